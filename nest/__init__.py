@@ -1,0 +1,69 @@
+"""nest plans the training of large models on clusters, and proves its plans optimal."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# The package of solvers is loaded before the function of the same name is defined, so that no later import of a solver
+# can put the package in the function's place.
+import nest.solve  # noqa: F401
+
+if TYPE_CHECKING:
+    from nest.plan import CheckReport
+    from nest.spec import PlanDocument, Problem
+
+__all__ = ["__version__", "check", "evaluate", "solve"]
+
+__version__ = "0.1.0"
+
+Source = str | Path | Mapping[str, Any]
+
+
+def solve(
+    problem: "Source | Problem",
+    *,
+    time_limit: float | None = None,
+    progress: Callable[[float | None, float, float], None] | None = None,
+) -> "PlanDocument":
+    """The fastest plan of a problem, proved optimal; or why there is none.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        time_limit: seconds after which the best plan so far is taken, with its proven bound.
+        progress: called with the best batch time so far (or None), the lower bound and the seconds spent.
+
+    Raises:
+        nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
+    """
+    from nest import planner
+
+    return planner.solve(problem, time_limit=time_limit, progress=progress)
+
+
+def evaluate(problem: "Source | Problem", *, fix: Mapping[str, Any] | None = None) -> "PlanDocument":
+    """The plan that the problem's `fixed` describes, priced; what it leaves open takes the usual framework default.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        fix: further decisions by name, which win over the problem's `fixed`.
+
+    Raises:
+        nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
+    """
+    from nest import planner
+
+    return planner.evaluate(problem, fix=fix)
+
+
+def check(plan: "Source | PlanDocument") -> "CheckReport":
+    """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, or names things its problem does not have.
+    """
+    from nest import planner
+
+    return planner.check(plan)

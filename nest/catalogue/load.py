@@ -1,0 +1,110 @@
+"""Reading the data files of `nest/library`: TOML, one entry a file, named after it, read once."""
+
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from nest.catalogue.entries import ClusterEntry, Link, Optimizer, Precision
+from nest.catalogue.names import unknown_name
+from nest.spec import DeviceSpec, LevelSpec, MatrixPeaks
+
+Entry = TypeVar("Entry")
+
+
+def _entries(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and content of each file of a folder, by name."""
+    found = files("nest.library").joinpath(folder).iterdir()
+    texts = {
+        entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
+        for entry in found
+        if entry.name.endswith(".toml")
+    }
+    for name in sorted(texts):
+        content = tomllib.loads(texts[name])
+        content["sources"] = tuple(content.get("sources", ()))
+        yield name, content
+
+
+@cache
+def devices() -> dict[str, DeviceSpec]:
+    """Every device, by name."""
+    return {
+        name: DeviceSpec(name=name, peak=MatrixPeaks(**content.pop("peak")), **content)
+        for name, content in _entries("devices")
+    }
+
+
+@cache
+def links() -> dict[str, Link]:
+    """Every kind of link, by name."""
+    return {name: Link(name=name, **content) for name, content in _entries("links")}
+
+
+@cache
+def clusters() -> dict[str, ClusterEntry]:
+    """Every cluster, by name."""
+    return {
+        name: ClusterEntry(name=name, levels=tuple(LevelSpec(**level) for level in content.pop("levels")), **content)
+        for name, content in _entries("clusters")
+    }
+
+
+@cache
+def precisions() -> dict[str, Precision]:
+    """Every training precision, by name."""
+    return {
+        name: Precision(
+            name=name, products=tuple(content.pop("products")), other=tuple(content.pop("other")), **content
+        )
+        for name, content in _entries("precisions")
+    }
+
+
+@cache
+def optimizers() -> dict[str, Optimizer]:
+    """Every optimizer, by name."""
+    return {name: Optimizer(name=name, **content) for name, content in _entries("optimizers")}
+
+
+def device(name: str, place: str = "cluster.device") -> DeviceSpec:
+    """The device called `name`.
+
+    Raises:
+        InputError: there is none; the text names `place`.
+    """
+    return _named(devices(), name, "device", place)
+
+
+def link(name: str, place: str = "cluster.levels") -> Link:
+    """The link called `name`.
+
+    Raises:
+        InputError: there is none; the text names `place`.
+    """
+    return _named(links(), name, "link", place)
+
+
+def precision(name: str, place: str = "training.precision") -> Precision:
+    """The precision called `name`.
+
+    Raises:
+        InputError: there is none; the text names `place`.
+    """
+    return _named(precisions(), name, "precision", place)
+
+
+def optimizer(name: str, place: str = "training.optimizer") -> Optimizer:
+    """The optimizer called `name`.
+
+    Raises:
+        InputError: there is none; the text names `place`.
+    """
+    return _named(optimizers(), name, "optimizer", place)
+
+
+def _named(known: dict[str, Entry], name: str, kind: str, place: str) -> Entry:
+    if name not in known:
+        raise unknown_name(place, kind, name, known)
+    return known[name]

@@ -1,0 +1,79 @@
+"""From levels as written to levels in numbers, and clusters by name."""
+
+from collections.abc import Sequence
+from math import prod
+
+from attrs import evolve
+
+from nest.catalogue.entries import ClusterEntry
+from nest.catalogue.load import clusters, link
+from nest.catalogue.names import unknown_name
+from nest.errors import InputError
+from nest.instance.cluster import Level
+from nest.spec import LevelSpec
+
+
+def network_levels(levels: Sequence[LevelSpec], place: str = "cluster.levels") -> tuple[Level, ...]:
+    """The levels in numbers.
+
+    A level that names a link reaches the link's share of its bandwidth, and takes from the link the latency
+    and bandwidth it leaves out. A level without a link is taken as written; its latency, left out, is 0.
+
+    Raises:
+        InputError: a link is unknown, or a level has no bandwidth.
+    """
+    return tuple(_level(level, index, f"{place}[{index}]") for index, level in enumerate(levels))
+
+
+def _level(level: LevelSpec, index: int, place: str) -> Level:
+    bandwidth: float | None = level.bandwidth
+    latency: float | None = level.latency
+    if level.link is not None:
+        kind = link(level.link, f"{place}.link")
+        nominal = kind.bandwidth if bandwidth is None else bandwidth
+        bandwidth = None if nominal is None else nominal * kind.efficiency
+        latency = kind.latency if latency is None else latency
+    if bandwidth is None:
+        raise InputError(
+            f"{place}.bandwidth is missing; give it in bytes per second (`bandwidth: 50 GB/s`), "
+            "or name a link with a bandwidth of its own such as `nvlink4`."
+        )
+    return Level(level.name or f"level {index}", level.fanout, bandwidth, 0.0 if latency is None else latency)
+
+
+def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
+    """The cluster called `name`; `name-N` is the same network with `N` devices in place of its usual number.
+
+    Raises:
+        InputError: there is none, or its network cannot have `N` devices.
+    """
+    known = clusters()
+    if name in known:
+        return known[name]
+    family, _, size = name.rpartition("-")
+    if family not in known or not size.isdecimal() or len(size) > 9:
+        raise unknown_name(place, "cluster", name, known)
+    levels = _resized(known[family].levels, int(size))
+    if levels is None:
+        raise InputError(
+            f"{place}: {family!r} cannot have {size} devices; its groups hold "
+            f"{', '.join(str(c) for c in _capacities(known[family].levels)[:-1])} devices, "
+            "so a larger number must be a multiple of those."
+        )
+    return evolve(known[family], name=name, levels=levels)
+
+
+def _capacities(levels: Sequence[LevelSpec]) -> list[int]:
+    return [prod(level.fanout for level in levels[: index + 1]) for index in range(len(levels))]
+
+
+def _resized(levels: Sequence[LevelSpec], devices: int) -> tuple[LevelSpec, ...] | None:
+    """`levels` for another number of devices: inner groups stay whole, the outermost needed is resized."""
+    below = 1
+    for index, level in enumerate(levels):
+        if devices <= below * level.fanout or index == len(levels) - 1:
+            if devices < 1 or devices % below:
+                return None
+            return (*levels[:index], evolve(level, fanout=devices // below))
+        below *= level.fanout
+    return None

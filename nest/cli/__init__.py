@@ -1,0 +1,1 @@
+"""The command line: `app` and a file per command."""

@@ -1,0 +1,54 @@
+"""The command line: one file per command, each added by its `register`."""
+
+import sys
+from importlib import import_module
+
+import typer
+
+from nest import __version__
+
+COMMANDS = tuple(
+    name
+    for name in ("solve", "evaluate", "check", "models", "catalogue", "strategies", "schema")
+    if (__import__("pathlib").Path(__file__).parent / f"{name}.py").exists()
+)
+"""Modules of this package, each with `register(app)`, in the order `nest --help` shows."""
+
+app = typer.Typer(
+    name="nest",
+    help="Plan the training of a large model on a cluster: the fastest plan, with a proof that none is faster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"nest {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Options before the command."""
+
+
+for _name in COMMANDS:
+    import_module(f"nest.cli.{_name}").register(app)
+
+
+def main() -> None:
+    """Entry point of the `nest` command: errors a user can cause end in plain sentences and exit code 2."""
+    from nest.cli.output import run
+
+    sys.exit(run(_call))
+
+
+def _call() -> None:
+    from nest.hooks.registry import registry
+
+    registry().add_commands(app)
+    app()

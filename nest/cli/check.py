@@ -1,0 +1,31 @@
+"""`nest check`: every number of a plan, recomputed without the solvers."""
+
+from pathlib import Path
+
+import typer
+
+from nest.cli.output import DONE, NO_PLAN, warn
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("check")(check)
+
+
+def check(
+    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+) -> None:
+    """Recompute every number of a plan from its decisions and its problem, and compare.
+
+    Exit code 0: all agree to 1e-9; 1: some do not; 2: bad input.
+    """
+    from nest import planner
+    from nest.hooks.registry import registry
+
+    report = planner.check(plan)
+    warn(registry().warnings)
+    for sentence in report.disagreements:
+        typer.echo(sentence)
+    if report.ok:
+        typer.echo(f"The plan holds: {report.compared} values recomputed and equal.")
+    raise typer.Exit(DONE if report.ok else NO_PLAN)

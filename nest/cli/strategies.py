@@ -1,0 +1,33 @@
+"""`nest strategies`: the registered sub-graph strategies and the distributions that bring them."""
+
+import typer
+
+from nest.cli.output import to_json, warn
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("strategies")(strategies)
+
+
+def strategies(
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+) -> None:
+    """List the registered strategies in the order in which they apply.
+
+    Exit code 0: done; 2: strategies that each come after another.
+    """
+    from nest.hooks.registry import registry
+
+    known = registry()
+    rows = []
+    for name, strategy in known.strategies().items():
+        distribution, version = known.origin("strategies", name)
+        rows.append({"name": name, "after": list(strategy.after), "distribution": distribution, "version": version})
+    warn(known.warnings)
+    if as_json:
+        typer.echo(to_json({"strategies": rows}))
+        return
+    for row in rows:
+        after = f"after {', '.join(row['after'])}" if row["after"] else ""
+        typer.echo(f"{row['name']:12} {after:16} {row['distribution']} {row['version']}".rstrip())

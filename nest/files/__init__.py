@@ -1,0 +1,101 @@
+"""Text to records and back: YAML, JSON and TOML read alike, every mistake with its place.
+
+Heavy libraries load when a function is called, not when this module is.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from nest.files.source import Source
+
+T = TypeVar("T")
+
+__all__ = ["read", "read_mapping", "read_text", "read_value", "structure", "unstructure", "write_text"]
+
+
+def read(path: Path, cls: type[T]) -> T:
+    """The record of class `cls` that the file at `path` holds.
+
+    Raises:
+        InputErrors: every mistake found, each with file, line, path and remedy.
+    """
+    return structure_source(read_mapping(path), cls)
+
+
+def read_text(text: str, cls: type[T], name: str) -> T:
+    """The record of class `cls` that `text` holds; `name` stands for the file in messages and gives the format.
+
+    Raises:
+        InputErrors: every mistake found.
+    """
+    from nest.files.source import parse
+
+    return structure_source(parse(text, name), cls)
+
+
+def read_mapping(path: Path) -> "Source":
+    """The file at `path` as a mapping that remembers where things were written.
+
+    Raises:
+        InputError: the file cannot be read or is not YAML, JSON or TOML with a mapping at its top.
+    """
+    from nest.files.source import read_source
+
+    return read_source(Path(path))
+
+
+def structure(mapping: Mapping[str, Any], cls: type[T]) -> T:
+    """The record of class `cls` that `mapping` describes.
+
+    Raises:
+        InputErrors: every mistake found, each with its path.
+    """
+    from nest.files.source import Source
+
+    return structure_source(Source("", "", "", dict(mapping)), cls)
+
+
+def structure_source(source: "Source", cls: type[T]) -> T:
+    """The record of class `cls` that `source` holds.
+
+    Raises:
+        InputErrors: every mistake found, each with its place in the source.
+    """
+    from nest.errors import InputErrors
+    from nest.files.structuring import Mistakes, converter
+
+    try:
+        return converter().structure(source.mapping, cls)
+    except Mistakes as mistakes:
+        raise InputErrors(source.located(mistakes.found)) from None
+
+
+def read_value(text: str) -> Any:
+    """`text` as YAML reads a single value: a number, truth value, list or word.
+
+    Raises:
+        InputError: it is not YAML.
+    """
+    from nest.files.source import parse_value
+
+    return parse_value(text)
+
+
+def unstructure(record: Any) -> Any:
+    """`record` as plain mappings, lists and scalars, as `structure` reads them."""
+    from nest.files.unstructuring import plain
+
+    return plain(record)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all: to a temporary file beside it, which then takes its name.
+
+    Raises:
+        InputError: the folder does not exist or cannot be written to.
+    """
+    from nest.files.writing import replace
+
+    replace(Path(path), text)

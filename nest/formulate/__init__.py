@@ -1,0 +1,1 @@
+"""From a problem as written to the instance solvers see."""

@@ -1,0 +1,104 @@
+"""Which degrees and micro-batch sizes a problem lets the search use."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from nest.catalogue import unknown_name
+from nest.errors import InputError
+from nest.spec import Problem
+
+FORESEEN = ("tp", "sp", "cp", "ep")
+"""Strategies FORMATS.md names: without a plug-in that offers it, one may be given with degree 1."""
+
+USUAL_MICRO_BATCHES = (1, 2, 4, 8)
+"""Micro-batch sizes tried when the problem names none, samples; published Megatron-LM runs use no other
+(arXiv 2104.04473, table 1, and arXiv 2205.05198, table 3)."""
+
+
+@frozen
+class Allowed:
+    """Degrees a problem allows one strategy.
+
+    Attributes:
+        place: where it says so, such as `fixed.tp`.
+        degrees: the degrees; True stands for the highest one possible, False for 1.
+    """
+
+    place: str
+    degrees: tuple[int | bool, ...]
+
+    def among(self, possible: Sequence[int]) -> tuple[int, ...]:
+        """Those of the `possible` degrees, ascending, that are allowed."""
+        chosen = {max(possible) if d is True else max(int(d), 1) for d in self.degrees}
+        return tuple(degree for degree in possible if degree in chosen)
+
+    def told(self) -> str:
+        """What is allowed, for people."""
+        return f"{self.place} allows {', '.join(str(d).lower() for d in self.degrees)}"
+
+
+def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str, Allowed]:
+    """What the problem says of each strategy, `fixed` before `strategies`; one left out may do as it likes.
+
+    Raises:
+        InputError: a degree is not a whole number above 0, or a strategy is unknown or foreseen only.
+    """
+    known = set(registered)
+    found: dict[str, Allowed] = {}
+    for name, degrees in problem.strategies.items():
+        if name not in known | set(FORESEEN):
+            raise unknown_name("strategies", "strategy", name, known | set(FORESEEN))
+        found[name] = Allowed(f"strategies.{name}", tuple(degrees))
+    for name, value in (problem.fixed.values if problem.fixed is not None else {}).items():
+        if name in known | set(FORESEEN):
+            found[name] = Allowed(f"fixed.{name}", (_degree(f"fixed.{name}", value),))
+    for name, allowed in found.items():
+        for degree in allowed.degrees:
+            _degree(allowed.place, degree)
+        if name not in known and any(degree not in (1, False) for degree in allowed.degrees):
+            raise InputError(
+                f"{allowed.told()}, but no registered strategy is called {name!r}: only degree 1 is "
+                "possible. `nest strategies` lists what is registered."
+            )
+    return found
+
+
+def _degree(place: str, value: object) -> int | bool:
+    if isinstance(value, int) and (isinstance(value, bool) or value >= 1):
+        return value
+    raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1, or true or false.")
+
+
+def micro_batches(problem: Problem) -> tuple[int, ...]:
+    """Samples per micro-batch to plan with, ascending.
+
+    Sizes that cannot deal out the batch without a remainder are left out, unless `training.uneven_batch` is
+    set.
+
+    Raises:
+        InputError: `fixed.micro_batch` is no size the batch can have, or no size is left.
+    """
+    training = problem.training
+    place, sizes = "training.micro_batch", training.micro_batch
+    fixed = problem.fixed.values.get("micro_batch") if problem.fixed is not None else None
+    if fixed is not None:
+        place, sizes = "fixed.micro_batch", (_fixed_micro_batch(fixed, training.global_batch),)
+    if sizes is None:
+        sizes = tuple(size for size in USUAL_MICRO_BATCHES if size <= training.global_batch)
+    fitting = sorted({s for s in sizes if training.uneven_batch or training.global_batch % s == 0})
+    if not fitting:
+        raise InputError(
+            f"{place}: none of {', '.join(map(str, sizes))} divides training.global_batch "
+            f"({training.global_batch}); set training.uneven_batch to allow a remainder."
+        )
+    return tuple(fitting)
+
+
+def _fixed_micro_batch(value: object, global_batch: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= global_batch:
+        raise InputError(
+            f"fixed.micro_batch is {value!r}; it must be a whole number from 1 to training.global_batch "
+            f"({global_batch})."
+        )
+    return value

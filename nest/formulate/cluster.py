@@ -1,0 +1,88 @@
+"""From a problem's `cluster` section to the cluster in numbers."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from nest.catalogue import device, named_cluster, network_levels
+from nest.errors import InputError
+from nest.hooks.registry import Registry
+from nest.instance import Cluster, Level
+from nest.spec import ClusterSpec, DeviceSpec
+from nest.units import Bytes
+
+MOST_DEVICES = 2**20
+"""More devices than any cluster has; beyond it a fan-out is a slip, and tables over devices would not fit."""
+
+
+def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
+    """The cluster in numbers and its device; None when the section names none.
+
+    Args:
+        spec: the section as written.
+        registry: offers topology importers.
+        base: folder that a relative `topology` path starts from; None: the working directory.
+
+    Raises:
+        InputError: something is missing, unknown or impossible; the text names the place.
+    """
+    if sum(given is not None for given in (spec.levels, spec.name, spec.topology)) != 1:
+        raise InputError("cluster: give its network once, as `levels`, as `topology` or by the name of a cluster.")
+    if spec.name is not None:
+        entry = named_cluster(spec.name)
+        own = entry.memory if spec.device is None else None
+        named = evolve(spec, device=spec.device or entry.device, memory=_first(spec.memory, own))
+        return _assembled(named, network_levels(entry.levels))
+    if spec.topology is not None:
+        imported = _imported(spec.topology, registry, base)
+        own = imported.memory if spec.device is None else None
+        return _assembled(evolve(spec, memory=_first(spec.memory, own)), imported.levels)
+    return _assembled(spec, network_levels(spec.levels or ()))
+
+
+def _first(written: float | None, own: float | None) -> Bytes | None:
+    """The memory as written, else the cluster's own; None: the device's."""
+    chosen = own if written is None else written
+    return None if chosen is None else Bytes(chosen)
+
+
+def _assembled(spec: ClusterSpec, levels: tuple[Level, ...]) -> tuple[Cluster, DeviceSpec | None]:
+    chosen = device(spec.device) if isinstance(spec.device, str) else spec.device
+    if chosen is not None:
+        _check_device(chosen)
+    memory = spec.memory
+    if memory is None and chosen is not None:
+        memory = chosen.memory
+    if memory is None:
+        raise InputError(
+            "cluster.memory is missing; give the bytes of one device (`memory: 80 GB`) or name a `device`."
+        )
+    if spec.reserve >= memory:
+        raise InputError(
+            f"cluster.reserve is {spec.reserve:.6g} bytes, which leaves nothing of the {memory:.6g} bytes of a device."
+        )
+    devices = math.prod(level.fanout for level in levels)
+    if devices > MOST_DEVICES:
+        raise InputError(f"cluster.levels: the fan-outs make {devices} devices; at most {MOST_DEVICES} can be planned.")
+    return Cluster(levels, memory, spec.reserve), chosen
+
+
+def _check_device(spec: DeviceSpec) -> None:
+    for kind, share in spec.efficiency.items():
+        if not 0 < share <= 1:
+            raise InputError(f"cluster.device.efficiency.{kind} is {share}; it must be above 0 and at most 1.")
+
+
+def _imported(topology: str, registry: Registry, base: Path | None) -> Cluster:
+    path = (base or Path()) / topology
+    source: Any = path if path.exists() else topology
+    importers = registry.topology_importers()
+    for importer in importers.values():
+        if importer.accepts(source):
+            return importer.load(source)
+    raise InputError(
+        f"cluster.topology: no importer knows {topology!r}. Importers: {', '.join(importers) or 'none'}; "
+        "a file must exist, relative to the problem."
+    )

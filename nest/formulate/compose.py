@@ -1,0 +1,80 @@
+"""From a graph and registered strategies to blocks: every combination of degrees and micro-batch sizes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from nest.errors import InputError
+from nest.formulate.choices import Allowed
+from nest.graph import Block, OperatorGraph
+from nest.hooks.protocols import Strategy, StrategyContext
+
+
+def compose(
+    graph: OperatorGraph,
+    strategies: Mapping[str, Strategy],
+    allowed: Mapping[str, Allowed],
+    micro_batches: Sequence[int],
+    context: StrategyContext,
+) -> tuple[Block, ...]:
+    """Every block the strategies make of `graph`, in the order of micro-batch sizes, then of degrees.
+
+    Args:
+        graph: for one sample.
+        strategies: in the order in which they apply.
+        allowed: restrictions by strategy; a strategy left out may take each of its degrees.
+        micro_batches: samples per micro-batch.
+        context: cluster and training.
+
+    Raises: InputError: a restriction leaves no degree, or no block can be placed; the text names what
+        excludes them.
+    """
+    refused: dict[str, set[int]] = {}
+    blocks = [
+        block
+        for samples in micro_batches
+        for block in _combinations(
+            Block(graph.with_samples(samples), samples), list(strategies.values()), allowed, context, refused
+        )
+    ]
+    placed = tuple(block for block in blocks if context.cluster.admits(block.width))
+    if placed:
+        return placed
+    if refused and not blocks:
+        name = next(name for name in strategies if name in refused)
+        possible = ", ".join(str(degree) for degree in sorted(refused[name]))
+        raise InputError(
+            f"{allowed[name].told()}, but with this model and cluster {name} can be {possible} only: "
+            "no combination of strategies is left."
+        )
+    widths = ", ".join(str(width) for width in sorted({block.width for block in blocks}))
+    groups = ", ".join(str(capacity) for capacity in context.cluster.capacities)
+    raise InputError(
+        f"strategies: every combination makes blocks that cannot be aligned with the cluster (widths "
+        f"{widths} on groups of {groups} devices); allow other degrees."
+    )
+
+
+def _combinations(
+    block: Block,
+    strategies: Sequence[Strategy],
+    allowed: Mapping[str, Allowed],
+    context: StrategyContext,
+    refused: dict[str, set[int]],
+) -> Iterator[Block]:
+    """`block` under every allowed combination; notes in `refused` the degrees a restriction left unused."""
+    if not strategies:
+        yield block
+        return
+    strategy, *rest = strategies
+    possible = sorted({1, *strategy.degrees(block, context)})
+    limit = allowed.get(strategy.name)
+    chosen = limit.among(possible) if limit is not None else tuple(possible)
+    if not chosen:
+        refused.setdefault(strategy.name, set()).update(possible)
+    for degree in chosen:
+        changed = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
+        yield from _combinations(changed, rest, allowed, context, refused)
+
+
+def _unchanged(block: Block, strategy: Strategy) -> Block:
+    """The block with `strategy` recorded as taking no part."""
+    return block.applied(strategy.name, 1, block.graph)

@@ -1,0 +1,168 @@
+"""Compiles what a problem demands of plans (`constraints`, `fixed`, `search`) into an instance's space."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from nest.catalogue import unknown_name
+from nest.errors import InputError, InputErrors
+from nest.formulate.choices import FORESEEN
+from nest.formulate.partition import partition
+from nest.hooks.registry import Registry
+from nest.instance import Candidate, LayerGraph, Schedule, Space
+from nest.spec import Problem
+from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
+from nest.spec.problem import RANK_ORDERS
+
+FIXED_ONLY = ("chunks", "etp", "zero_degree", "recompute", "schedule", "rank_order")
+"""What `fixed` takes beside the names constraints know."""
+
+Value = int | float | str | bool
+
+
+def build_space(
+    problem: Problem,
+    registry: Registry,
+    graph: LayerGraph,
+    candidates: Sequence[Candidate],
+    blocks: Sequence[str] = (),
+    experts: bool = False,
+) -> Space:
+    """The plans `problem` allows.
+
+    Args:
+        problem: as written.
+        registry: offers schedules and strategies.
+        graph: the layers.
+        candidates: what may be planned with.
+        blocks: names of the repeated transformer blocks; none: every layer counts as one.
+        experts: whether the model has routed experts.
+
+    Raises:
+        InputErrors: names, values or layers that are unknown or impossible, all of them.
+    """
+    fixed = dict(problem.fixed.values) if problem.fixed is not None else {}
+    names = _known_names(registry, candidates)
+    problems: list[str] = []
+    constraints: list[Constraint] = []
+    for index, text in enumerate(problem.constraints):
+        try:
+            constraints.append(_checked(parse(text), f"constraints[{index}]", names, graph))
+        except InputError as error:
+            problems.append(str(error))
+    for name, value in fixed.items():
+        try:
+            constraints += _decision(name, value, names, fixed, experts)
+        except InputError as error:
+            problems.append(str(error))
+    try:
+        stages = problem.fixed.stages if problem.fixed is not None else None
+        layers = partition(stages, fixed.get("pp"), graph, blocks) if stages is not None else None
+        space = Space(
+            global_batch=problem.training.global_batch,
+            uneven_batch=problem.training.uneven_batch,
+            exposed=problem.training.exposed_share,
+            schedules=_schedules(problem, registry, fixed.get("schedule")),
+            rank_orders=_rank_orders(problem, fixed.get("rank_order")),
+            zero=_zero(problem, fixed.get("zero")),
+            recompute=_recompute(problem, candidates, fixed.get("recompute")),
+            constraints=tuple(constraints),
+            partition=layers,
+        )
+    except InputError as error:
+        raise InputErrors([*problems, str(error)]) from None
+    if problems:
+        raise InputErrors(problems)
+    return space
+
+
+def _known_names(registry: Registry, candidates: Sequence[Candidate]) -> frozenset[str]:
+    """Names constraints know: those of plans and stages, and every strategy's."""
+    degrees = {name for candidate in candidates for name in candidate.degrees}
+    return frozenset({*PLAN_NAMES, *STAGE_NAMES, *registry.strategies(), *FORESEEN, *degrees})
+
+
+def _checked(constraint: Constraint, place: str, names: frozenset[str], graph: LayerGraph) -> Constraint:
+    for name in sorted(constraint.names() - names):
+        raise unknown_name(f"{place} (`{constraint.text}`)", "name", name, names)
+    for layer in constraint.same_stage:
+        if layer not in graph.layers:
+            raise _unknown_layer(f"{place} (`{constraint.text}`)", layer, graph)
+    return constraint
+
+
+def _unknown_layer(place: str, layer: str, graph: LayerGraph) -> InputError:
+    return unknown_name(place, "layer", layer, graph.layers)
+
+
+def _decision(
+    name: str, value: Value, names: frozenset[str], fixed: Mapping[str, Value], experts: bool
+) -> Iterable[Constraint]:
+    """What `fixed.name = value` demands of a plan; decisions on the space itself demand nothing further."""
+    place = f"fixed.{name}"
+    if name in FIXED_ONLY:
+        return _special(place, name, value, fixed, experts)
+    if name not in names:
+        raise unknown_name("fixed", "decision", name, {*names, *FIXED_ONLY, "stages"})
+    if name == "zero":
+        return ()
+    if isinstance(value, bool) and name not in PLAN_NAMES:
+        return (parse(f"{name} > 1 or tp == 1") if value else equals(name, 1),)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
+    return (equals(name, value),)
+
+
+def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], experts: bool) -> Iterable[Constraint]:
+    """Decisions FORMATS.md foresees and that can be taken in one way only so far."""
+    if name == "chunks" and value != 1:
+        raise InputError(f"{place} is {value}: interleaved schedules are not planned yet; leave it out or give 1.")
+    if name == "zero_degree" and value != fixed.get("dp"):
+        raise InputError(
+            f"{place} is {value}: shard groups smaller than all data-parallel ranks are not planned yet; "
+            "leave it out, or give the number of `fixed.dp`."
+        )
+    if name == "etp" and experts:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
+        if value != fixed.get("tp", value):
+            raise InputError(
+                f"{place} is {value} and fixed.tp is {fixed['tp']}: experts are split as all else so far; "
+                "give both the same degree."
+            )
+        return (equals("tp", value),)
+    return ()
+
+
+def _schedules(problem: Problem, registry: Registry, fixed: Value | None) -> tuple[Schedule, ...]:
+    place = "training.schedule" if fixed is None else "fixed.schedule"
+    wanted = problem.training.schedule if fixed is None else (str(fixed),)
+    known = registry.schedules()
+    for name in wanted:
+        if name not in known:
+            raise unknown_name(place, "schedule", name, known)
+    return tuple(known[name] for name in dict.fromkeys(wanted))
+
+
+def _rank_orders(problem: Problem, fixed: Value | None) -> tuple[str, ...]:
+    if fixed is None:
+        return tuple(dict.fromkeys(problem.search.rank_order))
+    if fixed not in RANK_ORDERS:
+        raise unknown_name("fixed.rank_order", "rank order", str(fixed), RANK_ORDERS)
+    return (str(fixed),)
+
+
+def _zero(problem: Problem, fixed: Value | None) -> tuple[int, ...]:
+    if fixed is None:
+        return tuple(dict.fromkeys(problem.search.zero))
+    if isinstance(fixed, bool) or fixed not in (0, 1, 2, 3):
+        raise InputError(f"fixed.zero is {fixed!r}; it must be 0, 1, 2 or 3.")
+    return (int(fixed),)
+
+
+def _recompute(problem: Problem, candidates: Sequence[Candidate], fixed: Value | None) -> tuple[str, ...] | None:
+    known = {mode.name for candidate in candidates for mode in candidate.recompute}
+    place = "search.recompute" if fixed is None else "fixed.recompute"
+    wanted = problem.search.recompute if fixed is None else (str(fixed),)
+    for name in wanted or ():
+        if name not in known:
+            raise unknown_name(place, "recompute mode", name, known)
+    return None if wanted is None else tuple(dict.fromkeys(wanted))

@@ -1,0 +1,183 @@
+"""Plans that are already decided: `fixed` of a problem, or the decisions a plan document states."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from nest.errors import InputError
+from nest.files import structure
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import Registry
+from nest.instance import Candidate, Instance, Solution, StageDecision
+from nest.plan.legality import structure_violations
+from nest.spec import Fixed, PlanDocument, Problem
+
+USUAL_RANK_ORDER = "dp-inner"
+"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
+
+
+def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
+    """`problem` with further decisions, which win over its own."""
+    known = problem.fixed or Fixed({})
+    values = {**known.values, **{name: value for name, value in decisions.items() if name != "stages"}}
+    stages = known.stages
+    if "stages" in decisions:
+        stages = structure({"stages": decisions["stages"]}, Fixed).stages
+    return evolve(problem, fixed=Fixed(values, stages))
+
+
+def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
+    """The plan that `problem.fixed` describes, completed with the usual framework defaults.
+
+    Raises:
+        InputError: the decisions do not make a plan.
+    """
+    instance = build_instance(evaluation_problem(problem, known), known)
+    decided = _values(problem)
+    candidate = instance.candidates[0]
+    partition = instance.space.partition or _even_partition(instance, _stage_count(decided))
+    replicas = _replicas(instance, candidate, decided, len(partition))
+    choices = instance.space.recompute or tuple(mode.name for mode in candidate.recompute)
+    stages = tuple(
+        StageDecision(tuple(sorted(layers)), 0, choices[0], instance.space.zero[0], index * candidate.width)
+        for index, layers in enumerate(partition)
+    )
+    space = instance.space
+    solution = Solution(replicas, space.rank_orders[0], space.schedules[0].name, stages)
+    broken = structure_violations(instance, solution)
+    if broken:
+        raise InputError("fixed does not describe a plan: " + "; ".join(broken) + ".")
+    return instance, solution
+
+
+def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> Instance:
+    """The instance a plan document's decisions belong to, with no candidate that it does not use.
+
+    Raises:
+        InputError: the document's problem cannot be used.
+    """
+    if plan.lower_bound is None:
+        return build_instance(evaluation_problem(problem, known), known)
+    if plan.candidate is None or problem.model is None:
+        return build_instance(problem, known)
+    degrees: dict[str, tuple[int | bool, ...]] = {
+        name: (plan.candidate.degrees.get(name, 1),) for name in known.strategies()
+    }
+    training = evolve(problem.training, micro_batch=(plan.candidate.samples,))
+    return build_instance(evolve(problem, strategies=degrees, training=training), known)
+
+
+def evaluation_problem(problem: Problem, known: Registry) -> Problem:
+    """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
+    decided = _values(problem)
+    training, search = problem.training, problem.search
+    micro_batch = decided.get("micro_batch") or min(training.micro_batch or (1,))
+    schedule = decided.get("schedule") or training.schedule[0]
+    usual = USUAL_RANK_ORDER if USUAL_RANK_ORDER in search.rank_order else search.rank_order[0]
+    recompute = decided.get("recompute") or _usual_recompute(problem)
+    strategies: dict[str, tuple[int | bool, ...]] = {name: (decided.get(name, 1),) for name in known.strategies()}
+    narrowed = evolve(
+        problem,
+        training=evolve(training, schedule=(schedule,), micro_batch=(micro_batch,)),
+        search=evolve(
+            search,
+            rank_order=(decided.get("rank_order") or usual,),
+            zero=(decided.get("zero", 0),),
+            recompute=(recompute,),
+        ),
+        strategies=strategies,
+        constraints=(),
+    )
+    return _with_one_candidate(narrowed, decided) if problem.profile is not None else narrowed
+
+
+def _values(problem: Problem) -> dict[str, Any]:
+    return dict(problem.fixed.values) if problem.fixed is not None else {}
+
+
+def _usual_recompute(problem: Problem) -> str:
+    """No recomputation, where the candidates have that mode."""
+    profile = problem.profile
+    if profile is None or isinstance(profile, str):
+        return "none"
+    modes = [name for candidate in profile.candidates for name in candidate.recompute]
+    return "none" if "none" in modes else modes[0]
+
+
+def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem:
+    """The profile reduced to the candidate whose degrees and samples are those decided, 1 where left open."""
+    profile = problem.profile
+    assert profile is not None
+    assert not isinstance(profile, str)
+    names = {name for candidate in profile.candidates for name in candidate.degrees}
+    fitting = [
+        candidate
+        for candidate in profile.candidates
+        if all(candidate.degrees.get(name, 1) == decided[name] for name in names if name in decided)
+        and candidate.samples == decided.get("micro_batch", candidate.samples)
+    ]
+    if not fitting:
+        wanted = ", ".join(f"{name} {decided[name]}" for name in sorted({*names, "micro_batch"}) if name in decided)
+        raise InputError(f"fixed asks for {wanted}, but no candidate of the profile has that.")
+    chosen = min(fitting, key=lambda c: sum(degree != 1 for n, degree in c.degrees.items() if n not in decided))
+    return evolve(problem, profile=evolve(profile, candidates=(chosen,)), strategies={})
+
+
+def _stage_count(decided: Mapping[str, Any]) -> int:
+    count = decided.get("pp", 1)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(f"fixed.pp must be a whole number of at least 1, is {count!r}.")
+    return count
+
+
+def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, Any], stages: int) -> int:
+    """Replicas as decided, in whichever terms; else as many as the devices hold."""
+    width = candidate.width
+    if "replicas" in decided:
+        return _whole(decided["replicas"], "fixed.replicas")
+    if "dp" in decided:
+        inner = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1)
+        ranks = _whole(decided["dp"], "fixed.dp") * inner
+        if ranks % width:
+            raise InputError(
+                f"fixed.dp = {decided['dp']} makes {ranks} devices a stage, not a multiple of the block's {width}."
+            )
+        return ranks // width
+    if "micro_batches" in decided:
+        share = candidate.samples * _whole(decided["micro_batches"], "fixed.micro_batches")
+        return max(instance.space.global_batch // share, 1)
+    devices = _whole(decided.get("devices", instance.cluster.size), "fixed.devices")
+    fitting = min(devices, instance.cluster.size) // (width * stages)
+    if fitting < 1:
+        raise InputError(
+            f"fixed asks for {stages} stages of {width} devices, {stages * width} in all, but there are {devices}."
+        )
+    return fitting
+
+
+def _whole(value: Any, place: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{place} must be a whole number of at least 1, is {value!r}.")
+    return value
+
+
+def _even_partition(instance: Instance, count: int) -> tuple[tuple[int, ...], ...]:
+    """Blocks dealt evenly in order; the embedding goes with the first stage, the head with the last.
+
+    Where blocks do not divide, earlier stages take one more.
+    """
+    layers, order = instance.graph.layers, list(instance.graph.topological_order())
+    first = [order.pop(0)] if layers[order[0]] == "embedding" and len(order) > 1 else []
+    last = [order.pop()] if order and layers[order[-1]] == "head" and len(order) > 1 else []
+    if count > len(order):
+        raise InputError(f"fixed.pp is {count}, but there are only {len(order)} blocks to deal to stages.")
+    size, longer = divmod(len(order), count)
+    stages, start = [], 0
+    for index in range(count):
+        end = start + size + (index < longer)
+        stages.append(order[start:end])
+        start = end
+    stages[0] = first + stages[0]
+    stages[-1] = stages[-1] + last
+    return tuple(tuple(stage) for stage in stages)

@@ -1,0 +1,152 @@
+"""From a problem as written to the instance solvers see."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from attrs import frozen
+
+from nest.catalogue import optimizer, precision, unknown_name
+from nest.errors import InputError
+from nest.files import read
+from nest.formulate.choices import allowed_degrees, micro_batches
+from nest.formulate.cluster import build_cluster
+from nest.formulate.compose import compose
+from nest.formulate.constrain import build_space
+from nest.formulate.layer_kinds import LayerKinds, layer_kinds
+from nest.formulate.price import Pricing, candidate
+from nest.formulate.profile import profile_candidates, profile_graph
+from nest.formulate.sources import load_model
+from nest.graph import Block, OperatorGraph
+from nest.hooks.protocols import StrategyContext
+from nest.hooks.registry import Registry
+from nest.instance import Candidate, Cluster, Instance, LayerGraph
+from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
+
+Model = TypeVar("Model")
+
+
+@frozen
+class Formulation:
+    """Layers and candidates of a problem, and what constraints may ask of the model.
+
+    Attributes:
+        graph: the layers.
+        candidates: what may be planned with.
+        blocks: names of the repeated transformer blocks.
+        experts: whether the model has routed experts.
+    """
+
+    graph: LayerGraph
+    candidates: tuple[Candidate, ...]
+    blocks: tuple[str, ...] = ()
+    experts: bool = False
+
+
+def build_instance(problem: Problem, registry: Registry, base: Path | None = None) -> Instance:
+    """The instance of `problem`.
+
+    Args:
+        problem: as written.
+        registry: offers importers, strategies, models of cost, and schedules.
+        base: folder that relative paths start from; None: the working directory.
+
+    Raises:
+        InputError: something in the problem cannot be used; the text names the place.
+    """
+    cluster, device = build_cluster(problem.cluster, registry, base)
+    if problem.profile is not None:
+        formulation = _from_profile(problem, registry, base, cluster)
+    else:
+        formulation = _from_model(problem, registry, base, cluster, device)
+    return Instance(
+        cluster=cluster,
+        graph=formulation.graph,
+        candidates=formulation.candidates,
+        space=build_space(
+            problem,
+            registry,
+            formulation.graph,
+            formulation.candidates,
+            formulation.blocks,
+            formulation.experts,
+        ),
+        collectives=_chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+    )
+
+
+def _from_profile(problem: Problem, registry: Registry, base: Path | None, cluster: Cluster) -> Formulation:
+    profile = problem.profile
+    if isinstance(profile, str):
+        profile = read((base or Path()) / profile, ProfileSpec)
+    assert profile is not None
+    candidates = profile_candidates(profile, cluster, problem.training.global_batch)
+    degrees = {name for each in candidates for name in each.degrees}
+    limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
+    kept = tuple(
+        each
+        for each in candidates
+        if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
+    )
+    if not kept:
+        told = " and ".join(limits[name].told() for name in problem.strategies)
+        raise InputError(f"strategies: no candidate of the profile is left: {told}.")
+    return Formulation(profile_graph(profile), kept)
+
+
+def _from_model(
+    problem: Problem, registry: Registry, base: Path | None, cluster: Cluster, device: DeviceSpec | None
+) -> Formulation:
+    if device is None:
+        raise InputError(
+            "cluster.device is missing: a model is priced on a device. Name one that `nest devices` lists, "
+            "or give its figures."
+        )
+    assert problem.model is not None
+    training = problem.training
+    pricing = Pricing(
+        cluster=cluster,
+        device=device,
+        training=training,
+        precision=precision(training.precision),
+        optimizer=optimizer(training.optimizer),
+        costs=_chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
+        collectives=_chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+    )
+    strategies = registry.strategies()
+    limits, samples = allowed_degrees(problem, strategies), micro_batches(problem)
+    whole = load_model(problem.model, training, base, registry)
+    _check_selective(training, whole)
+    layers = layer_kinds(whole)
+    blocks = compose(layers.graph, strategies, limits, samples, StrategyContext(cluster, training))
+    return Formulation(
+        graph=_layer_graph(layers),
+        candidates=tuple(candidate(_name(block), block, layers, pricing) for block in blocks),
+        blocks=whole.blocks,
+        experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
+    )
+
+
+def _layer_graph(layers: LayerKinds) -> LayerGraph:
+    return LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
+
+
+def _name(block: Block) -> str:
+    """A candidate's name: the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
+    return "-".join([*(f"{name}{degree}" for name, degree in block.degrees if degree > 1), f"mb{block.samples}"])
+
+
+def _check_selective(training: Training, graph: OperatorGraph) -> None:
+    """`training.selective` must name kinds of operator; the default may find none of its kind."""
+    kinds = {operator.kind for operator in graph.operators}
+    for kind in training.selective:
+        if kind not in kinds and training.selective != Training(1).selective:
+            raise unknown_name("training.selective", "kind of operator", kind, kinds)
+
+
+def _chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: str) -> Model:
+    """The model called `name`; the default is what was registered first, a built-in."""
+    wanted = next(iter(registered), "") if name is None else name
+    if wanted not in registered:
+        raise unknown_name(place, kind, wanted, registered)
+    return registered[wanted]

@@ -1,0 +1,122 @@
+"""Layers that differ in their names only are rewritten and priced once."""
+
+from collections.abc import Iterator
+
+from attrs import evolve, frozen
+
+from nest.graph import Operator, OperatorGraph, Tensor
+
+Content = tuple[object, ...]
+
+
+@frozen
+class CrossingTensors:
+    """The tensors that one layer makes and the same other layers read; they cross the same cuts.
+
+    Attributes:
+        producer: index of the layer that makes them.
+        consumers: indices of the layers that read them, ascending.
+        names: what they are called in the graph of one layer of each kind.
+    """
+
+    producer: int
+    consumers: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+@frozen
+class LayerKinds:
+    """A graph with one layer of each kind, and how the whole one follows from it.
+
+    Attributes:
+        graph: the first layer of each kind, reading from the first layers of the kinds it reads from.
+        kinds: for each layer of the whole graph, the index of its kind's layer in `graph`.
+        layers: names of the layers of the whole graph.
+        crossing: tensors that leave their layers in the whole graph.
+    """
+
+    graph: OperatorGraph
+    kinds: tuple[int, ...]
+    layers: tuple[str, ...]
+    crossing: tuple[CrossingTensors, ...]
+
+
+def layer_kinds(graph: OperatorGraph) -> LayerKinds:
+    """Sort the layers of `graph` into kinds; layers of one kind have equal operators up to names.
+
+    128 transformer blocks become one, which makes rewriting and pricing a candidate independent of the depth.
+    Where a layer reads the same tensor of two layers of one kind, every layer is its own kind, as one could
+    not stand for both.
+    """
+    made = frozenset(tensor.name for operator in graph.operators for tensor in operator.outputs)
+    contents = [_content(graph, index, made) for index in range(len(graph.layers))]
+    first: dict[Content, int] = {}
+    for index, content in enumerate(contents):
+        first.setdefault(content, index)
+    representatives = [first[content] for content in contents]
+    renamed = _names_of_representatives(graph, representatives)
+    if renamed is None:
+        representatives = list(range(len(graph.layers)))
+        renamed = {}
+    kept = sorted(set(representatives))
+    position = {layer: index for index, layer in enumerate(kept)}
+    small = OperatorGraph(
+        operators=tuple(_renamed(operator, renamed) for layer in kept for operator in graph.by_layer[layer]),
+        layers=tuple(graph.layers[layer] for layer in kept),
+        blocks=tuple(name for name in graph.blocks if graph.layer_index[name] in position),
+        family=graph.family,
+    )
+    kinds = tuple(position[layer] for layer in representatives)
+    return LayerKinds(small, kinds, graph.layers, _crossing(graph, renamed))
+
+
+def _content(graph: OperatorGraph, layer: int, made: frozenset[str]) -> Content:
+    """A layer's operators, with the order in which names occur in place of the names."""
+    numbers = {name: number for number, name in enumerate(_tensor_names(graph.by_layer[layer]))}
+
+    def tensors(items: tuple[Tensor, ...]) -> Content:
+        return tuple((numbers[t.name], t.name in made, evolve(t, name="")) for t in items)
+
+    rows: list[object] = [graph.layers[layer] in graph.blocks]
+    for operator in graph.by_layer[layer]:
+        saves = tuple(numbers[name] for name in operator.saves)
+        same = evolve(operator, name="", layer="", inputs=(), outputs=(), saves=())
+        rows.append((same, tensors(operator.inputs), tensors(operator.outputs), saves))
+    return tuple(rows)
+
+
+def _tensor_names(operators: tuple[Operator, ...]) -> Iterator[str]:
+    """Names of the tensors of a layer, each once, in the order in which they occur."""
+    seen: dict[str, None] = {}
+    for operator in operators:
+        for tensor in (*operator.inputs, *operator.outputs):
+            seen.setdefault(tensor.name)
+    return iter(seen)
+
+
+def _names_of_representatives(graph: OperatorGraph, representatives: list[int]) -> dict[str, str] | None:
+    """For each tensor, the one in its place in its kind's first layer; None when one would stand for two."""
+    renamed: dict[str, str] = {}
+    for layer, representative in enumerate(representatives):
+        here, there = (tuple(_tensor_names(graph.by_layer[index])) for index in (layer, representative))
+        own = {t.name for operator in graph.by_layer[layer] for t in operator.outputs}
+        renamed.update((a, b) for a, b in zip(here, there, strict=True) if a in own)
+    for representative in set(representatives):
+        names = list(_tensor_names(graph.by_layer[representative]))
+        if len({renamed.get(name, name) for name in names}) < len(names):
+            return None
+    return renamed
+
+
+def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
+    inputs = tuple(evolve(t, name=names.get(t.name, t.name)) for t in operator.inputs)
+    saves = tuple(names.get(name, name) for name in operator.saves)
+    return evolve(operator, inputs=inputs, saves=saves)
+
+
+def _crossing(graph: OperatorGraph, renamed: dict[str, str]) -> tuple[CrossingTensors, ...]:
+    groups: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    for item in graph.layer_tensors:
+        names = groups.setdefault((item.producer, item.consumers), [])
+        names.append(renamed.get(item.tensor.name, item.tensor.name))
+    return tuple(CrossingTensors(*ends, tuple(names)) for ends, names in groups.items())

@@ -1,0 +1,93 @@
+"""Reads `fixed.stages`: the layers of each stage, by name or by counts of transformer blocks."""
+
+from collections.abc import Sequence
+
+from nest.catalogue import unknown_name
+from nest.errors import InputError
+from nest.instance import LayerGraph
+
+
+def partition(
+    stages: Sequence[int | tuple[str, ...]], pipeline: object, graph: LayerGraph, blocks: Sequence[str]
+) -> tuple[tuple[int, ...], ...]:
+    """The layers of each stage as indices, ascending.
+
+    A count takes the next so many transformer blocks; a layer that is no block stays with the one before it,
+    those in front of the first block go with the first stage and those behind the last with the last.
+
+    Args:
+        stages: as written.
+        pipeline: `fixed.pp`, when it is given.
+        graph: the layers.
+        blocks: names of the transformer blocks; none: every layer counts as one.
+
+    Raises: InputError: a layer is unknown, missing or in two stages, counts do not add up, a stage is empty,
+        or a stage reads from a later one.
+    """
+    if pipeline is not None and pipeline != len(stages):
+        raise InputError(f"fixed.stages lists {len(stages)} stages, but fixed.pp is {pipeline}; let them agree.")
+    if not stages:
+        raise InputError("fixed.stages is empty; list the layers of each stage, or leave it out.")
+    if all(isinstance(stage, int) for stage in stages):
+        found = _by_counts([stage for stage in stages if isinstance(stage, int)], graph, blocks)
+    elif all(not isinstance(stage, int) for stage in stages):
+        found = _by_names([stage for stage in stages if not isinstance(stage, int)], graph)
+    else:
+        raise InputError("fixed.stages mixes counts and layer names; use one of them for all stages.")
+    _check_order(found, graph)
+    return found
+
+
+def _by_counts(counts: Sequence[int], graph: LayerGraph, blocks: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    counted = set(blocks) or set(graph.layers)
+    if any(count < 0 for count in counts) or sum(counts) != len(counted):
+        raise InputError(
+            f"fixed.stages: the counts must be whole numbers that add up to {len(counted)} transformer "
+            f"blocks, not {sum(counts)}."
+        )
+    order = graph.topological_order()
+    ends = [sum(counts[: stage + 1]) for stage in range(len(counts))]
+    found: list[list[int]] = [[] for _ in counts]
+    seen = stage = 0
+    for layer in order:
+        if graph.layers[layer] in counted:
+            while seen >= ends[stage]:
+                stage += 1
+            seen += 1
+        elif seen == len(counted):
+            stage = len(counts) - 1
+        found[stage].append(layer)
+    for index, layers in enumerate(found):
+        if not layers:
+            raise InputError(f"fixed.stages[{index}] has no layer; every stage needs one.")
+    return tuple(tuple(sorted(layers)) for layers in found)
+
+
+def _by_names(stages: Sequence[tuple[str, ...]], graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
+    position = {name: index for index, name in enumerate(graph.layers)}
+    home: dict[str, int] = {}
+    for index, names in enumerate(stages):
+        if not names:
+            raise InputError(f"fixed.stages[{index}] has no layer; every stage needs one.")
+        for name in names:
+            if name not in position:
+                raise unknown_name(f"fixed.stages[{index}]", "layer", name, position)
+            if name in home:
+                raise InputError(f"fixed.stages: layer {name!r} is listed twice, in stages {home[name]} and {index}.")
+            home[name] = index
+    missing = [name for name in graph.layers if name not in home]
+    if missing:
+        told = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+        raise InputError(f"fixed.stages leaves out these layers: {told}; every layer needs a stage.")
+    return tuple(tuple(sorted(position[name] for name in names)) for names in stages)
+
+
+def _check_order(stages: tuple[tuple[int, ...], ...], graph: LayerGraph) -> None:
+    home = {layer: index for index, layers in enumerate(stages) for layer in layers}
+    for producer, consumers in graph.tensors:
+        for consumer in consumers:
+            if home[producer] > home[consumer]:
+                raise InputError(
+                    f"fixed.stages: layer {graph.layers[consumer]!r} in stage {home[consumer]} reads from "
+                    f"{graph.layers[producer]!r} in the later stage {home[producer]}."
+                )

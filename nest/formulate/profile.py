@@ -1,0 +1,137 @@
+"""From a profile, candidates as numbers in a file, to candidates."""
+
+from collections.abc import Sequence
+
+from nest.errors import InputError, InputErrors
+from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, RecomputeMode
+from nest.spec import ProfileCandidate, ProfileSpec
+
+
+def profile_graph(profile: ProfileSpec) -> LayerGraph:
+    """The layers, with the slices of `tensor_slices` as tensors.
+
+    Raises:
+        InputError: names repeat, an edge names a layer that is not there, or the edges form a cycle.
+    """
+    return LayerGraph(profile.layers, tensor_slices(profile)[0])
+
+
+Tensors = tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def tensor_slices(profile: ProfileSpec) -> tuple[Tensors, tuple[tuple[float, ...], ...]]:
+    """Tensors whose sum over a cut is `cut(D)` of PROBLEM.md section 4, and their bytes for each candidate.
+
+    The edges of one producer carry one tensor, which counts once however many consumers lie behind the cut:
+    the largest of the edges that cross. That maximum is a sum: with the edges in ascending order, slice `j`
+    has the consumers of edge `j` and all larger ones, and the bytes by which edge `j` exceeds the one before
+    it.
+    """
+    tensors: dict[tuple[int, tuple[int, ...]], int] = {}
+    sizes: list[dict[int, float]] = []
+    for candidate in profile.candidates:
+        mine: dict[int, float] = {}
+        for producer in sorted({edge[0] for edge in profile.edges}):
+            edges = sorted(
+                (size, consumer)
+                for (source, consumer), size in zip(profile.edges, candidate.edge_bytes, strict=False)
+                if source == producer
+            )
+            below = 0.0
+            for position, (size, _) in enumerate(edges):
+                if position == 0 or size > below:
+                    consumers = tuple(sorted({consumer for _, consumer in edges[position:]}))
+                    mine[tensors.setdefault((producer, consumers), len(tensors))] = size - below
+                    below = size
+        sizes.append(mine)
+    bytes_of = tuple(tuple(mine.get(index, 0.0) for index in range(len(tensors))) for mine in sizes)
+    return tuple(tensors), bytes_of
+
+
+def profile_candidates(profile: ProfileSpec, cluster: Cluster, global_batch: int) -> tuple[Candidate, ...]:
+    """The candidates as given.
+
+    Raises: InputErrors: what is wrong with them, all of it: names that repeat, arrays of the wrong length, a
+        width the cluster cannot align, more samples than the batch has, ranks outside the block.
+    """
+    problems: list[str] = []
+    found = []
+    names = [candidate.name for candidate in profile.candidates]
+    slices = tensor_slices(profile)[1]
+    for index, written in enumerate(profile.candidates):
+        place = f"profile.candidates[{index}]"
+        mistakes = [
+            *_lengths(written, place, len(profile.layers), len(profile.edges)),
+            *_misfits(written, place, cluster, global_batch),
+        ]
+        if names.index(written.name) != index:
+            mistakes.append(f"{place}.name: an earlier candidate is called {written.name!r} too; names are unique.")
+        problems += mistakes
+        if not mistakes:
+            found.append(_candidate(written, slices[index], place, problems))
+    if problems:
+        raise InputErrors(problems)
+    return tuple(candidate for candidate in found if candidate is not None)
+
+
+def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int) -> list[str]:
+    arrays: list[tuple[str, Sequence[float], int, str]] = [
+        ("forward", written.forward, layers, "layers"),
+        ("backward", written.backward, layers, "layers"),
+        ("edge_bytes", written.edge_bytes, edges, "edges"),
+    ]
+    for name, group in written.state.items():
+        for part in ("weights", "gradients", "optimizer", "update"):
+            arrays.append((f"state.{name}.{part}", getattr(group, part), layers, "layers"))
+    for name, mode in written.recompute.items():
+        for part in ("extra", "first", "more", "peak"):
+            arrays.append((f"recompute.{name}.{part}", getattr(mode, part), layers, "layers"))
+    return [
+        f"{place}.{name} has {len(values)} numbers for {count} {what}."
+        for name, values, count, what in arrays
+        if len(values) != count
+    ]
+
+
+def _misfits(written: ProfileCandidate, place: str, cluster: Cluster, global_batch: int) -> list[str]:
+    found = []
+    if written.width > cluster.size:
+        found.append(f"{place}.width is {written.width}, but the cluster has {cluster.size} devices.")
+    elif not cluster.admits(written.width):
+        groups = ", ".join(str(capacity) for capacity in cluster.capacities)
+        found.append(
+            f"{place}.width is {written.width}: blocks of it cannot be aligned with groups of {groups} "
+            "devices; at every level one must divide the other."
+        )
+    if written.samples > global_batch:
+        found.append(f"{place}.samples is {written.samples}, more than training.global_batch ({global_batch}).")
+    for name, group in written.state.items():
+        if len(set(group.ranks)) < len(group.ranks) or max(group.ranks) >= written.width:
+            found.append(f"{place}.state.{name}.ranks: each must be a different offset below width ({written.width}).")
+    return found
+
+
+def _candidate(
+    written: ProfileCandidate, tensor_bytes: tuple[float, ...], place: str, problems: list[str]
+) -> Candidate | None:
+    try:
+        return Candidate(
+            name=written.name,
+            degrees=dict(written.degrees),
+            width=written.width,
+            samples=written.samples,
+            forward=written.forward,
+            backward=written.backward,
+            state=tuple(
+                ParameterGroup(name, tuple(sorted(g.ranks)), g.weights, g.gradients, g.optimizer, g.update)
+                for name, g in written.state.items()
+            ),
+            recompute=tuple(
+                RecomputeMode(name, m.extra, m.first, m.more, m.peak, m.stash_inputs)
+                for name, m in written.recompute.items()
+            ),
+            tensor_bytes=tensor_bytes,
+        )
+    except InputError as error:
+        problems.append(f"{place}: {error}")
+        return None

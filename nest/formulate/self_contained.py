@@ -1,0 +1,26 @@
+"""A problem with the files it refers to read into it."""
+
+from pathlib import Path
+
+from attrs import evolve
+
+from nest.files import read
+from nest.formulate.sources import resolve_model
+from nest.spec import Problem, ProfileSpec
+
+
+def self_contained(problem: Problem, base: Path | None) -> Problem:
+    """`problem` with its model and profile in place, so that a plan file can carry it alone.
+
+    Args:
+        problem: as written.
+        base: folder that relative paths start from; None: the working directory.
+
+    Raises:
+        InputError: a file it refers to cannot be read.
+    """
+    if problem.model is not None:
+        problem = evolve(problem, model=resolve_model(problem.model, base))
+    if isinstance(problem.profile, str):
+        problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
+    return problem

@@ -1,0 +1,127 @@
+"""From what a problem's `model` says to an operator graph."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from attrs import frozen
+
+from nest.catalogue import unknown_name
+from nest.errors import InputError, InputErrors
+from nest.files import read, read_mapping, structure
+from nest.formulate.model_library import library_models
+from nest.graph import OperatorGraph
+from nest.hooks.protocols import ModelImporter
+from nest.spec import Training, TransformerSpec
+
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
+"""Where configurations say how many tokens a sample may have."""
+
+USUAL_SEQUENCE = 4096
+"""Tokens per sample when a description asks for none: Llama 2's pre-training context (arXiv 2307.09288)."""
+
+Model = TransformerSpec | dict[str, Any]
+"""A model that needs no further file: a description by widths, or the content of a configuration."""
+
+
+class Importers(Protocol):
+    """The part of the registry needed here."""
+
+    def model_importers(self) -> Mapping[str, ModelImporter]:
+        """Model importers by name."""
+        ...
+
+
+@frozen
+class DescribedModel:
+    """A model described by its widths, as files and problems write it (FORMATS.md).
+
+    Attributes:
+        transformer: the widths.
+    """
+
+    transformer: TransformerSpec
+
+
+def load_model(source: str | Model, training: Training, base: Path | None, registry: Importers) -> OperatorGraph:
+    """The operator graph of one sample of the model that `source` stands for.
+
+    Args:
+        source: as in `resolve_model`.
+        training: gives the sequence length and the precision.
+        base: folder that relative paths start from; None: the working directory.
+        registry: offers the importers.
+
+    Raises:
+        InputError: there is no such file or name, no importer knows the family, or the importer refuses it.
+    """
+    model = resolve_model(source, base)
+    importers = registry.model_importers()
+    accepting = [importer for importer in importers.values() if importer.accepts(model)]
+    place = f"model {source!r}" if isinstance(source, str) else "model"
+    if not accepting:
+        raise _unknown_family(place, model, importers)
+    if len(accepting) > 1:
+        names = ", ".join(importer.name for importer in accepting)
+        raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")
+    try:
+        return accepting[0].load(model, training)
+    except InputErrors as errors:
+        raise InputErrors(f"{place}: {problem}" for problem in errors.problems) from None
+
+
+def resolve_model(source: str | Model, base: Path | None) -> Model:
+    """What `source` stands for, complete in itself, so that a plan file can hold it.
+
+    Args:
+        source: a name `nest models` lists; the path of a `config.json`, of the folder that holds one, of a
+            file with `transformer:` or of an operator graph; or the content itself.
+        base: folder that relative paths start from; None: the working directory.
+
+    Raises:
+        InputError: there is no such file or name, or the file cannot be read.
+    """
+    if isinstance(source, TransformerSpec):
+        return source
+    if isinstance(source, str):
+        library = library_models()
+        return dict(library[source].config) if source in library else _read_model(source, base)
+    return structure(source, DescribedModel).transformer if _describes(source) else dict(source)
+
+
+def default_sequence_length(model: Model) -> int:
+    """Tokens per sample to describe `model` with: its context, at most `USUAL_SEQUENCE`."""
+    contexts: list[int] = []
+    if not isinstance(model, TransformerSpec):
+        found = (model.get(key) for key in CONTEXT_KEYS)
+        contexts = [length for length in found if isinstance(length, int) and length > 0]
+    return min([USUAL_SEQUENCE, *contexts])
+
+
+def _read_model(source: str, base: Path | None) -> Model:
+    path = (base or Path()) / source
+    if path.is_dir():
+        path = path / "config.json"
+    if not path.is_file():
+        if path.suffix or "/" in source:
+            raise InputError(f"model: there is no file {str(path)!r}; `nest models` lists the names known.")
+        raise unknown_name("model", "file or model", source, library_models())
+    content = read_mapping(path).mapping
+    return read(path, DescribedModel).transformer if _describes(content) else dict(content)
+
+
+def _describes(content: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a description by widths and no configuration."""
+    return "transformer" in content and "model_type" not in content
+
+
+def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImporter]) -> InputError:
+    """The error for a model no importer accepts: it names the family and lists those there are."""
+    family = model.get("model_type") if isinstance(model, dict) else "transformer"
+    if not isinstance(family, str):
+        return InputError(
+            f"{place}: `model_type`, the name of its family, is missing; "
+            f"give one of {', '.join(sorted(importers))}, or describe the model by `transformer:`."
+        )
+    # No nearest name is offered: `qwen3_moe` is no remedy for a model of another family with a similar name.
+    return InputError(f"{place}: the family {family!r:.60} is not known; nest knows {', '.join(sorted(importers))}.")

@@ -1,0 +1,43 @@
+"""Operator graphs and blocks: what strategies rewrite.
+
+Axes have standard names, by which strategies recognise what they may split:
+
+| axis | |
+|---|---|
+| `batch` | samples of the micro-batch; importers build graphs for 1 |
+| `sequence` | tokens of a sample (query positions) |
+| `keys` | key positions one query attends to |
+| `hidden` | model width |
+| `heads`, `kv_heads` | attention heads, key-value heads |
+| `head` | channels per head (also `value` where value channels differ, as in latent attention) |
+| `ffn` | width of a feed-forward network, dense, shared or of one expert |
+| `branch` | the branches of a gated feed-forward network (2 or 1); also 2 for the key-value pair |
+| `latent` | rank of a latent (low-rank) projection |
+| `vocab` | vocabulary |
+| `experts` | routed experts (parameters, router scores) |
+| `top_k` | experts a token visits (tokens on their way through experts) |
+| `positions`, `types` | rows of learned position and segment embeddings |
+| `transform` | inner width of a square projection (the prediction head of a masked language model) |
+"""
+
+from nest.graph.block import Axis, Block
+from nest.graph.operator import Collective, Communication, Operator
+from nest.graph.operator_graph import LayerTensor, OperatorGraph
+from nest.graph.tensor import Parameter, Shape, Tensor, axis_size, divide, elements, scale
+
+__all__ = [
+    "Axis",
+    "Block",
+    "Collective",
+    "Communication",
+    "LayerTensor",
+    "Operator",
+    "OperatorGraph",
+    "Parameter",
+    "Shape",
+    "Tensor",
+    "axis_size",
+    "divide",
+    "elements",
+    "scale",
+]

@@ -1,0 +1,105 @@
+"""Operators: the unit that strategies rewrite and cost models price."""
+
+from attrs import field, frozen
+
+from nest.graph.tensor import Parameter, Shape, Tensor, elements
+
+
+@frozen
+class Communication:
+    """One collective call.
+
+    Attributes:
+        kind: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
+        bytes: the full (unsharded) buffer; for `all_to_all` what each member holds (PROBLEM.md section 1).
+        axis: the axis of the block whose ranks take part.
+    """
+
+    kind: str
+    bytes: float
+    axis: str
+
+
+@frozen
+class Collective:
+    """What a communication operator does in each direction.
+
+    Attributes:
+        forward: calls of the forward pass, one after the other.
+        backward: calls of the backward pass.
+    """
+
+    forward: tuple[Communication, ...] = ()
+    backward: tuple[Communication, ...] = ()
+
+
+@frozen
+class Operator:
+    """One operator of a layer, as one rank of a block runs it for one micro-batch.
+
+    Attributes:
+        name: unique in its graph, `layer/operator` by convention.
+        layer: the layer it belongs to.
+        kind: `matmul`, `attention`, `norm`, `activation`, `elementwise`, `softmax`, `embedding`, `router`,
+            `loss` or `collective`; plug-ins may add kinds, which cost models treat as memory-bound.
+        space: the iteration space. A matmul's is its (batch..., rows, columns, contracted) axes.
+        flops_per_point: forward FLOP at each point of `space` (2 for a matmul, 0 for a copy).
+        backward_flops_ratio: backward FLOP over forward FLOP (2 for a matmul with weights).
+        inputs: tensors read, without parameters.
+        outputs: tensors written.
+        parameters: learned tensors.
+        saves: names of the inputs or outputs that the backward pass needs.
+        collective: the calls made, for an operator of kind `collective`.
+        contracted: axes of `space` that are summed over: splitting one leaves partial sums.
+        model_flops_per_point: forward FLOP at each point of `space` that the model asks for, whatever kernel
+            runs it (the convention of utilisation figures: PaLM, arXiv 2204.02311, appendix B); None:
+            `flops_per_point`.
+        split: the strategies that divided its work over their ranks; the ranks of others repeat it.
+    """
+
+    name: str
+    layer: str
+    kind: str
+    space: Shape = ()
+    flops_per_point: float = 0.0
+    backward_flops_ratio: float = 2.0
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    saves: tuple[str, ...] = field(default=())
+    collective: Collective | None = None
+    contracted: tuple[str, ...] = ()
+    model_flops_per_point: float | None = None
+    split: tuple[str, ...] = ()
+
+    @property
+    def flops(self) -> float:
+        """Forward FLOP of one rank for one micro-batch, as the kernel executes them."""
+        return self.flops_per_point * elements(self.space)
+
+    @property
+    def model_flops(self) -> float:
+        """Forward FLOP of one rank for one micro-batch that count towards utilisation."""
+        if self.model_flops_per_point is None:
+            return self.flops
+        return self.model_flops_per_point * elements(self.space)
+
+    @property
+    def backward_flops(self) -> float:
+        """Backward FLOP of one rank for one micro-batch."""
+        return self.flops * self.backward_flops_ratio
+
+    @property
+    def bytes_read(self) -> float:
+        """Bytes of the input tensors (parameters apart: their width depends on the precision)."""
+        return sum(tensor.bytes for tensor in self.inputs)
+
+    @property
+    def bytes_written(self) -> float:
+        """Bytes of the output tensors."""
+        return sum(tensor.bytes for tensor in self.outputs)
+
+    @property
+    def parameter_count(self) -> int:
+        """Scalars learned by this operator on one rank."""
+        return sum(parameter.count for parameter in self.parameters)

@@ -1,0 +1,165 @@
+"""The operator graph of a model and the layer graph it induces."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, field, frozen
+
+from nest.errors import InputError
+from nest.graph.operator import Operator
+from nest.graph.tensor import Parameter, Shape, Tensor, scale
+
+if TYPE_CHECKING:
+    import networkx
+
+
+@frozen
+class LayerTensor:
+    """A tensor that leaves its layer.
+
+    Attributes:
+        producer: index of the layer that makes it.
+        consumers: indices of the other layers that read it, ascending.
+        tensor: the tensor on one rank.
+    """
+
+    producer: int
+    consumers: tuple[int, ...]
+    tensor: Tensor
+
+
+@frozen(slots=False)
+class OperatorGraph:
+    """A DAG of operators, grouped in layers.
+
+    An operator precedes another when it writes a tensor the other reads.
+
+    Attributes:
+        operators: in an order in which every tensor is written before it is read.
+        layers: layer names in order; every operator belongs to one.
+        blocks: names of the layers that are repeated transformer blocks, in order.
+        family: the name of the model family, for reports.
+
+    Raises:
+        InputError: a tensor is written twice or read before it is written by another layer's operator that
+            comes later, an operator names an unknown layer, or two operators share a name.
+    """
+
+    operators: tuple[Operator, ...]
+    layers: tuple[str, ...]
+    blocks: tuple[str, ...] = ()
+    family: str = field(default="")
+
+    def __attrs_post_init__(self) -> None:
+        known = set(self.layers)
+        names: set[str] = set()
+        written: set[str] = set()
+        all_written = {t.name for operator in self.operators for t in operator.outputs}
+        for operator in self.operators:
+            if operator.layer not in known:
+                raise InputError(f"operator {operator.name!r} belongs to the unknown layer {operator.layer!r}.")
+            if operator.name in names:
+                raise InputError(f"two operators are named {operator.name!r}; names must be unique.")
+            names.add(operator.name)
+            for tensor in operator.inputs:
+                if tensor.name in all_written and tensor.name not in written:
+                    raise InputError(
+                        f"operator {operator.name!r} reads tensor {tensor.name!r} before it is written: "
+                        "the graph has a cycle or its operators are out of order."
+                    )
+            for tensor in operator.outputs:
+                if tensor.name in written:
+                    raise InputError(f"tensor {tensor.name!r} is written twice; give each result its own name.")
+                written.add(tensor.name)
+
+    @cached_property
+    def layer_index(self) -> dict[str, int]:
+        """Position of each layer name."""
+        return {name: index for index, name in enumerate(self.layers)}
+
+    @cached_property
+    def by_layer(self) -> tuple[tuple[Operator, ...], ...]:
+        """The operators of each layer, in order."""
+        groups: list[list[Operator]] = [[] for _ in self.layers]
+        for operator in self.operators:
+            groups[self.layer_index[operator.layer]].append(operator)
+        return tuple(tuple(group) for group in groups)
+
+    @cached_property
+    def layer_tensors(self) -> tuple[LayerTensor, ...]:
+        """Tensors that cross from one layer into others, in order of their producer."""
+        producer: dict[str, tuple[int, Tensor]] = {}
+        consumers: dict[str, set[int]] = {}
+        for operator in self.operators:
+            layer = self.layer_index[operator.layer]
+            for tensor in operator.inputs:
+                if tensor.name in producer and producer[tensor.name][0] != layer:
+                    consumers.setdefault(tensor.name, set()).add(layer)
+            for tensor in operator.outputs:
+                producer[tensor.name] = (layer, tensor)
+        return tuple(
+            LayerTensor(index, tuple(sorted(consumers[name])), tensor)
+            for name, (index, tensor) in producer.items()
+            if name in consumers
+        )
+
+    @property
+    def parameter_count(self) -> int:
+        """Scalars the model learns; tied parameters count once."""
+        return sum(p.count for operator in self.operators for p in operator.parameters if not p.tied)
+
+    @property
+    def flops(self) -> float:
+        """Forward FLOP for the samples the graph was built for, as kernels execute them."""
+        return sum(operator.flops for operator in self.operators)
+
+    @property
+    def model_flops(self) -> float:
+        """Forward FLOP for those samples that count towards utilisation (arXiv 2204.02311, appendix B)."""
+        return sum(operator.model_flops for operator in self.operators)
+
+    def to_networkx(self) -> "networkx.DiGraph[str]":
+        """The graph as a networkx DAG: nodes are operator names (attribute `operator`), edges carry `tensor`."""
+        import networkx
+
+        graph: networkx.DiGraph[str] = networkx.DiGraph()
+        producer: dict[str, str] = {}
+        for operator in self.operators:
+            attributes: dict[str, Any] = {"operator": operator}
+            graph.add_node(operator.name, **attributes)
+            for tensor in operator.inputs:
+                if tensor.name in producer:
+                    graph.add_edge(producer[tensor.name], operator.name, tensor=tensor)
+            for tensor in operator.outputs:
+                producer[tensor.name] = operator.name
+        return graph
+
+    def map_operators(self, change: Callable[[Operator], tuple[Operator, ...]]) -> "OperatorGraph":
+        """A graph in which `change` replaced each operator by those it returns (itself, others, none)."""
+        return evolve(self, operators=tuple(new for old in self.operators for new in change(old)))
+
+    def map_shapes(self, change: Callable[[Shape], Shape]) -> "OperatorGraph":
+        """A graph with `change` applied to every tensor, parameter and iteration space."""
+
+        def tensors(items: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple(evolve(item, shape=change(item.shape)) for item in items)
+
+        def parameters(items: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+            return tuple(evolve(item, shape=change(item.shape)) for item in items)
+
+        return self.map_operators(
+            lambda operator: (
+                evolve(
+                    operator,
+                    space=change(operator.space),
+                    inputs=tensors(operator.inputs),
+                    outputs=tensors(operator.outputs),
+                    parameters=parameters(operator.parameters),
+                ),
+            )
+        )
+
+    def with_samples(self, samples: int) -> "OperatorGraph":
+        """The graph of a one-sample micro-batch, for `samples` samples: the `batch` axis made that long."""
+        return self.map_shapes(lambda shape: scale(shape, "batch", samples))

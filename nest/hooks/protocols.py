@@ -1,0 +1,142 @@
+"""What the objects that plug-ins return must offer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from attrs import frozen
+
+from nest.graph import Block, Operator, OperatorGraph
+from nest.instance.cluster import Cluster
+from nest.instance.protocols import CollectiveModel, Schedule
+from nest.spec import DeviceSpec, PlanDocument, Training
+
+__all__ = [
+    "CollectiveModel",
+    "CostModel",
+    "Exporter",
+    "ModelImporter",
+    "OperatorCost",
+    "Schedule",
+    "Strategy",
+    "StrategyContext",
+    "TopologyImporter",
+]
+
+
+@frozen
+class StrategyContext:
+    """What a strategy may look at beside the block.
+
+    Attributes:
+        cluster: devices and network.
+        training: how the model is trained.
+    """
+
+    cluster: Cluster
+    training: Training
+
+
+@frozen
+class OperatorCost:
+    """Price of one operator on one rank, per micro-batch.
+
+    Attributes:
+        forward: seconds.
+        backward: seconds.
+        update: seconds of the optimizer step of its parameters, once per batch.
+        saved: bytes kept for the backward pass beyond the tensors the operator `saves`.
+        transient: bytes needed only while it runs.
+    """
+
+    forward: float
+    backward: float
+    update: float = 0.0
+    saved: float = 0.0
+    transient: float = 0.0
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """A sub-graph strategy, such as tensor parallelism."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Strategies to be applied before this one, by name."""
+        ...
+
+    def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """Degrees this strategy may take on `block`, ascending; 1 (leave it alone) is always allowed."""
+        ...
+
+    def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
+        """`block` rewritten for `degree` (one of `degrees`, above 1)."""
+        ...
+
+
+@runtime_checkable
+class ModelImporter(Protocol):
+    """A reader of model descriptions."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    def accepts(self, source: Any) -> bool:
+        """Whether this importer knows `source` (a mapping read from a file, or a specification)."""
+        ...
+
+    def load(self, source: Any, training: Training) -> OperatorGraph:
+        """The operator graph of one sample."""
+        ...
+
+
+@runtime_checkable
+class TopologyImporter(Protocol):
+    """A reader of cluster descriptions."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    def accepts(self, source: Any) -> bool:
+        """Whether this importer knows `source`."""
+        ...
+
+    def load(self, source: Any) -> Cluster:
+        """The cluster described."""
+        ...
+
+
+@runtime_checkable
+class CostModel(Protocol):
+    """A model of operator times."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
+        """Cost of `operator` (never a collective) on `device`."""
+        ...
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """A writer of other tools' files."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """File names and their contents."""
+        ...

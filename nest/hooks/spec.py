@@ -1,0 +1,72 @@
+"""The hooks: the page a plug-in author reads.
+
+A distribution joins by an entry point in the group `nest` that names a module (or object) with functions of
+these names marked `@nest.hooks.hook`. Each function returns a list of objects; what each object must offer is
+in `nest.hooks.protocols`. The registry checks every object and sets a broken one aside with a warning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+# What the annotations name stays unloaded: `nest --help` passes through here.
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import typer
+
+    from nest.hooks.protocols import (
+        CollectiveModel,
+        CostModel,
+        Exporter,
+        ModelImporter,
+        Schedule,
+        Strategy,
+        TopologyImporter,
+    )
+
+PROJECT = "nest"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hook = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def nest_strategies() -> Iterable[Strategy]:  # type: ignore[empty-body]
+    """Sub-graph strategies: each rewrites a block's operator graph for a degree."""
+
+
+@hookspec
+def nest_model_importers() -> Iterable[ModelImporter]:  # type: ignore[empty-body]
+    """Model importers: each turns one kind of source into an operator graph."""
+
+
+@hookspec
+def nest_topology_importers() -> Iterable[TopologyImporter]:  # type: ignore[empty-body]
+    """Topology importers: each turns one kind of source into a cluster."""
+
+
+@hookspec
+def nest_cost_models() -> Iterable[CostModel]:  # type: ignore[empty-body]
+    """Cost models: each prices an operator on a device."""
+
+
+@hookspec
+def nest_collective_models() -> Iterable[CollectiveModel]:  # type: ignore[empty-body]
+    """Collective models: each prices a collective call on a set of devices."""
+
+
+@hookspec
+def nest_schedules() -> Iterable[Schedule]:  # type: ignore[empty-body]
+    """Pipeline schedules: batch-time weights and micro-batches in flight."""
+
+
+@hookspec
+def nest_exporters() -> Iterable[Exporter]:  # type: ignore[empty-body]
+    """Exporters: each turns a plan into files of another tool."""
+
+
+@hookspec
+def nest_commands(app: typer.Typer) -> None:
+    """Add commands to the command line."""

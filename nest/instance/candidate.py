@@ -1,0 +1,126 @@
+"""Candidates: all that solvers know of sub-graph strategies (PROBLEM.md section 2)."""
+
+from collections.abc import Sequence
+
+import numpy
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from nest.errors import InputError
+
+Array = NDArray[numpy.float64]
+
+
+def read_only(values: Sequence[float] | Array) -> Array:
+    """`values` as a float64 array nobody can write to."""
+    array = numpy.array(values, dtype=numpy.float64)
+    array.setflags(write=False)
+    return array
+
+
+@frozen(eq=False)
+class ParameterGroup:
+    """Parameters whose gradients are reduced over the same ranks; arrays of shape `(layers,)`.
+
+    Attributes:
+        name: `dense`, `expert`, ...
+        ranks: device offsets inside a block that hold the same parameters, with the replicas the group that
+            reduces gradients and that ZeRO shards over.
+        weights: bytes per device before ZeRO.
+        gradients: bytes per device before ZeRO.
+        optimizer: bytes per device before ZeRO.
+        update: seconds of the optimizer step before ZeRO.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    weights: Array = field(converter=read_only, repr=False)
+    gradients: Array = field(converter=read_only, repr=False)
+    optimizer: Array = field(converter=read_only, repr=False)
+    update: Array = field(converter=read_only, repr=False)
+
+
+@frozen(eq=False)
+class RecomputeMode:
+    """What one recompute mode costs and saves; arrays of shape `(layers,)`.
+
+    Attributes:
+        name: `none`, `selective`, `full`, ...
+        extra: seconds added to the backward pass per micro-batch.
+        first: bytes for one in-flight micro-batch.
+        more: bytes for each further one.
+        peak: transient bytes; a stage takes the largest of its layers.
+        stash_inputs: whether a stage keeps its inputs for each further micro-batch.
+    """
+
+    name: str
+    extra: Array = field(converter=read_only, repr=False)
+    first: Array = field(converter=read_only, repr=False)
+    more: Array = field(converter=read_only, repr=False)
+    peak: Array = field(converter=read_only, repr=False)
+    stash_inputs: bool = False
+
+
+@frozen(eq=False)
+class Candidate:
+    """One combination of strategies, degrees and micro-batch size, in numbers.
+
+    Attributes:
+        name: unique in the instance.
+        degrees: strategy degrees, for constraints and reports only.
+        width: devices that run one stage of one replica (`g`).
+        samples: samples a block consumes per micro-batch (`m`).
+        forward: seconds per micro-batch, shape `(layers,)`.
+        backward: seconds per micro-batch, shape `(layers,)`.
+        state: parameter groups.
+        recompute: recompute modes.
+        tensor_bytes: bytes each device of the producer sends of each tensor of the layer graph, shape `(tensors,)`.
+
+    Raises:
+        InputError: an array has the wrong length, or holds a number that is negative or not finite.
+    """
+
+    name: str
+    degrees: dict[str, int]
+    width: int
+    samples: int
+    forward: Array = field(converter=read_only, repr=False)
+    backward: Array = field(converter=read_only, repr=False)
+    state: tuple[ParameterGroup, ...]
+    recompute: tuple[RecomputeMode, ...]
+    tensor_bytes: Array = field(converter=read_only, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.width < 1 or self.samples < 1:
+            raise InputError(f"candidate {self.name!r}: width and samples must be at least 1.")
+        if not self.recompute:
+            raise InputError(f"candidate {self.name!r} has no recompute mode.")
+        layers = len(self.forward)
+        for place, array in self.arrays():
+            expected = len(self.tensor_bytes) if place == "tensor_bytes" else layers
+            if array.shape != (expected,):
+                raise InputError(f"candidate {self.name!r}: {place} has {array.size} numbers for {expected} layers.")
+            if not numpy.isfinite(array).all() or (array < 0).any():
+                raise InputError(f"candidate {self.name!r}: {place} has a number that is negative or not finite.")
+
+    def arrays(self) -> list[tuple[str, Array]]:
+        """Every array with its place, `forward`, `state.dense.weights`, ..."""
+        found = [("forward", self.forward), ("backward", self.backward), ("tensor_bytes", self.tensor_bytes)]
+        for group in self.state:
+            for name in ("weights", "gradients", "optimizer", "update"):
+                found.append((f"state.{group.name}.{name}", getattr(group, name)))
+        for mode in self.recompute:
+            for name in ("extra", "first", "more", "peak"):
+                found.append((f"recompute.{mode.name}.{name}", getattr(mode, name)))
+        return found
+
+    def mode(self, name: str) -> RecomputeMode:
+        """The recompute mode called `name`.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for mode in self.recompute:
+            if mode.name == name:
+                return mode
+        raise KeyError(name)

@@ -1,0 +1,78 @@
+"""The cluster in numbers (PROBLEM.md section 1)."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import accumulate
+from operator import mul
+
+from attrs import field, frozen, validators
+
+
+@frozen
+class Level:
+    """One level of a hierarchical network.
+
+    Attributes:
+        name: for reports.
+        fanout: children per group.
+        bandwidth: bytes per second, per device and direction.
+        latency: seconds from end to end.
+    """
+
+    name: str
+    fanout: int = field(validator=validators.ge(1))
+    bandwidth: float = field(validator=validators.gt(0))
+    latency: float = field(validator=validators.ge(0))
+
+
+@frozen(slots=False)
+class Cluster:
+    """Identical devices under a hierarchical network.
+
+    Attributes:
+        levels: innermost first.
+        memory: bytes per device (`H`).
+        reserve: bytes of it kept free.
+    """
+
+    levels: tuple[Level, ...] = field(validator=validators.min_len(1))
+    memory: float = field(validator=validators.gt(0))
+    reserve: float = field(default=0.0, validator=validators.ge(0))
+
+    @cached_property
+    def capacities(self) -> tuple[int, ...]:
+        """Devices per group of each level (`C`)."""
+        return tuple(accumulate((level.fanout for level in self.levels), mul))
+
+    @property
+    def size(self) -> int:
+        """Number of devices (`P`)."""
+        return self.capacities[-1]
+
+    def level(self, first: int, last: int) -> int:
+        """Smallest level with both devices, and so all between them, in one group; -1 when they are the same."""
+        if first == last:
+            return -1
+        for index, capacity in enumerate(self.capacities):
+            if first // capacity == last // capacity:
+                return index
+        raise ValueError(f"devices {first} and {last} are not both in a cluster of {self.size}")
+
+    def shape(self, members: Iterable[int]) -> tuple[int, ...]:
+        """Shape of a set of devices: per level, the most children that any one group has members in."""
+        groups = set(members)
+        shape = []
+        below = 1
+        for capacity in self.capacities:
+            counts: dict[int, int] = {}
+            for group in groups:
+                parent = group * below // capacity
+                counts[parent] = counts.get(parent, 0) + 1
+            shape.append(max(counts.values()))
+            groups = set(counts)
+            below = capacity
+        return tuple(shape)
+
+    def admits(self, width: int) -> bool:
+        """Whether blocks of `width` devices can be aligned with every level (PROBLEM.md section 2)."""
+        return width <= self.size and all(c % width == 0 or width % c == 0 for c in self.capacities)

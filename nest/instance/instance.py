@@ -1,0 +1,150 @@
+"""The instance: PROBLEM.md sections 1 to 3 in numbers, all that a solver sees."""
+
+from attrs import field, frozen
+
+from nest.errors import InputError
+from nest.instance.candidate import Candidate
+from nest.instance.cluster import Cluster
+from nest.instance.protocols import CollectiveModel, Schedule
+from nest.spec.constraints import Constraint
+
+
+@frozen
+class LayerGraph:
+    """The layers and the tensors between them.
+
+    Attributes:
+        layers: unique names.
+        tensors: `(producer, consumers)` as layer indices; the bytes are the candidates' (`tensor_bytes`).
+
+    Raises:
+        InputError: layers are not unique, a tensor names a layer that is not there or its own producer, or
+            the graph has a cycle.
+    """
+
+    layers: tuple[str, ...]
+    tensors: tuple[tuple[int, tuple[int, ...]], ...]
+
+    def __attrs_post_init__(self) -> None:
+        if len(set(self.layers)) != len(self.layers):
+            repeated = next(name for name in self.layers if self.layers.count(name) > 1)
+            raise InputError(f"two layers are named {repeated!r}; layer names must be unique.")
+        count = len(self.layers)
+        for producer, consumers in self.tensors:
+            for layer in (producer, *consumers):
+                if not 0 <= layer < count:
+                    raise InputError(f"an edge names layer {layer}, but layers run from 0 to {count - 1}.")
+            if producer in consumers:
+                raise InputError(f"layer {self.layers[producer]!r} has an edge to itself.")
+        self.topological_order()
+
+    def predecessors(self) -> tuple[frozenset[int], ...]:
+        """For each layer, the layers whose tensors it reads."""
+        found: list[set[int]] = [set() for _ in self.layers]
+        for producer, consumers in self.tensors:
+            for consumer in consumers:
+                found[consumer].add(producer)
+        return tuple(frozenset(group) for group in found)
+
+    def topological_order(self) -> tuple[int, ...]:
+        """Layers such that producers precede consumers, lowest index first among the free ones.
+
+        Raises:
+            InputError: the graph has a cycle; the text names its layers.
+        """
+        import heapq
+
+        successors: list[set[int]] = [set() for _ in self.layers]
+        waiting = [0] * len(self.layers)
+        for consumer, producers in enumerate(self.predecessors()):
+            waiting[consumer] = len(producers)
+            for producer in producers:
+                successors[producer].add(consumer)
+        free = [layer for layer, count in enumerate(waiting) if count == 0]
+        heapq.heapify(free)
+        order = []
+        while free:
+            layer = heapq.heappop(free)
+            order.append(layer)
+            for successor in successors[layer]:
+                waiting[successor] -= 1
+                if waiting[successor] == 0:
+                    heapq.heappush(free, successor)
+        if len(order) < len(self.layers):
+            stuck = [self.layers[layer] for layer, count in enumerate(waiting) if count > 0]
+            shown = ", ".join(stuck[:6]) + (", ..." if len(stuck) > 6 else "")
+            raise InputError(f"the layer graph has a cycle through or before these layers: {shown}.")
+        return tuple(order)
+
+
+@frozen
+class Space:
+    """Which plans are allowed, beyond the candidates themselves (PROBLEM.md sections 3 and 5).
+
+    Attributes:
+        global_batch: samples per optimizer step.
+        uneven_batch: whether `M` may be rounded up.
+        exposed: share of data-parallel communication that is not hidden (`e`).
+        schedules: pipeline schedules to choose from, preferred first.
+        rank_orders: rank orders to choose from, preferred first.
+        zero: ZeRO stages to choose from, preferred first.
+        recompute: names of recompute modes to choose from; None: all of a candidate's.
+        constraints: what every plan must satisfy.
+        partition: when given, the layers of each stage.
+    """
+
+    global_batch: int
+    uneven_batch: bool
+    exposed: float
+    schedules: tuple[Schedule, ...]
+    rank_orders: tuple[str, ...]
+    zero: tuple[int, ...]
+    recompute: tuple[str, ...] | None = None
+    constraints: tuple[Constraint, ...] = ()
+    partition: tuple[tuple[int, ...], ...] | None = None
+
+
+@frozen(eq=False)
+class Instance:
+    """One optimisation problem in numbers.
+
+    Attributes:
+        cluster: devices and network.
+        graph: layers and tensors between them.
+        candidates: what strategies contribute; at least one.
+        space: which plans are allowed.
+        collectives: the model that prices collectives.
+
+    Raises:
+        InputError: a candidate does not fit the layer graph.
+    """
+
+    cluster: Cluster
+    graph: LayerGraph
+    candidates: tuple[Candidate, ...] = field()
+    space: Space
+    collectives: CollectiveModel
+
+    def __attrs_post_init__(self) -> None:
+        if not self.candidates:
+            raise InputError("there is no candidate to plan with.")
+        for candidate in self.candidates:
+            if len(candidate.forward) != len(self.graph.layers):
+                raise InputError(
+                    f"candidate {candidate.name!r}: forward has {len(candidate.forward)} numbers "
+                    f"for {len(self.graph.layers)} layers."
+                )
+            if len(candidate.tensor_bytes) != len(self.graph.tensors):
+                raise InputError(
+                    f"candidate {candidate.name!r} has {len(candidate.tensor_bytes)} edge sizes "
+                    f"for {len(self.graph.tensors)} edges."
+                )
+
+    def micro_batches(self, candidate: Candidate, replicas: int) -> int | None:
+        """`M` of PROBLEM.md section 3, or None when the batch cannot be dealt to so many replicas."""
+        share = replicas * candidate.samples
+        if share > self.space.global_batch:
+            return None
+        if self.space.global_batch % share and not self.space.uneven_batch:
+            return None
+        return -(-self.space.global_batch // share)

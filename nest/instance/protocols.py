@@ -1,0 +1,45 @@
+"""What an instance asks of pluggable objects; plug-ins provide them, solvers only call them."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from nest.instance.cluster import Level
+
+
+@runtime_checkable
+class CollectiveModel(Protocol):
+    """Prices collectives (PROBLEM.md section 1)."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    def time(self, kind: str, bytes: float, shape: Sequence[int], levels: Sequence[Level]) -> float:  # noqa: A002
+        """Seconds that `kind` takes on a set of devices.
+
+        Args:
+            kind: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
+            bytes: the full (unsharded) buffer; for `all_to_all` what each member holds.
+            shape: members per level-0 group, level-0 groups per level-1 group, ...
+            levels: the network, innermost first, as long as `shape`.
+        """
+        ...
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """A pipeline schedule (PROBLEM.md section 4)."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        """`(A, B)`: the batch takes `A * max t + B * sum t + max y`."""
+        ...
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
+        """Micro-batches whose activations stage `stage` (1 is the first) of `stages` holds at its fullest."""
+        ...

@@ -1,0 +1,64 @@
+"""Decisions and results: what solvers answer."""
+
+from typing import Any
+
+from attrs import field, frozen
+
+
+@frozen
+class StageDecision:
+    """One pipeline stage as decided.
+
+    Attributes:
+        layers: layer indices, ascending.
+        candidate: index of its candidate.
+        recompute: name of its recompute mode.
+        zero: ZeRO stage.
+        offset: first device relative to the replica (`o_i` of PROBLEM.md section 3).
+    """
+
+    layers: tuple[int, ...]
+    candidate: int
+    recompute: str
+    zero: int
+    offset: int
+
+
+@frozen
+class Solution:
+    """A plan as decisions only; `plan/evaluate` prices it.
+
+    Attributes:
+        replicas: data-parallel degree `d`.
+        rank_order: `pp-inner` or `dp-inner`.
+        schedule: name of the pipeline schedule.
+        stages: in pipeline order.
+    """
+
+    replicas: int
+    rank_order: str
+    schedule: str
+    stages: tuple[StageDecision, ...]
+
+
+@frozen
+class Result:
+    """What a solver found.
+
+    Attributes:
+        status: `optimal`, `feasible` (stopped early) or `infeasible`.
+        solution: None when there is none.
+        batch_time: seconds, as the solver priced the solution.
+        lower_bound: no plan is faster, seconds.
+        runner_up: the best solution met with other degrees, with its batch time.
+        diagnosis: when infeasible, what is tightest and by how much.
+        statistics: what the search did, by name.
+    """
+
+    status: str
+    solution: Solution | None = None
+    batch_time: float | None = None
+    lower_bound: float | None = None
+    runner_up: tuple[Solution, float] | None = None
+    diagnosis: str | None = None
+    statistics: dict[str, Any] = field(factory=dict)

@@ -1,0 +1,128 @@
+"""A transformer reduced to what its operators depend on; every family is read into this."""
+
+from attrs import frozen
+
+
+@frozen
+class GroupedQueryAttention:
+    """Attention whose query heads share key-value heads (GQA, arXiv 2305.13245).
+
+    Attributes:
+        heads: query heads.
+        kv_heads: key-value heads; equal to `heads` in multi-head attention.
+        head: channels per head.
+        bias: whether the query, key and value projections have biases.
+        output_bias: whether the output projection has one.
+        normalised: whether queries and keys are normalised per head.
+        rotary: whether queries and keys are rotated by their position.
+        causal: whether a token attends to itself and earlier ones only.
+        window: latest keys a token attends to; None: all.
+    """
+
+    heads: int
+    kv_heads: int
+    head: int
+    bias: bool = False
+    output_bias: bool = False
+    normalised: bool = False
+    rotary: bool = True
+    causal: bool = True
+    window: int | None = None
+
+
+@frozen
+class LatentAttention:
+    """Causal multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    Attributes:
+        heads: attention heads.
+        query_rank: rank of the query compression; None: queries are not compressed.
+        key_value_rank: rank of the key-value compression.
+        plain: query-key channels per head without rotary embedding.
+        rotary: query-key channels per head with rotary embedding; keys share theirs among the heads.
+        value: value channels per head.
+        bias: whether the compressions and the output projection have biases.
+    """
+
+    heads: int
+    query_rank: int | None
+    key_value_rank: int
+    plain: int
+    rotary: int
+    value: int
+    bias: bool = False
+
+
+@frozen
+class FeedForward:
+    """A dense feed-forward network.
+
+    Attributes:
+        width: inner width, of each branch.
+        gated: whether one of two branches gates the other.
+        bias: whether its projections have biases.
+    """
+
+    width: int
+    gated: bool = True
+    bias: bool = False
+
+
+@frozen
+class MixtureOfExperts:
+    """Routed experts, and perhaps one every token visits.
+
+    Attributes:
+        experts: routed experts.
+        top_k: experts a token visits.
+        width: inner width of one expert, of each branch.
+        gated: whether experts have a gating branch.
+        shared_width: inner width of the shared expert; 0: there is none.
+        shared_gate: whether the shared expert's result is scaled by a learned sigmoid gate.
+    """
+
+    experts: int
+    top_k: int
+    width: int
+    gated: bool = True
+    shared_width: int = 0
+    shared_gate: bool = False
+
+
+@frozen
+class TransformerBlock:
+    """One repeated block: attention, then a feed-forward network or a mixture of experts."""
+
+    attention: GroupedQueryAttention | LatentAttention
+    feed_forward: FeedForward | MixtureOfExperts
+
+
+@frozen
+class Architecture:
+    """A whole language model.
+
+    Attributes:
+        family: name for reports.
+        hidden: model width.
+        vocab: vocabulary size.
+        blocks: the transformer blocks in order.
+        tied: whether the head shares the word embedding's weights.
+        norm_bias: LayerNorm, with weight and bias, in place of RMSNorm.
+        positions: rows of the learned position embedding; 0: there is none.
+        types: rows of the segment embedding; 0: there is none.
+        post_norm: norms follow the residual sums and the embeddings (BERT) instead of preceding each
+            sub-layer.
+        masked_head: a projection, activation and norm in front of the vocabulary projection, which has a bias
+            (the head of a masked language model), in place of a final norm.
+    """
+
+    family: str
+    hidden: int
+    vocab: int
+    blocks: tuple[TransformerBlock, ...]
+    tied: bool = False
+    norm_bias: bool = False
+    positions: int = 0
+    types: int = 0
+    post_norm: bool = False
+    masked_head: bool = False

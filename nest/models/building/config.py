@@ -1,0 +1,124 @@
+"""Reading a Hugging Face `config.json` with every mistake reported by its key."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, field
+
+from nest.errors import InputErrors
+
+LARGEST = 10**9
+"""No width of a transformer comes near; a larger number is a slip of the hand, and would build for hours."""
+
+MOST_LAYERS = 10_000
+"""Likewise for the number of blocks."""
+
+
+@define
+class ConfigReader:
+    """A configuration whose mistakes are collected until `finish` reports them together.
+
+    After a mistake a harmless value is returned, so that reading goes on to the next key.
+
+    Attributes:
+        config: the content of the file.
+        family: the importer's name, for messages.
+        problems: the mistakes found so far.
+    """
+
+    config: Mapping[str, Any]
+    family: str
+    problems: list[str] = field(factory=list)
+
+    def has(self, key: str) -> bool:
+        """Whether `key` is there and not null."""
+        return self.config.get(key) is not None
+
+    def integer(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = LARGEST) -> int:
+        """The whole number at `key`; `default`, unless it is None, stands for a missing or null one."""
+        if not self.has(key):
+            if default is None:
+                self.problem(f"`{key}` is missing")
+                return minimum
+            return default
+        value = self.config[key]
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            self.problem(f"`{key}` must be a whole number from {minimum} to {maximum}, not {value!r:.60}")
+            return minimum
+        return value
+
+    def optional_integer(self, key: str, default: int | None = None, *, minimum: int = 1) -> int | None:
+        """The whole number at `key`; None when it is null, `default` when it is missing."""
+        if key not in self.config:
+            return default
+        return self.integer(key, minimum=minimum) if self.has(key) else None
+
+    def boolean(self, key: str, default: bool) -> bool:
+        """The truth value at `key`; `default` when it is missing or null."""
+        value = self.config[key] if self.has(key) else default
+        if not isinstance(value, bool):
+            self.problem(f"`{key}` must be true or false, not {value!r:.60}")
+            return default
+        return value
+
+    def word(self, key: str, default: str) -> str:
+        """The text at `key`; `default` when it is missing or null."""
+        value = self.config[key] if self.has(key) else default
+        if not isinstance(value, str):
+            self.problem(f"`{key}` must be a word, not {value!r:.60}")
+            return default
+        return value
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """The list of whole numbers at `key`; empty when it is missing or null."""
+        value = self.config[key] if self.has(key) else []
+        if not isinstance(value, list | tuple) or any(
+            isinstance(each, bool) or not isinstance(each, int) for each in value
+        ):
+            self.problem(f"`{key}` must be a list of whole numbers, not {value!r:.60}")
+            return ()
+        return tuple(value)
+
+    def words(self, key: str) -> tuple[str, ...] | None:
+        """The list of words at `key`; None when it is missing or null."""
+        if not self.has(key):
+            return None
+        value = self.config[key]
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+            self.problem(f"`{key}` must be a list of words, not {value!r:.60}")
+            return None
+        return tuple(value)
+
+    def divides(self, part: str, divisor: int, whole: str, number: int) -> None:
+        """Note a mistake unless `divisor`, the value of `part`, divides `number`, the value of `whole`."""
+        if number % divisor:
+            self.problem(f"`{part}` ({divisor}) must divide `{whole}` ({number})")
+
+    def at_most(self, key: str, value: int, limit_key: str, limit: int) -> None:
+        """Note a mistake unless `value` is at most `limit`."""
+        if value > limit:
+            self.problem(f"`{key}` ({value}) must be at most `{limit_key}` ({limit})")
+
+    def head(self, expected: str) -> None:
+        """Note a mistake when `architectures` is given and does not name the model class `expected`."""
+        named = self.words("architectures")
+        if named and expected.lower() not in {each.lower() for each in named}:
+            self.problem(
+                f"`architectures` says {', '.join(named)}, but only {expected} is built; "
+                "change it if the language-model head is what you train"
+            )
+
+    def problem(self, text: str) -> None:
+        """Note a mistake."""
+        self.problems.append(f"{self.family} configuration: {text}.")
+
+    def finish(self) -> None:
+        """Report the mistakes.
+
+        Raises:
+            InputErrors: there are some.
+        """
+        if self.problems:
+            raise InputErrors(self.problems)

@@ -1,0 +1,93 @@
+"""The layers in front of and behind the blocks: embedding and head."""
+
+from nest.graph import Parameter, Tensor
+from nest.models.building.architecture import Architecture
+from nest.models.building.layer import FP32, LayerBuilder
+
+
+def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
+    """Look tokens up, add what is learned per position and segment, normalise where the family does.
+
+    A look-up in a table split along `vocab` yields zeros for the tokens of other ranks: partial sums.
+    """
+    tokens = layer.indices("token_ids")
+    hidden = ("hidden", architecture.hidden)
+    learned_rows = bool(architecture.positions or architecture.types)
+    embedded = layer.tensor("words" if learned_rows else "hidden", hidden)
+    layer.add(
+        "words",
+        "embedding",
+        (tokens,),
+        (embedded,),
+        space=(*layer.tokens, hidden, ("vocab", architecture.vocab)),
+        parameters=(Parameter("weight", (("vocab", architecture.vocab), hidden)),),
+        saves=(tokens,),
+        contracted=("vocab",),
+    )
+    if learned_rows:
+        embedded = _add_learned_rows(layer, architecture, embedded)
+    if architecture.post_norm:
+        embedded = layer.norm("norm", embedded, output="hidden")
+    return embedded
+
+
+def _add_learned_rows(layer: LayerBuilder, architecture: Architecture, embedded: Tensor) -> Tensor:
+    """Add the rows learned for each position and for each segment; both look-ups run with the sum."""
+    hidden = ("hidden", architecture.hidden)
+    inputs: tuple[Tensor, ...] = (embedded,)
+    parameters: tuple[Parameter, ...] = ()
+    saves: tuple[Tensor, ...] = ()
+    if architecture.positions:
+        parameters += (Parameter("positions", (("positions", architecture.positions), hidden)),)
+    if architecture.types:
+        segments = layer.indices("segment_ids")
+        inputs, saves = (*inputs, segments), (segments,)
+        parameters += (Parameter("types", (("types", architecture.types), hidden)),)
+    total = layer.tensor("sum" if architecture.post_norm else "hidden", hidden)
+    layer.add("positions", "embedding", inputs, (total,), parameters=parameters, saves=saves)
+    return total
+
+
+def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor) -> None:
+    """Final norm (or the head of a masked language model), vocabulary projection and cross-entropy.
+
+    The loss is computed from fp32 logits, whose place its softmax takes for the backward pass: with the
+    inputs of norm and projection, `4*s*b*h*(1 + v/h)` bytes (arXiv 2205.05198, section 4.3).
+    """
+    normed = _add_masked_transform(layer, source) if architecture.masked_head else source
+    normed = layer.norm("norm", normed)
+    vocab = ("vocab", architecture.vocab)
+    logits = layer.tensor("logits", vocab)
+    layer.matmul(
+        "logits",
+        normed,
+        (vocab,),
+        ("hidden",),
+        (logits,),
+        bias=architecture.masked_head,
+        tied=architecture.tied,
+    )
+    if layer.itemsize != FP32:
+        wide = layer.tensor("wide_logits", vocab, itemsize=FP32)
+        layer.add("widen", "elementwise", (logits,), (wide,))
+        logits = wide
+    labels = layer.indices("labels")
+    loss = layer.tensor("loss", itemsize=FP32)
+    layer.add(
+        "loss",
+        "loss",
+        (logits, labels),
+        (loss,),
+        space=logits.shape,
+        saves=(logits, labels),
+        contracted=("vocab",),
+    )
+
+
+def _add_masked_transform(layer: LayerBuilder, source: Tensor) -> Tensor:
+    """The square projection and activation in front of BERT's vocabulary projection (arXiv 1810.04805)."""
+    columns = (("transform", source.shape[-1][1]),)
+    projected = layer.project("transform", source, columns, bias=True)
+    activated = layer.tensor("transform_activated", source.shape[-1])
+    layer.add("transform_activated", "activation", (projected,), (activated,), saves=(projected,))
+    return activated

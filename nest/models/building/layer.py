@@ -1,0 +1,160 @@
+"""The operators most layers are made of, added one by one to the layer being built."""
+
+from attrs import define, field
+
+from nest.graph import Operator, Parameter, Shape, Tensor
+from nest.spec import Training
+
+FP32 = 4.0
+"""Bytes of an element that is kept in single precision whatever the training precision."""
+
+INDEX = 8.0
+"""Bytes of a token id or label (PyTorch's int64)."""
+
+
+def activation_itemsize(training: Training) -> float:
+    """Bytes per activation element.
+
+    The 8- and 4-bit precisions are formats of matrix products: activations still travel and are kept in
+    bfloat16. Frameworks may keep some inputs of products in 8 bits; not counting on it errs on the safe side.
+    """
+    return FP32 if training.precision == "fp32" else 2.0
+
+
+@define
+class LayerBuilder:
+    """Collects the operators of one layer.
+
+    Tensors are `(batch, sequence, ...)` of one sample. FLOP are those of matrix products (2 for a multiply
+    and an add); every other operator is bound by the memory it moves and counts none.
+
+    Attributes:
+        name: the layer's name; operators and tensors are called `name/...`.
+        sequence: tokens per sample.
+        itemsize: bytes per activation element.
+        norm_bias: LayerNorm in place of RMSNorm.
+        operators: what was added so far, in order.
+    """
+
+    name: str
+    sequence: int
+    itemsize: float
+    norm_bias: bool
+    operators: list[Operator] = field(factory=list)
+
+    @property
+    def tokens(self) -> Shape:
+        """The axes every activation begins with."""
+        return (("batch", 1), ("sequence", self.sequence))
+
+    def tensor(self, name: str, *axes: tuple[str, int], itemsize: float | None = None) -> Tensor:
+        """A tensor of this layer with `axes` per token."""
+        return Tensor(f"{self.name}/{name}", (*self.tokens, *axes), itemsize or self.itemsize)
+
+    def indices(self, name: str) -> Tensor:
+        """Whole numbers that come with the data, one per token; no gradient flows to them."""
+        return Tensor(name, self.tokens, INDEX, differentiable=False)
+
+    def add(
+        self,
+        name: str,
+        kind: str,
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        *,
+        space: Shape | None = None,
+        parameters: tuple[Parameter, ...] = (),
+        saves: tuple[Tensor, ...] = (),
+        contracted: tuple[str, ...] = (),
+        flops_per_point: float = 0.0,
+        model_flops_per_point: float | None = None,
+        backward_flops_ratio: float = 2.0,
+    ) -> None:
+        """Add any operator; its space is the first output's shape unless given."""
+        self.operators.append(
+            Operator(
+                name=f"{self.name}/{name}",
+                layer=self.name,
+                kind=kind,
+                space=outputs[0].shape if space is None else space,
+                flops_per_point=flops_per_point,
+                backward_flops_ratio=backward_flops_ratio,
+                inputs=inputs,
+                outputs=outputs,
+                parameters=parameters,
+                saves=tuple(tensor.name for tensor in saves),
+                contracted=contracted,
+                model_flops_per_point=model_flops_per_point,
+            )
+        )
+
+    def matmul(
+        self,
+        name: str,
+        source: Tensor,
+        columns: Shape,
+        contracted: tuple[str, ...],
+        outputs: tuple[Tensor, ...],
+        *,
+        bias: bool = False,
+        tied: bool = False,
+        experts: int = 0,
+        kind: str = "matmul",
+    ) -> None:
+        """Add a product of `source` with a weight of shape `columns` by contracted axes.
+
+        The backward pass computes the gradients of the input and of the weight, twice the forward FLOP, and
+        needs the input. With `experts` the weight has one matrix per expert; each row of `source` meets one.
+        """
+        rows = tuple(axis for axis in source.shape if axis[0] not in contracted)
+        inner = tuple(axis for axis in source.shape if axis[0] in contracted)
+        routed: Shape = (("experts", experts),) if experts else ()
+        group = "expert" if experts else "dense"
+        parameters = [Parameter("weight", (*routed, *columns, *inner), group, tied)]
+        if bias:
+            parameters.append(Parameter("bias", (*routed, *columns), group))
+        self.add(
+            name,
+            kind,
+            (source,),
+            outputs,
+            space=(*rows, *columns, *inner),
+            parameters=tuple(parameters),
+            saves=(source,),
+            contracted=contracted,
+            flops_per_point=2.0,
+        )
+
+    def project(
+        self,
+        name: str,
+        source: Tensor,
+        columns: Shape,
+        contracted: tuple[str, ...] = ("hidden",),
+        *,
+        bias: bool = False,
+        experts: int = 0,
+    ) -> Tensor:
+        """A matmul with one result called `name`: the rows of `source` with `columns`."""
+        rows = tuple(axis for axis in source.shape if axis[0] not in contracted)
+        output = Tensor(f"{self.name}/{name}", (*rows, *columns), self.itemsize)
+        self.matmul(name, source, columns, contracted, (output,), bias=bias, experts=experts)
+        return output
+
+    def norm(self, name: str, source: Tensor, *, output: str | None = None, bias: bool | None = None) -> Tensor:
+        """A norm over the last axis of `source`, with a weight and perhaps a bias along it.
+
+        The backward pass needs the input; the statistics, a few bytes per token, are left out as in
+        arXiv 2205.05198, section 4.1.
+        """
+        normed = Tensor(f"{self.name}/{output or name}", source.shape, source.itemsize)
+        names = ("weight", "bias") if (self.norm_bias if bias is None else bias) else ("weight",)
+        parameters = tuple(Parameter(each, source.shape[-1:]) for each in names)
+        self.add(name, "norm", (source,), (normed,), parameters=parameters, saves=(source,))
+        return normed
+
+    def residual(self, name: str, source: Tensor, change: Tensor, *, output: str | None = None) -> Tensor:
+        """The sum of `source` and `change`; the backward pass needs nothing."""
+        total = Tensor(f"{self.name}/{output or name}", source.shape, self.itemsize)
+        self.add(name, "elementwise", (source, change), (total,))
+        return total

@@ -1,0 +1,18 @@
+"""Llama 2 and 3 (arXiv 2307.09288, arXiv 2407.21783): the pre-norm decoder most families vary."""
+
+from nest.models.building.architecture import Architecture, FeedForward, TransformerBlock
+from nest.models.building.config import ConfigReader
+from nest.models.building.decoder import decoder_widths, grouped_query_attention
+from nest.models.building.importer import ConfigImporter
+
+
+def _read(config: ConfigReader) -> Architecture:
+    widths = decoder_widths(config)
+    bias = config.boolean("attention_bias", False)
+    attention = grouped_query_attention(config, widths, bias=bias, output_bias=bias)
+    network = FeedForward(config.integer("intermediate_size"), bias=config.boolean("mlp_bias", False))
+    blocks = (TransformerBlock(attention, network),) * widths.layers
+    return Architecture("llama", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+
+
+importer = ConfigImporter("llama", "LlamaForCausalLM", _read)

@@ -1,0 +1,96 @@
+"""Operator graphs written out in a file (FORMATS.md, `model`): what other tools capture or generate."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from nest.errors import InputErrors
+from nest.files import structure
+from nest.graph import Operator, OperatorGraph, Shape
+from nest.spec import Training
+
+MOST_REPORTED = 20
+"""Problems told at once."""
+
+
+@frozen
+class OperatorGraphImporter:
+    """An importer of `nest.graph.OperatorGraph` as a mapping, built for one sample of the training's length.
+
+    Attributes:
+        name: as `nest models` lists it.
+    """
+
+    name: str = "operator_graph"
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a mapping with operators and layers."""
+        return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
+
+    def load(self, source: Any, training: Training) -> OperatorGraph:
+        """The graph as written. Precision and attention kernel are its own, the training's do not change it.
+
+        Raises:
+            InputErrors: the mapping is no operator graph, or the graph is not of one sample of the training's
+                sequence length.
+        """
+        graph = structure(source, OperatorGraph)
+        problems = [*_graph_problems(graph, training)]
+        for operator in graph.operators:
+            problems += [f"operator {operator.name!r}: {text}" for text in _problems(operator)]
+        if problems:
+            raise InputErrors(problems[:MOST_REPORTED])
+        return graph
+
+
+def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
+    for axis, expected in (("batch", 1), ("sequence", training.sequence_length)):
+        lengths = {size for o in graph.operators for shape in _shapes(o) for name, size in shape if name == axis}
+        if lengths - {expected}:
+            wanted = "1 sample" if axis == "batch" else f"training.sequence_length, {expected}"
+            found = ", ".join(map(str, sorted(lengths)))
+            yield f"axis `{axis}` is {found} long; the graph must be that of {wanted}."
+    unknown = sorted(set(graph.blocks) - set(graph.layers))
+    if unknown:
+        yield f"blocks: {', '.join(unknown)} are not among the layers."
+    if len(set(graph.layers)) < len(graph.layers):
+        yield "layers: names must be unique."
+    for name, operators in zip(graph.layers, graph.by_layer, strict=True):
+        if not operators:
+            yield f"layers: {name} has no operators; leave it out."
+    for crossing in graph.layer_tensors:
+        if crossing.consumers[0] < crossing.producer:
+            reader, maker = graph.layers[crossing.consumers[0]], graph.layers[crossing.producer]
+            yield f"layers: {reader} reads from {maker}, which comes later; list the layers in order."
+
+
+def _shapes(operator: Operator) -> Iterator[Shape]:
+    """Every shape of an operator."""
+    yield operator.space
+    for tensor in (*operator.inputs, *operator.outputs):
+        yield tensor.shape
+    for parameter in operator.parameters:
+        yield parameter.shape
+
+
+def _problems(operator: Operator) -> Iterator[str]:
+    """What keeps `operator` from being planned, in sentences that follow its name."""
+    tensors = (*operator.inputs, *operator.outputs)
+    if any(size < 1 for shape in _shapes(operator) for _, size in shape):
+        yield "an axis is shorter than 1."
+    if any(tensor.itemsize <= 0 for tensor in tensors):
+        yield "the itemsize of a tensor must be positive."
+    if operator.flops_per_point < 0 or operator.backward_flops_ratio < 0:
+        yield "its FLOP must not be negative."
+    if operator.collective is not None:
+        yield "collectives are added by strategies; give the graph of a single device."
+    unknown = sorted(set(operator.saves) - {tensor.name for tensor in tensors})
+    if unknown:
+        yield f"it saves {', '.join(unknown)}, which it neither reads nor writes."
+    stray = sorted(set(operator.contracted) - {axis for axis, _ in operator.space})
+    if stray:
+        yield f"it contracts {', '.join(stray)}, which its space lacks."
+
+
+importer = OperatorGraphImporter()

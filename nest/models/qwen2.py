@@ -1,0 +1,20 @@
+"""Qwen2 and Qwen2.5, dense (arXiv 2407.10671): Llama's shape with biased query, key and value projections."""
+
+from attrs import evolve
+
+from nest.models.building.architecture import Architecture, FeedForward, TransformerBlock
+from nest.models.building.config import ConfigReader
+from nest.models.building.decoder import decoder_widths, grouped_query_attention, qwen_windows
+from nest.models.building.importer import ConfigImporter
+
+
+def _read(config: ConfigReader) -> Architecture:
+    widths = decoder_widths(config)
+    attention = grouped_query_attention(config, widths, bias=True)
+    network = FeedForward(config.integer("intermediate_size"))
+    windows = qwen_windows(config, widths.layers, lambda index, first: index >= first)
+    blocks = tuple(TransformerBlock(evolve(attention, window=window), network) for window in windows)
+    return Architecture("qwen2", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+
+
+importer = ConfigImporter("qwen2", "Qwen2ForCausalLM", _read)

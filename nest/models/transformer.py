@@ -1,0 +1,106 @@
+"""Transformers described by their widths in the problem itself (FORMATS.md, `model: {transformer: ...}`)."""
+
+from typing import Any
+
+from attrs import frozen
+
+from nest.errors import InputErrors
+from nest.graph import OperatorGraph
+from nest.models.building.architecture import (
+    Architecture,
+    FeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureOfExperts,
+    TransformerBlock,
+)
+from nest.models.building.build import build_graph
+from nest.models.building.config import MOST_LAYERS
+from nest.spec import Training, TransformerSpec
+
+
+@frozen
+class TransformerImporter:
+    """An importer of `TransformerSpec`: a causal pre-norm decoder with RMSNorm, rotary embedding, no biases.
+
+    Attributes:
+        name: as `nest models` lists it.
+    """
+
+    name: str = "transformer"
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a `TransformerSpec`."""
+        return isinstance(source, TransformerSpec)
+
+    def load(self, source: Any, training: Training) -> OperatorGraph:
+        """The operator graph of one sample.
+
+        Raises:
+            InputErrors: widths contradict each other.
+            InputError: the training does not suit the model.
+        """
+        spec: TransformerSpec = source
+        problems = _contradictions(spec)
+        if problems:
+            raise InputErrors(f"transformer: {problem}." for problem in problems)
+        attention = _attention(spec)
+        dense = FeedForward(spec.ffn, spec.gated_mlp)
+        sparse = _mixture(spec) if spec.experts else dense
+        blocks = tuple(
+            TransformerBlock(attention, dense if index < spec.dense_layers else sparse) for index in range(spec.layers)
+        )
+        architecture = Architecture(self.name, spec.hidden, spec.vocab, blocks, tied=spec.tied_embeddings)
+        return build_graph(architecture, training)
+
+
+def _contradictions(spec: TransformerSpec) -> list[str]:
+    """What cannot be true at once, each naming its keys."""
+    kv_heads = spec.kv_heads or spec.heads
+    checks = {
+        f"`layers` ({spec.layers}) must be at most {MOST_LAYERS}": spec.layers > MOST_LAYERS,
+        f"`heads` ({spec.heads}) must divide `hidden` ({spec.hidden}), or `head_dim` be given": (
+            spec.mla is None and spec.head_dim is None and spec.hidden % spec.heads > 0
+        ),
+        f"`kv_heads` ({kv_heads}) must divide `heads` ({spec.heads})": spec.heads % kv_heads > 0,
+        f"`top_k` ({spec.top_k}) must be at most `experts` ({spec.experts})": 0 < spec.experts < spec.top_k,
+        f"`dense_layers` ({spec.dense_layers}) must be at most `layers` ({spec.layers})": (
+            spec.dense_layers > spec.layers
+        ),
+        "`moe_ffn` and `shared_expert_ffn` need `experts`": (
+            not spec.experts and bool(spec.moe_ffn or spec.shared_expert_ffn)
+        ),
+        "`sliding_window` and `mla` exclude each other": (spec.mla is not None and spec.sliding_window is not None),
+    }
+    return [problem for problem, found in checks.items() if found]
+
+
+def _attention(spec: TransformerSpec) -> GroupedQueryAttention | LatentAttention:
+    if spec.mla is not None:
+        return LatentAttention(
+            heads=spec.heads,
+            query_rank=spec.mla.q_lora_rank,
+            key_value_rank=spec.mla.kv_lora_rank,
+            plain=spec.mla.qk_nope_head_dim,
+            rotary=spec.mla.qk_rope_head_dim,
+            value=spec.mla.v_head_dim,
+        )
+    return GroupedQueryAttention(
+        heads=spec.heads,
+        kv_heads=spec.kv_heads or spec.heads,
+        head=spec.head_dim or spec.hidden // spec.heads,
+        window=spec.sliding_window,
+    )
+
+
+def _mixture(spec: TransformerSpec) -> MixtureOfExperts:
+    return MixtureOfExperts(
+        experts=spec.experts,
+        top_k=spec.top_k,
+        width=spec.moe_ffn or spec.ffn,
+        gated=spec.gated_mlp,
+        shared_width=spec.shared_expert_ffn,
+    )
+
+
+importer = TransformerImporter()

@@ -1,0 +1,119 @@
+"""Between decisions and the plan document of FORMATS.md."""
+
+from typing import Any
+
+from nest.errors import InputError
+from nest.instance import Instance, Solution, StageDecision
+from nest.plan.evaluate import PricedPlan
+from nest.spec import CandidateSummary, PlanDocument, StageRecord
+from nest.spec.problem import RANK_ORDERS
+
+FORMAT_VERSION = 1
+
+
+def document(
+    instance: Instance,
+    solution: Solution,
+    priced: PricedPlan,
+    *,
+    status: str,
+    lower_bound: float | None,
+    problem: dict[str, Any],
+    **extra: Any,
+) -> PlanDocument:
+    """The document of a priced plan; `extra` are the document's optional keys."""
+    candidate = instance.candidates[solution.stages[0].candidate]
+    stages = tuple(
+        StageRecord(
+            layers=tuple(instance.graph.layers[layer] for layer in decision.layers),
+            candidate=instance.candidates[decision.candidate].name,
+            recompute=decision.recompute,
+            zero=decision.zero,
+            devices=(stage.first_device, stage.width),
+            time=stage.time,
+            sync_time=stage.sync,
+            memory=stage.memory,
+            in_flight=stage.in_flight,
+            level_in=stage.level_in,
+            level_out=stage.level_out,
+        )
+        for decision, stage in zip(solution.stages, priced.stages, strict=True)
+    )
+    batch_time = priced.batch_time
+    return PlanDocument(
+        nest=FORMAT_VERSION,
+        status=status,
+        batch_time=batch_time,
+        lower_bound=lower_bound,
+        throughput=instance.space.global_batch / batch_time if batch_time > 0 else None,
+        fits=priced.fits,
+        candidate=CandidateSummary(candidate.name, dict(candidate.degrees), candidate.width, candidate.samples),
+        data_parallel=solution.replicas,
+        rank_order=solution.rank_order,
+        schedule=solution.schedule,
+        micro_batches=priced.micro_batches,
+        stages=stages,
+        verification=None,
+        problem=problem,
+        **extra,
+    )
+
+
+def infeasible(problem: dict[str, Any], diagnosis: str, **extra: Any) -> PlanDocument:
+    """The document of a problem without a plan."""
+    return PlanDocument(
+        nest=FORMAT_VERSION,
+        status="infeasible",
+        batch_time=None,
+        lower_bound=None,
+        throughput=None,
+        fits=False,
+        candidate=None,
+        data_parallel=None,
+        rank_order=None,
+        schedule=None,
+        micro_batches=None,
+        stages=(),
+        verification=None,
+        problem=problem,
+        diagnosis=diagnosis,
+        **extra,
+    )
+
+
+def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
+    """The decisions a plan document states.
+
+    Raises:
+        InputError: it names a layer, candidate, recompute mode or rank order the problem does not have.
+    """
+    if plan.data_parallel is None or plan.rank_order is None or plan.schedule is None or not plan.stages:
+        raise InputError(
+            f"the plan is {plan.status!r} and lacks decisions: data_parallel, rank_order, schedule, stages."
+        )
+    if plan.rank_order not in RANK_ORDERS:
+        raise InputError(f"rank_order is {plan.rank_order!r}; it is one of {', '.join(RANK_ORDERS)}.")
+    if plan.data_parallel < 1:
+        raise InputError("data_parallel must be at least 1.")
+    layers = {name: index for index, name in enumerate(instance.graph.layers)}
+    candidates = {candidate.name: index for index, candidate in enumerate(instance.candidates)}
+    stages = []
+    for number, stage in enumerate(plan.stages):
+        place = f"stages[{number}]"
+        for name in stage.layers:
+            if name not in layers:
+                raise InputError(f"{place}.layers names {name!r}, which the problem does not have.")
+        if stage.candidate not in candidates:
+            raise InputError(f"{place}.candidate is {stage.candidate!r}, which the problem does not offer.")
+        candidate = candidates[stage.candidate]
+        if stage.recompute not in [mode.name for mode in instance.candidates[candidate].recompute]:
+            raise InputError(f"{place}.recompute is {stage.recompute!r}, which candidate {stage.candidate!r} lacks.")
+        if stage.zero not in (0, 1, 2, 3):
+            raise InputError(f"{place}.zero is {stage.zero}; ZeRO stages are 0, 1, 2 and 3.")
+        first = stage.devices[0]
+        stride = 1 if plan.rank_order == "pp-inner" else plan.data_parallel
+        if first < 0 or first % stride:
+            raise InputError(f"{place}.devices starts at {first}, which is no place for a block in replica 0.")
+        decided = tuple(sorted(layers[name] for name in stage.layers))
+        stages.append(StageDecision(decided, candidate, stage.recompute, stage.zero, first // stride))
+    return Solution(plan.data_parallel, plan.rank_order, plan.schedule, tuple(stages))

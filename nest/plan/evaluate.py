@@ -1,0 +1,251 @@
+"""Prices decisions: PROBLEM.md section 4, written down once more and without any solver's tables."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision
+
+MEMORY_SLACK = 1e-12
+"""Relative rounding allowed when memory is compared with capacity."""
+
+
+@frozen
+class PricedStage:
+    """One stage with every number that PROBLEM.md section 4 gives it.
+
+    Attributes:
+        compute: forward and backward seconds per micro-batch, collectives inside the block included.
+        recompute: seconds added to the backward pass per micro-batch.
+        arriving: seconds per micro-batch to receive activations.
+        returning: seconds per micro-batch to receive gradients.
+        sharding: seconds per micro-batch of ZeRO communication.
+        sync: seconds once per batch: gradient reduction, parameter gathering, optimizer step.
+        state: bytes of weights, gradients and optimizer.
+        activations: bytes of activations of all micro-batches in flight.
+        peak: transient bytes.
+        reserve: bytes kept free.
+        in_flight: micro-batches in flight.
+        level_in: level of the boundary in front, -1 for none.
+        level_out: level of the boundary behind, -1 for none.
+        first_device: first device in replica 0.
+        width: devices of the block.
+    """
+
+    compute: float
+    recompute: float
+    arriving: float
+    returning: float
+    sharding: float
+    sync: float
+    state: float
+    activations: float
+    peak: float
+    reserve: float
+    in_flight: int
+    level_in: int
+    level_out: int
+    first_device: int
+    width: int
+
+    @property
+    def time(self) -> float:
+        """Seconds per micro-batch (`t_i`)."""
+        return self.compute + self.recompute + self.arriving + self.returning + self.sharding
+
+    @property
+    def memory(self) -> float:
+        """Bytes, the reserve included."""
+        return self.state + self.activations + self.peak + self.reserve
+
+
+@frozen
+class PricedPlan:
+    """A plan with every number.
+
+    Attributes:
+        micro_batches: micro-batches per replica (`M`).
+        weights: `(A, B)` of the schedule.
+        stages: in pipeline order.
+        capacity: bytes per device (`H`).
+    """
+
+    micro_batches: int
+    weights: tuple[float, float]
+    stages: tuple[PricedStage, ...]
+    capacity: float
+
+    @property
+    def slowest(self) -> float:
+        """Seconds per micro-batch of the slowest stage."""
+        return max(stage.time for stage in self.stages)
+
+    @property
+    def sync(self) -> float:
+        """Longest synchronisation, seconds per batch."""
+        return max(stage.sync for stage in self.stages)
+
+    @property
+    def batch_time(self) -> float:
+        """Seconds per optimizer step (`T`)."""
+        slowest, total = self.weights
+        return slowest * self.slowest + total * sum(stage.time for stage in self.stages) + self.sync
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage's memory is within capacity."""
+        return all(stage.memory <= self.capacity * (1 + MEMORY_SLACK) for stage in self.stages)
+
+    @property
+    def bubble_share(self) -> float:
+        """Share of the batch in which a device, on average over the stages, waits for the pipeline."""
+        busy = self.micro_batches * sum(stage.time for stage in self.stages) / len(self.stages)
+        whole = self.batch_time
+        return (whole - self.sync - busy) / whole if whole > 0 else 0.0
+
+
+def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
+    """Every number of the plan `solution` decides.
+
+    Raises:
+        ValueError: the decisions are not a plan: the batch cannot be dealt to the replicas, blocks overlap, ...
+            (`nest.plan.legality` says so in full sentences).
+    """
+    schedule = _schedule(instance, solution.schedule)
+    candidate = instance.candidates[solution.stages[0].candidate]
+    micro_batches = instance.micro_batches(candidate, solution.replicas)
+    if micro_batches is None:
+        raise ValueError("the batch cannot be dealt to the replicas")
+    widths = [instance.candidates[stage.candidate].width for stage in solution.stages]
+    levels = [
+        _boundary_level(instance.cluster, solution, max(widths), index) for index in range(len(solution.stages) - 1)
+    ]
+    around = [-1, *levels, -1]
+    stages = tuple(
+        _price_stage(
+            instance,
+            solution,
+            index,
+            schedule.in_flight(index + 1, len(solution.stages), micro_batches),
+            (around[index], around[index + 1]),
+        )
+        for index in range(len(solution.stages))
+    )
+    weights = schedule.weights(micro_batches, len(stages))
+    return PricedPlan(micro_batches, (float(weights[0]), float(weights[1])), stages, instance.cluster.memory)
+
+
+def _schedule(instance: Instance, name: str) -> Schedule:
+    for schedule in instance.space.schedules:
+        if schedule.name == name:
+            return schedule
+    raise ValueError(f"the schedule {name!r} is not among those allowed")
+
+
+def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
+    """Devices of one replica (`K` of PROBLEM.md section 3)."""
+    return widest * (cluster.size // (replicas * widest))
+
+
+def first_device(solution: Solution, size: int, offset: int, width: int, replica: int) -> int:
+    """First device of the block at `offset` in `replica` (PROBLEM.md section 3); `size` is the replica's."""
+    if solution.rank_order == "pp-inner":
+        return replica * size + offset
+    return offset * solution.replicas + replica * width
+
+
+def _boundary_level(cluster: Cluster, solution: Solution, widest: int, index: int) -> int:
+    """Level of the boundary between stages `index` and `index + 1`: the worst over the replicas.
+
+    Blocks of one candidate have one width, so both blocks' is `widest`.
+    """
+    size = replica_size(cluster, widest, solution.replicas)
+    here, there = solution.stages[index].offset, solution.stages[index + 1].offset
+    return max(
+        cluster.level(
+            first_device(solution, size, here, widest, replica),
+            first_device(solution, size, there, widest, replica) + widest - 1,
+        )
+        for replica in range(solution.replicas)
+    )
+
+
+def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int]) -> float:
+    """Bytes of the tensors produced outside `downset` and consumed in it (`cut(D)` of PROBLEM.md section 4)."""
+    total = 0.0
+    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes, strict=True):
+        if producer not in downset and any(consumer in downset for consumer in consumers):
+            total += float(size)
+    return total
+
+
+def _point_to_point(cluster: Cluster, size: float, level: int) -> float:
+    if size == 0 or level < 0:
+        return 0.0
+    return cluster.levels[level].latency + size / cluster.levels[level].bandwidth
+
+
+def _price_stage(
+    instance: Instance, solution: Solution, index: int, in_flight: int, around: tuple[int, int]
+) -> PricedStage:
+    stage = solution.stages[index]
+    candidate = instance.candidates[stage.candidate]
+    mode = candidate.mode(stage.recompute)
+    layers = list(stage.layers)
+    behind = frozenset(layer for later in solution.stages[index + 1 :] for layer in later.layers)
+    entering = cut_bytes(instance, candidate, behind | frozenset(layers))
+    leaving = cut_bytes(instance, candidate, behind)
+    sharding, sync, state = _state_costs(instance, solution, candidate, stage)
+    more = float(mode.more[layers].sum()) + (entering if mode.stash_inputs else 0.0)
+    return PricedStage(
+        compute=float((candidate.forward[layers] + candidate.backward[layers]).sum()),
+        recompute=float(mode.extra[layers].sum()),
+        arriving=_point_to_point(instance.cluster, entering, around[0]),
+        returning=_point_to_point(instance.cluster, leaving, around[1]),
+        sharding=sharding,
+        sync=sync,
+        state=state,
+        activations=float(mode.first[layers].sum()) + (in_flight - 1) * more,
+        peak=float(mode.peak[layers].max()),
+        reserve=instance.cluster.reserve,
+        in_flight=in_flight,
+        level_in=around[0],
+        level_out=around[1],
+        first_device=first_device(solution, 0, stage.offset, candidate.width, 0),
+        width=candidate.width,
+    )
+
+
+def _state_costs(
+    instance: Instance, solution: Solution, candidate: Candidate, stage: StageDecision
+) -> tuple[float, float, float]:
+    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage."""
+    cluster, exposed, zero = instance.cluster, instance.space.exposed, stage.zero
+    layers = list(stage.layers)
+    per_micro_batch = per_batch = memory = 0.0
+    for group in candidate.state:
+        members = _reduction_ranks(cluster, solution, candidate.width, group.ranks)
+        size = len(members)
+        shape = cluster.shape(members)
+        weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
+        optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
+        scatter = exposed * float(instance.collectives.time("reduce_scatter", gradients, shape, cluster.levels))
+        gather = exposed * float(instance.collectives.time("all_gather", weights, shape, cluster.levels))
+        added = {
+            0: (0.0, 2 * scatter + update),
+            1: (0.0, scatter + gather + update / size),
+            2: (scatter, gather + update / size),
+            3: (scatter + 2 * gather, update / size),
+        }[zero]
+        per_micro_batch += added[0]
+        per_batch += added[1]
+        memory += weights / (size if zero >= 3 else 1)
+        memory += gradients / (size if zero >= 2 else 1)
+        memory += optimizer / (size if zero >= 1 else 1)
+    return per_micro_batch, per_batch, memory
+
+
+def _reduction_ranks(cluster: Cluster, solution: Solution, width: int, ranks: Sequence[int]) -> set[int]:
+    """Devices that reduce gradients together; the stage at offset 0 stands for all (PROBLEM.md section 4)."""
+    stride = replica_size(cluster, width, solution.replicas) if solution.rank_order == "pp-inner" else width
+    return {replica * stride + rank for replica in range(solution.replicas) for rank in ranks}

@@ -1,0 +1,129 @@
+"""Whether decisions are a plan at all: PROBLEM.md section 3 and the declared constraints."""
+
+from collections import defaultdict
+
+from nest.instance import Instance, Solution
+from nest.plan.evaluate import replica_size
+from nest.spec.constraints import Constraint, Value
+
+
+def structure_violations(instance: Instance, solution: Solution) -> list[str]:
+    """Every rule of PROBLEM.md section 3 the decisions break, in words; without these there is nothing to price."""
+    return [*_layers(instance, solution), *_devices(instance, solution)]
+
+
+def _layers(instance: Instance, solution: Solution) -> list[str]:
+    found = []
+    order = [layer for stage in solution.stages for layer in stage.layers]
+    if sorted(order) != list(range(len(instance.graph.layers))):
+        found.append("the stages do not hold every layer exactly once")
+        return found
+    stage_of = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
+    for index, stage in enumerate(solution.stages):
+        if not stage.layers:
+            found.append(f"stage {index + 1} is empty")
+    for producer, consumers in instance.graph.tensors:
+        for consumer in consumers:
+            if stage_of[producer] > stage_of[consumer]:
+                names = instance.graph.layers
+                found.append(
+                    f"layer {names[consumer]!r} runs in an earlier stage than {names[producer]!r}, which it reads from"
+                )
+    return found
+
+
+def _devices(instance: Instance, solution: Solution) -> list[str]:
+    found = []
+    first = instance.candidates[solution.stages[0].candidate]
+    if len({stage.candidate for stage in solution.stages}) > 1:
+        found.append("stages use different candidates")
+    if instance.micro_batches(first, solution.replicas) is None:
+        found.append(
+            f"a batch of {instance.space.global_batch} cannot be dealt to {solution.replicas} replicas "
+            f"in micro-batches of {first.samples}"
+        )
+    if solution.schedule not in [schedule.name for schedule in instance.space.schedules]:
+        found.append(f"schedule {solution.schedule!r} is not among those allowed")
+    widths = [instance.candidates[stage.candidate].width for stage in solution.stages]
+    if solution.replicas * max(widths) > instance.cluster.size:
+        found.append(
+            f"{solution.replicas} replicas of at least {max(widths)} devices need more than the cluster's "
+            f"{instance.cluster.size}"
+        )
+        return found
+    size = replica_size(instance.cluster, max(widths), solution.replicas)
+    free = 0
+    for index, (stage, width) in enumerate(zip(solution.stages, widths, strict=True)):
+        place = f"stage {index + 1}"
+        if not instance.cluster.admits(width):
+            found.append(f"{place}: blocks of {width} devices cannot be aligned with the cluster's levels")
+        if stage.offset % width:
+            found.append(f"{place}: offset {stage.offset} is not a multiple of its width {width}")
+        if stage.offset < free:
+            found.append(f"{place}: its block overlaps or precedes the block before it")
+        if stage.offset + width > size:
+            found.append(f"{place}: its block ends at device {stage.offset + width} of a replica of {size}")
+        free = stage.offset + width
+    return found
+
+
+def permission_violations(instance: Instance, solution: Solution) -> list[str]:
+    """Everything the search was not allowed to decide so, and every constraint that does not hold, in words."""
+    found = []
+    if solution.rank_order not in instance.space.rank_orders:
+        found.append(f"rank order {solution.rank_order!r} is not among those allowed")
+    for index, stage in enumerate(solution.stages):
+        if stage.zero not in instance.space.zero:
+            found.append(f"stage {index + 1}: ZeRO stage {stage.zero} is not among those allowed")
+        if instance.space.recompute is not None and stage.recompute not in instance.space.recompute:
+            found.append(f"stage {index + 1}: recompute mode {stage.recompute!r} is not among those allowed")
+    if instance.space.partition is not None:
+        wanted = [sorted(stage) for stage in instance.space.partition]
+        if [sorted(stage.layers) for stage in solution.stages] != wanted:
+            found.append("the stages differ from the ones that are fixed")
+    found += [
+        f"constraint `{constraint.text}` does not hold"
+        for constraint in instance.space.constraints
+        if not _holds(instance, solution, constraint)
+    ]
+    return found
+
+
+def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bool:
+    if constraint.same_stage:
+        homes = {
+            index
+            for index, stage in enumerate(solution.stages)
+            for layer in stage.layers
+            if instance.graph.layers[layer] in constraint.same_stage
+        }
+        return len(homes) == 1
+    choices: list[dict[str, Value]] = [{"zero": s.zero, "recompute": s.recompute} for s in solution.stages]
+    if constraint.uniform is not None:
+        return len({choice[constraint.uniform] for choice in choices}) == 1
+    plan = _values(instance, solution)
+    for choice in choices:
+        values: dict[str, Value] = defaultdict(lambda: 1)
+        values.update(plan)
+        values.update(choice)
+        if not constraint.holds(values):
+            return False
+    return True
+
+
+def _values(instance: Instance, solution: Solution) -> dict[str, Value]:
+    candidate = instance.candidates[solution.stages[0].candidate]
+    ranks = solution.replicas * candidate.width
+    shared = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1)
+    return {
+        **candidate.degrees,
+        "pp": len(solution.stages),
+        "dp": ranks // shared if ranks % shared == 0 else ranks / shared,
+        "replicas": solution.replicas,
+        "micro_batch": candidate.samples,
+        "micro_batches": instance.micro_batches(candidate, solution.replicas) or 0,
+        "devices": ranks * len(solution.stages),
+        "width": candidate.width,
+        "rank_order": solution.rank_order,
+        "schedule": solution.schedule,
+    }

@@ -1,0 +1,188 @@
+"""The conductor: from what people wrote to a priced plan. Each function is one walk through the house."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nest.errors import InputError, InternalError
+from nest.hooks.registry import Registry, registry
+from nest.instance import Instance, Result, Solution
+from nest.plan import CheckReport, PricedPlan, document, infeasible
+from nest.plan import check as check_plan
+from nest.plan import evaluate as price
+from nest.report import ModelFacts, describe_runner_up, figures
+from nest.spec import PlanDocument, Problem
+
+AGREEMENT = 1e-9
+"""Relative difference allowed between the solver's batch time and the plan's own pricing (PROBLEM.md section 5)."""
+
+Source = str | Path | Mapping[str, Any]
+Progress = Callable[[float | None, float, float], None]
+
+
+def solve(
+    problem: Source | Problem,
+    *,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    plugins: Registry | None = None,
+) -> PlanDocument:
+    """The fastest plan of a problem, proved optimal; or why there is none.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        time_limit: seconds after which the best plan so far is taken, with its proven bound.
+        progress: called with the best batch time so far (or None), the lower bound and the seconds spent.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        InputError: the problem cannot be used; the text names the place and the remedy.
+    """
+    from nest.solve.dp import solve as search
+
+    if time_limit is not None and not 0 < time_limit < float("inf"):
+        raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
+    known = plugins or registry()
+    whole = _self_contained(problem, known)
+    instance = _instance(whole, known)
+    result = search(instance, time_limit, progress)
+    written = whole.to_dict()
+    origins = _plugins(known)
+    if result.solution is None:
+        return infeasible(written, result.diagnosis or "", statistics=result.statistics, plugins=origins)
+    return _document(instance, result, result.solution, whole, known, origins)
+
+
+def evaluate(
+    problem: Source | Problem, *, fix: Mapping[str, Any] | None = None, plugins: Registry | None = None
+) -> PlanDocument:
+    """The plan that `fixed` describes, priced; what it leaves open takes the usual framework default.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        fix: further decisions by name, which win over the problem's `fixed`.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        InputError: the problem cannot be used, or the decisions do not make a plan.
+    """
+    from nest.formulate.fixed_plan import fixed_plan
+
+    known = plugins or registry()
+    whole = _self_contained(problem, known, fix)
+    instance, solution = fixed_plan(whole, known)
+    priced = price(instance, solution)
+    return document(
+        instance,
+        solution,
+        priced,
+        status="feasible",
+        lower_bound=None,
+        problem=whole.to_dict(),
+        summary=_figures(instance, solution, priced, whole, known),
+        plugins=_plugins(known),
+    )
+
+
+def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> CheckReport:
+    """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        InputError: the plan cannot be read, or names things its problem does not have.
+    """
+    from nest.formulate.fixed_plan import decided_instance
+
+    known = plugins or registry()
+    read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
+    problem = _self_contained(read.problem, known)
+    return check_plan(decided_instance(problem, read, known), read)
+
+
+def load(problem: Source | Problem, fix: Mapping[str, Any] | None = None) -> tuple[Problem, Path | None]:
+    """A problem with its base folder, which paths inside it are relative to.
+
+    Raises:
+        InputError: the problem cannot be read.
+    """
+    from nest.formulate.fixed_plan import with_decisions
+
+    base = Path(problem).parent if isinstance(problem, (str, Path)) else None
+    read = problem if isinstance(problem, Problem) else _read(problem, Problem)
+    return (with_decisions(read, fix) if fix else read), base
+
+
+def _read(source: Source, cls: Any) -> Any:
+    from nest.files import read, structure
+
+    if isinstance(source, (str, Path)):
+        return read(Path(source), cls)
+    if isinstance(source, Mapping):
+        return structure(dict(source), cls)
+    raise InputError(f"expected a path or a mapping, not {type(source).__name__}.")
+
+
+def _self_contained(problem: Source | Problem, known: Registry, fix: Mapping[str, Any] | None = None) -> Problem:
+    """The problem with every file it refers to read into it, so that a plan can carry it."""
+    from nest.formulate.self_contained import self_contained
+
+    read, base = load(problem, fix)
+    return self_contained(read, base)
+
+
+def _instance(problem: Problem, known: Registry) -> Instance:
+    from nest.formulate.instance import build_instance
+
+    return build_instance(problem, known)
+
+
+def _plugins(known: Registry) -> dict[str, str]:
+    """Distributions that registered something, with their versions."""
+    return dict(known.distributions())
+
+
+def _document(
+    instance: Instance,
+    result: Result,
+    solution: Solution,
+    problem: Problem,
+    known: Registry,
+    origins: dict[str, str],
+) -> PlanDocument:
+    priced = price(instance, solution)
+    promised = result.batch_time
+    if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
+        raise InternalError(
+            f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
+            f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
+        )
+    runner_up = None
+    if result.runner_up is not None:
+        second = result.runner_up[0]
+        runner_up = describe_runner_up(instance, (solution, priced), (second, price(instance, second)))
+    return document(
+        instance,
+        solution,
+        priced,
+        status=result.status,
+        lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
+        problem=problem.to_dict(),
+        summary=_figures(instance, solution, priced, problem, known),
+        runner_up=runner_up,
+        statistics=result.statistics,
+        plugins=origins,
+    )
+
+
+def _figures(
+    instance: Instance, solution: Solution, priced: PricedPlan, problem: Problem, known: Registry
+) -> dict[str, Any]:
+    from nest.formulate.facts import model_facts
+
+    known_facts = model_facts(problem, known)
+    facts = ModelFacts(*known_facts) if known_facts is not None else None
+    names = [level.name for level in instance.cluster.levels]
+    return {"levels": names, **figures(instance, solution, priced, facts)}

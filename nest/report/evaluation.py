@@ -1,0 +1,66 @@
+"""Figures derived from a priced plan: shares of the batch time, utilisation, tokens per second."""
+
+from typing import Any
+
+from attrs import frozen
+
+from nest.instance import Instance, Solution
+from nest.plan import PricedPlan
+
+
+@frozen
+class ModelFacts:
+    """What is known of the model beside its layers' costs.
+
+    Attributes:
+        sequence_length: tokens per sample.
+        flops_per_token: forward model FLOP per token (`nest models` prints the convention).
+        peak: matrix peak of a device at the precision trained in, FLOP per second.
+    """
+
+    sequence_length: int
+    flops_per_token: float
+    peak: float
+
+
+def time_shares(priced: PricedPlan) -> dict[str, float]:
+    """Where the batch time goes, seconds; the parts add up to it.
+
+    The slowest stage works on `M` micro-batches, which `compute`, `recompute`, `pipeline` (its boundaries) and
+    `sharding` (ZeRO communication in every micro-batch) share. `bubble` is what the schedule adds to that,
+    `sync` is the longest gradient reduction and optimizer step (PROBLEM.md section 4). Communication inside blocks is
+    part of `compute` and `recompute`.
+    """
+    slowest = max(priced.stages, key=lambda stage: stage.time)
+    count = priced.micro_batches
+    parts = {
+        "compute": count * slowest.compute,
+        "recompute": count * slowest.recompute,
+        "pipeline": count * (slowest.arriving + slowest.returning),
+        "sharding": count * slowest.sharding,
+    }
+    parts["bubble"] = priced.batch_time - priced.sync - sum(parts.values())
+    parts["sync"] = priced.sync
+    return parts
+
+
+def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: ModelFacts | None) -> dict[str, Any]:
+    """The `summary` of a plan document.
+
+    Tokens per second are counted per device the plan uses. Model FLOP utilisation takes the backward pass as twice
+    the forward and leaves recomputation out (PaLM, arXiv 2204.02311, appendix B).
+    """
+    used = solution.replicas * sum(stage.width for stage in priced.stages)
+    found: dict[str, Any] = {
+        "devices": instance.cluster.size,
+        "devices_used": used,
+        "bubble_share": priced.bubble_share,
+        "time_shares": time_shares(priced),
+        "memory_capacity": priced.capacity,
+    }
+    if facts is not None and priced.batch_time > 0:
+        tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time
+        found["tokens_per_second"] = tokens
+        found["tokens_per_second_per_device"] = tokens / used
+        found["model_flops_utilisation"] = 3 * facts.flops_per_token * tokens / (used * facts.peak)
+    return found

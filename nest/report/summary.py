@@ -1,0 +1,125 @@
+"""A plan as a table a person can act on."""
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+from nest.report.table import ranges, table
+from nest.spec import PlanDocument, StageRecord
+from nest.units import format_bytes, format_seconds
+
+MOST_ROWS = 24
+"""Stages shown one by one; of more, neighbours that are alike share a row."""
+
+_SHARE_NAMES = {
+    "compute": "compute",
+    "recompute": "recompute",
+    "pipeline": "stage boundaries",
+    "sharding": "ZeRO per micro-batch",
+    "bubble": "bubble",
+    "sync": "gradients and update",
+}
+
+
+def summary(plan: PlanDocument) -> str:
+    """The plan in words and two tables; for an infeasible one its diagnosis."""
+    if plan.status == "infeasible":
+        return f"No feasible plan. {plan.diagnosis}"
+    level_names = tuple(plan.summary.get("levels", ()))
+    lines = [_headline(plan), "", _figures(plan), "", _stages(plan, level_names)]
+    shares = plan.summary.get("time_shares")
+    if shares:
+        lines += ["", _shares(shares, plan.batch_time or 0.0)]
+    if plan.runner_up is not None:
+        lines += ["", f"Runner-up: {plan.runner_up['reason']}."]
+    if not plan.fits:
+        lines += ["", "This plan does not fit: a stage needs more memory than a device has."]
+    return "\n".join(lines)
+
+
+def _headline(plan: PlanDocument) -> str:
+    assert plan.candidate is not None
+    degrees = [f"{name} {degree}" for name, degree in plan.candidate.degrees.items()]
+    parts = [
+        *degrees,
+        f"pp {len(plan.stages)}",
+        f"replicas {plan.data_parallel}",
+        f"micro-batch {plan.candidate.samples} x {plan.micro_batches}",
+        f"schedule {plan.schedule}",
+        f"rank order {plan.rank_order}",
+    ]
+    proof = {"optimal": "Optimal plan", "feasible": "Plan (not proved optimal)"}[plan.status]
+    return f"{proof}: {', '.join(parts)}"
+
+
+def _figures(plan: PlanDocument) -> str:
+    found = plan.summary
+    rows = [("batch time", format_seconds(plan.batch_time or 0.0))]
+    if plan.throughput is not None:
+        rows.append(("throughput", f"{plan.throughput:.4g} samples/s"))
+    if plan.status == "feasible" and plan.lower_bound:
+        gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
+        rows.append(("no plan is faster than", f"{format_seconds(plan.lower_bound)} (gap {gap:.2%})"))
+    if "tokens_per_second_per_device" in found:
+        rows.append(("tokens per second and device", f"{found['tokens_per_second_per_device']:.4g}"))
+        rows.append(("model FLOP utilisation (MFU)", f"{found['model_flops_utilisation']:.1%}"))
+    if "bubble_share" in found:
+        rows.append(("bubble share", f"{found['bubble_share']:.1%}"))
+    if "devices_used" in found:
+        rows.append(("devices used", f"{found['devices_used']} of {found['devices']}"))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+
+
+def _stages(plan: PlanDocument, level_names: tuple[str, ...]) -> str:
+    capacity = plan.summary.get("memory_capacity")
+    runs = _runs(plan.stages) if len(plan.stages) > MOST_ROWS else [[index] for index in range(len(plan.stages))]
+    rows = [_row(run, [plan.stages[index] for index in run], capacity, level_names) for run in runs]
+    header = [
+        "stage", "layers", "devices", "recompute", "ZeRO", "time", "sync", "memory", "of capacity", "link behind",
+    ]  # fmt: skip
+    return table(header, rows, right=(4, 5, 6, 7, 8))
+
+
+def _runs(stages: tuple[StageRecord, ...]) -> list[list[int]]:
+    """Neighbouring stages with as many layers of the same kinds and the same choices, as lists of indices."""
+    keys = [
+        (tuple(name.rpartition(".")[0] or name for name in stage.layers), stage.recompute, stage.zero)
+        for stage in stages
+    ]
+    return [[index for index, _ in run] for _, run in groupby(enumerate(keys), key=lambda numbered: numbered[1])]
+
+
+def _row(run: list[int], stages: list[StageRecord], capacity: float | None, level_names: tuple[str, ...]) -> list[str]:
+    first, last = stages[0].devices[0], stages[-1].devices[0] + stages[-1].devices[1] - 1
+    shares = [stage.memory / capacity for stage in stages] if capacity else []
+    links = dict.fromkeys(level_names[stage.level_out] if stage.level_out >= 0 else "-" for stage in stages)
+    return [
+        f"{run[0] + 1}-{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1),
+        ranges([layer for stage in stages for layer in stage.layers]),
+        f"{first}-{last}" if last > first else str(first),
+        stages[0].recompute,
+        str(stages[0].zero),
+        _span([stage.time for stage in stages], format_seconds),
+        _span([stage.sync_time for stage in stages], format_seconds),
+        _span([stage.memory for stage in stages], format_bytes),
+        _span(shares, lambda share: f"{share:.1%}") if shares else "",
+        ", ".join(links),
+    ]
+
+
+def _span(values: list[float], shown: Callable[[float], str]) -> str:
+    """One value, or the least and the greatest of several."""
+    least, most = shown(min(values)), shown(max(values))
+    return least if least == most else f"{least} to {most}"
+
+
+def _shares(shares: dict[str, Any], batch_time: float) -> str:
+    if batch_time <= 0:
+        return ""
+    parts = [
+        f"{_SHARE_NAMES.get(name, name)} {seconds / batch_time:.1%}"
+        for name, seconds in shares.items()
+        if abs(seconds) > 5e-4 * batch_time
+    ]
+    return "Batch time: " + ", ".join(parts)

@@ -1,0 +1,14 @@
+"""Built-in pipeline schedules: one a file (PROBLEM.md section 4)."""
+
+from nest.hooks.protocols import Schedule
+from nest.hooks.spec import hook
+
+
+@hook
+def nest_schedules() -> list[Schedule]:
+    """The schedules nest knows without plug-ins, the default first."""
+    from nest.schedules.gpipe import GPipe
+    from nest.schedules.nest_bound import NestBound
+    from nest.schedules.one_forward_one_backward import OneForwardOneBackward
+
+    return [OneForwardOneBackward(), GPipe(), NestBound()]

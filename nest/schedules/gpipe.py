@@ -1,0 +1,15 @@
+"""GPipe (arXiv 1811.06965, section 2): all forward passes, then all backward passes."""
+
+
+class GPipe:
+    """Each stage runs every micro-batch forward before the first one backward."""
+
+    name = "gpipe"
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        """`A = M - 1`, `B = 1` (PROBLEM.md section 4)."""
+        return float(micro_batches - 1), 1.0
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
+        """`M` (PROBLEM.md section 4)."""
+        return micro_batches

@@ -1,0 +1,15 @@
+"""The bound of the NEST paper: every stage takes as long as the slowest."""
+
+
+class NestBound:
+    """`M + s - 1` slots of the slowest stage's length, with the memory of one forward, one backward."""
+
+    name = "nest"
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        """`A = M + s - 1`, `B = 0` (PROBLEM.md section 4)."""
+        return float(micro_batches + stages - 1), 0.0
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
+        """`min(M, s - i + 1)` (PROBLEM.md section 4)."""
+        return min(micro_batches, stages - stage + 1)

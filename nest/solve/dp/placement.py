@@ -1,0 +1,61 @@
+"""Where blocks of a replica may sit, and the level of the boundary between two of them (PROBLEM.md section 3)."""
+
+import numpy
+from attrs import frozen
+from numpy.typing import NDArray
+
+from nest.instance import Cluster
+
+
+@frozen(eq=False)
+class Slots:
+    """The aligned places of one replica, in order along the offsets.
+
+    The level between two slots is the largest step on the way from one to the other: each replica is a run of
+    devices cut into nested groups, and the worst over replicas keeps that property.
+
+    Attributes:
+        width: devices per slot.
+        steps: level of the boundary between slot `p` and slot `p + 1`, shape `(slots - 1,)`.
+    """
+
+    width: int
+    steps: NDArray[numpy.int64]
+
+    @property
+    def count(self) -> int:
+        """Number of slots (`K / g`)."""
+        return len(self.steps) + 1
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Levels that boundaries can have, ascending."""
+        return tuple(int(level) for level in numpy.unique(self.steps))
+
+    def level(self, first: int, second: int) -> int:
+        """Level of the boundary between blocks in slots `first` < `second`."""
+        return int(self.steps[first:second].max())
+
+
+def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots:
+    """The slots of each of `replicas` replicas with blocks of `width` devices."""
+    count = cluster.size // (replicas * width)
+    places = numpy.arange(count, dtype=numpy.int64)[None, :]
+    replica = numpy.arange(replicas, dtype=numpy.int64)[:, None]
+    if rank_order == "pp-inner":
+        first = replica * (count * width) + places * width
+    else:
+        first = places * (width * replicas) + replica * width
+    last = first + width - 1
+    steps = numpy.full(max(count - 1, 0), len(cluster.levels) - 1, dtype=numpy.int64)
+    for level in range(len(cluster.levels) - 2, -1, -1):
+        capacity = cluster.capacities[level]
+        together = (first[:, :-1] // capacity == last[:, 1:] // capacity).all(axis=0)
+        steps[together] = level
+    return Slots(width, steps)
+
+
+def reduction_members(cluster: Cluster, width: int, replicas: int, rank_order: str, ranks: tuple[int, ...]) -> set[int]:
+    """Devices that reduce gradients together for the stage at offset 0 (PROBLEM.md section 4)."""
+    stride = width * (cluster.size // (replicas * width)) if rank_order == "pp-inner" else width
+    return {replica * stride + rank for replica in range(replicas) for rank in ranks}

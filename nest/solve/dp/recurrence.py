@@ -1,0 +1,240 @@
+"""The recurrence `dp[l][D][k][s]` of PROBLEM.md section 6 for one candidate, replica count, order and stage count.
+
+Stages are counted from the end: stage `j` is followed by `j - 1` others, which fixes its micro-batches in flight, so
+memory is checked inside. An entry is the least sum of stage times under a limit on each stage's time and on its
+synchronisation. Slots with the same future share their entries.
+"""
+
+from collections.abc import Sequence
+
+import numpy
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from nest.instance import Array, Level
+from nest.solve.dp.placement import Slots
+from nest.solve.dp.stages import StageTables
+
+REMEMBERED_BYTES = 128 * 2**20
+"""Most bytes of choices one recurrence keeps between runs."""
+
+
+@frozen
+class PlacedStage:
+    """One stage of a partition found.
+
+    Attributes:
+        larger: index of its downset `D`.
+        smaller: index of the downset of the stages after it.
+        slot: where its block sits.
+        choice: index of its choice in the stage tables.
+        time: seconds per micro-batch.
+        sync: seconds once per batch.
+    """
+
+    larger: int
+    smaller: int
+    slot: int
+    choice: int
+    time: float
+    sync: float
+
+
+@frozen
+class Partition:
+    """Stages in pipeline order, with the sums the objective needs (seconds)."""
+
+    stages: tuple[PlacedStage, ...]
+
+    @property
+    def largest_time(self) -> float:
+        """Time of the slowest stage per micro-batch."""
+        return max(stage.time for stage in self.stages)
+
+    @property
+    def total_time(self) -> float:
+        """Sum of stage times per micro-batch."""
+        return sum(stage.time for stage in self.stages)
+
+    @property
+    def largest_sync(self) -> float:
+        """Longest synchronisation, once per batch."""
+        return max(stage.sync for stage in self.stages)
+
+
+def boundary_times(cut: Array, level: Level) -> Array:
+    """Point-to-point seconds of each cut over one level (PROBLEM.md section 1)."""
+    times: Array = numpy.where(cut > 0, level.latency + cut / level.bandwidth, 0.0)
+    return times
+
+
+@frozen(eq=False)
+class Boundaries:
+    """Seconds that a boundary at each level adds to the stages beside it.
+
+    Attributes:
+        times: per level that occurs, seconds for each downset cut there, shape `(levels, downsets)`.
+        relaxed: the cheapest over those levels, shape `(downsets,)`.
+        steps: position in `times` of the level between neighbouring slots.
+    """
+
+    times: Array
+    relaxed: Array
+    steps: NDArray[numpy.int64]
+
+
+def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
+    """Boundary times of every level that occurs between `slots`."""
+    found = slots.levels
+    if not found:
+        return Boundaries(numpy.zeros((1, len(cut))), numpy.zeros(len(cut)), slots.steps)
+    times = numpy.array([boundary_times(cut, levels[level]) for level in found])
+    position = {level: index for index, level in enumerate(found)}
+    steps = numpy.array([position[int(level)] for level in slots.steps], dtype=numpy.int64)
+    return Boundaries(times, times.min(axis=0), steps)
+
+
+@frozen(eq=False)
+class Recurrence:
+    """The recurrence for a fixed number of stages.
+
+    With as many slots as stages and one level it is the relaxation in which every boundary is at its cheapest.
+
+    Attributes:
+        tables: the stages' choices.
+        in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
+        times: boundary seconds per level, shape `(levels, downsets)`.
+        steps: level (index into `times`) between neighbouring slots; slots are one more.
+    """
+
+    tables: StageTables
+    in_flight: tuple[int, ...]
+    times: Array
+    steps: NDArray[numpy.int64]
+    _reach: list[list[int]] = field(init=False)
+    _best: dict[int, tuple[Array, Array, NDArray[numpy.int16]]] = field(factory=dict)
+    _best_limit: list[float] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_reach", [self._group_ends(level) for level in range(len(self.times))])
+
+    def _group_ends(self, level: int) -> list[int]:
+        """For each slot the last one it reaches without crossing a boundary above `level`."""
+        ends = [len(self.steps)]
+        for place in range(len(self.steps) - 1, -1, -1):
+            ends.append(ends[-1] if self.steps[place] <= level else place)
+        return ends[::-1]
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return len(self.in_flight)
+
+    @property
+    def window(self) -> int:
+        """Slots any one stage can choose from."""
+        return len(self.steps) + 2 - self.stages
+
+    def _fastest(self, stage: int, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
+        """Fastest choices of the stage, remembered from one run to the next while the limit stays."""
+        if self._best_limit != [sync_limit]:
+            self._best.clear()
+            self._best_limit[:] = [sync_limit]
+        flying = self.in_flight[stage - 1]
+        if flying in self._best:
+            return self._best[flying]
+        best = self.tables.best(flying, sync_limit)
+        if (len(self._best) + 1) * sum(array.nbytes for array in best) <= REMEMBERED_BYTES:
+            self._best[flying] = best
+        return best
+
+    def run(self, time_limit: float, sync_limit: float) -> Partition | None:
+        """A partition and placement with the least sum of stage times, or None when none keeps the limits.
+
+        Args:
+            time_limit: most seconds any stage may take per micro-batch.
+            sync_limit: most seconds any stage may synchronise per batch.
+        """
+        entries: list[Array] = []
+        futures: list[Array] = []
+        for stage in range(1, self.stages + 1):
+            futures.append(self._future(entries[-1], stage) if entries else self._end())
+            entries.append(self._entries(futures[-1], stage, time_limit, sync_limit))
+        if not numpy.isfinite(entries[-1][:, 0, -1].min()):
+            return None
+        return self._recover(entries, futures, time_limit, sync_limit)
+
+    def _end(self) -> Array:
+        """What follows the last stage: nothing, at no cost."""
+        after = numpy.full((self.window, len(self.times), self.tables.inside.shape[0]), numpy.inf)
+        after[:, 0, 0] = 0.0
+        return after
+
+    def _followers(self, place: int, level: int, stage: int) -> range:
+        """Window positions of stage `stage - 1` whose boundary with a block of `stage` in slot `place` is `level`."""
+        first = max(place, self._reach[level - 1][place] if level else place) + 1
+        start = self.stages - stage + 1
+        return range(max(first - start, 0), min(self._reach[level][place] + 1 - start, self.window))
+
+    def _future(self, entries: Array, stage: int) -> Array:
+        """Least cost of what follows `stage`, by its window position, level of the boundary behind it, downset."""
+        future = numpy.full(entries.shape, numpy.inf)
+        for position in range(self.window):
+            for level in range(len(self.times)):
+                followers = self._followers(position + self.stages - stage, level, stage)
+                if len(followers):
+                    future[position, level] = entries[followers.start : followers.stop, level].min(axis=0)
+        return future
+
+    def _entries(self, future: Array, stage: int, time_limit: float, sync_limit: float) -> Array:
+        """Least cost of `stage` and all after it, by its window position, level in front of it, downset."""
+        stage_time, _, _ = self._fastest(stage, sync_limit)
+        entries = numpy.full(future.shape, numpy.inf)
+        known: dict[bytes, int] = {}
+        for position in range(self.window):
+            twin = known.setdefault(future[position].tobytes(), position)
+            if twin != position:
+                entries[position] = entries[twin]
+                continue
+            levels_in = range(1) if stage == self.stages else range(len(self.times))
+            for level_out, after in enumerate(future[position]):
+                columns = numpy.flatnonzero(numpy.isfinite(after))
+                if len(columns) == 0:
+                    continue
+                part = stage_time[:, columns] + self.times[level_out][columns]
+                for level_in in levels_in:
+                    time = part + self.times[level_in][:, None]
+                    cost = time + after[columns]
+                    if time_limit < numpy.inf:
+                        cost[time > time_limit] = numpy.inf
+                    best = entries[position, level_in]
+                    numpy.minimum(best, cost.min(axis=1), out=best)
+        return entries
+
+    def _recover(self, entries: list[Array], futures: list[Array], time_limit: float, sync_limit: float) -> Partition:
+        """The stages behind the least entry; among equals the first slot, lowest level, smallest rest."""
+        position = int(entries[-1][:, 0, -1].argmin())
+        larger, level_in = self.tables.inside.shape[0] - 1, 0
+        found = []
+        for stage in range(self.stages, 0, -1):
+            stage_time, sync, choice = self._fastest(stage, sync_limit)
+            time = (stage_time[larger] + self.times) + self.times[level_in, larger]
+            cost = numpy.where(time <= time_limit, time + futures[stage - 1][position], numpy.inf)
+            level_out, smaller = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
+            place = position + self.stages - stage
+            found.append(
+                PlacedStage(
+                    larger,
+                    smaller,
+                    place,
+                    int(choice[larger, smaller]),
+                    float(time[level_out, smaller]),
+                    float(sync[larger, smaller]),
+                )
+            )
+            if stage > 1:
+                followers = self._followers(place, level_out, stage)
+                costs = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
+                position = followers.start + int(costs.argmin())
+            larger, level_in = smaller, level_out
+        return Partition(tuple(found))

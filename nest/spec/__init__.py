@@ -1,0 +1,30 @@
+"""What people write: frozen records of problem and plan files, without any input or output."""
+
+from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
+from nest.spec.fixed import Fixed
+from nest.spec.model import MlaSpec, TransformerSpec
+from nest.spec.plan import CandidateSummary, PlanDocument, StageRecord
+from nest.spec.problem import Problem, Search
+from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
+from nest.spec.training import Overlap, Training
+
+__all__ = [
+    "CandidateSummary",
+    "ClusterSpec",
+    "DeviceSpec",
+    "Fixed",
+    "LevelSpec",
+    "MatrixPeaks",
+    "MlaSpec",
+    "Overlap",
+    "PlanDocument",
+    "Problem",
+    "ProfileCandidate",
+    "ProfileGroup",
+    "ProfileRecompute",
+    "ProfileSpec",
+    "Search",
+    "StageRecord",
+    "Training",
+    "TransformerSpec",
+]

@@ -1,0 +1,88 @@
+"""The `cluster` section of a problem, and the devices it names (FORMATS.md)."""
+
+from typing import ClassVar
+
+from attrs import field, frozen
+
+from nest.spec.validators import above, at_least, not_empty
+from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
+
+
+@frozen
+class LevelSpec:
+    """One level of the network, as written.
+
+    Attributes:
+        fanout: children per group.
+        bandwidth: bytes per second, per device and direction; None: the link's.
+        latency: seconds from end to end; None: the link's.
+        name: for reports; None: `level 0`, `level 1`, ...
+        link: name of a link in the catalogue, which gives what is left out.
+    """
+
+    fanout: int = field(validator=at_least(1))
+    bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
+    latency: Seconds | None = field(default=None, validator=at_least(0))
+    name: str | None = None
+    link: str | None = None
+
+
+@frozen
+class MatrixPeaks:
+    """Dense matrix peak of a device by precision, FLOP per second; None: the device does not offer it.
+
+    Narrow formats a device lacks run at the peak of the next wider one it has.
+    """
+
+    fp32: FlopPerSecond | None = field(default=None, validator=above(0))
+    fp16: FlopPerSecond | None = field(default=None, validator=above(0))
+    bf16: FlopPerSecond | None = field(default=None, validator=above(0))
+    fp8: FlopPerSecond | None = field(default=None, validator=above(0))
+    mxfp8: FlopPerSecond | None = field(default=None, validator=above(0))
+    nvfp4: FlopPerSecond | None = field(default=None, validator=above(0))
+
+
+@frozen
+class DeviceSpec:
+    """An accelerator.
+
+    Attributes:
+        name: as `nest devices` lists it.
+        memory: bytes of device memory.
+        memory_bandwidth: bytes per second.
+        peak: dense matrix peaks.
+        efficiency: share of the roofline reached, by kind of operator; `default` serves kinds not named.
+        launch_overhead: seconds per operator, added once per direction.
+        sources: where each figure was read.
+    """
+
+    name: str
+    memory: Bytes = field(validator=above(0))
+    memory_bandwidth: BytesPerSecond = field(validator=above(0))
+    peak: MatrixPeaks
+    efficiency: dict[str, float] = field(factory=dict)
+    launch_overhead: Seconds = field(default=Seconds(0.0), validator=at_least(0))
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class ClusterSpec:
+    """The machines, as written: `levels`, or a named cluster, or (by importer plug-ins) a topology.
+
+    Attributes:
+        levels: innermost first; None when `name` or `topology` gives them.
+        device: name in the catalogue, or the figures in place; needed with `model`.
+        memory: bytes per device; None: the device's.
+        reserve: bytes kept free on every device.
+        topology: file for a topology importer.
+        name: a cluster `nest clusters` lists.
+    """
+
+    WRITTEN_SHORT: ClassVar[str] = "name"
+
+    levels: tuple[LevelSpec, ...] | None = field(default=None, validator=not_empty)
+    device: str | DeviceSpec | None = None
+    memory: Bytes | None = field(default=None, validator=above(0))
+    reserve: Bytes = field(default=Bytes(0.0), validator=at_least(0))
+    topology: str | None = None
+    name: str | None = None

@@ -1,0 +1,109 @@
+"""The output of `nest solve` (FORMATS.md, "Plan")."""
+
+from typing import Any, ClassVar
+
+from attrs import field, frozen
+
+
+@frozen
+class CandidateSummary:
+    """The candidate a plan uses.
+
+    Attributes:
+        name: the candidate's name.
+        degrees: strategy degrees.
+        width: devices per block.
+        samples: samples per micro-batch.
+    """
+
+    name: str
+    degrees: dict[str, int]
+    width: int
+    samples: int
+
+
+@frozen
+class StageRecord:
+    """One pipeline stage of a plan.
+
+    Attributes:
+        layers: names of its layers.
+        candidate: name of its candidate.
+        recompute: recompute mode.
+        zero: ZeRO stage.
+        devices: first device and number of devices in replica 0.
+        time: seconds per micro-batch (`t_i` of PROBLEM.md section 4).
+        sync_time: seconds once per batch (`y_i`).
+        memory: bytes, the reserve included.
+        in_flight: micro-batches in flight.
+        level_in: level of the boundary in front, -1 for none.
+        level_out: level of the boundary behind, -1 for none.
+    """
+
+    layers: tuple[str, ...]
+    candidate: str
+    recompute: str
+    zero: int
+    devices: tuple[int, int]
+    time: float
+    sync_time: float
+    memory: float
+    in_flight: int
+    level_in: int
+    level_out: int
+
+
+@frozen
+class PlanDocument:
+    """A plan file, key for key.
+
+    Attributes:
+        nest: version of the format.
+        status: `optimal`, `feasible` or `infeasible`.
+        batch_time: seconds per optimizer step; None when infeasible.
+        lower_bound: no plan is faster, seconds; None when infeasible.
+        throughput: samples per second; None when infeasible.
+        fits: whether every stage's memory is within capacity.
+        candidate: None when infeasible.
+        data_parallel: replicas `d`.
+        rank_order: `pp-inner` or `dp-inner`.
+        schedule: name of the pipeline schedule.
+        micro_batches: micro-batches per replica `M`.
+        stages: in pipeline order; empty when infeasible.
+        verification: result of a proof by another solver.
+        problem: the problem, complete.
+        diagnosis: when infeasible, what is tightest and by how much, in words.
+        summary: derived figures: tokens per second and device, model FLOP utilisation, bubble share, ...
+        runner_up: the best plan seen with other degrees, and why it lost.
+        statistics: what the search did.
+        plugins: the distributions that took part, by name, with their versions.
+    """
+
+    KEEP_NONE: ClassVar[bool] = True
+
+    nest: int
+    status: str
+    batch_time: float | None
+    lower_bound: float | None
+    throughput: float | None
+    fits: bool
+    candidate: CandidateSummary | None
+    data_parallel: int | None
+    rank_order: str | None
+    schedule: str | None
+    micro_batches: int | None
+    stages: tuple[StageRecord, ...]
+    verification: dict[str, Any] | None
+    problem: dict[str, Any]
+    diagnosis: str | None = None
+    summary: dict[str, Any] = field(factory=dict)
+    runner_up: dict[str, Any] | None = None
+    statistics: dict[str, Any] = field(factory=dict)
+    plugins: dict[str, str] = field(factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as plain mappings, lists and numbers."""
+        from nest.files import unstructure
+
+        written: dict[str, Any] = unstructure(self)
+        return written

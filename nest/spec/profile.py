@@ -1,0 +1,89 @@
+"""Measured layer costs in place of a model: the candidates of PROBLEM.md section 2 as numbers (FORMATS.md)."""
+
+from attrs import field, frozen
+
+from nest.spec.validators import at_least, each, not_empty
+from nest.units import Bytes, Seconds
+
+_EACH_NON_NEGATIVE = each(at_least(0))
+
+
+@frozen
+class ProfileGroup:
+    """One named parameter group of a candidate; arrays run over the layers, per device before ZeRO.
+
+    Attributes:
+        ranks: device offsets inside a block that hold the same parameters.
+        weights: bytes.
+        gradients: bytes.
+        optimizer: bytes.
+        update: seconds of the optimizer step.
+    """
+
+    ranks: tuple[int, ...] = field(validator=[not_empty, each(at_least(0))])
+    weights: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
+    gradients: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
+    optimizer: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
+    update: tuple[Seconds, ...] = field(validator=_EACH_NON_NEGATIVE)
+
+
+@frozen
+class ProfileRecompute:
+    """One recompute mode of a candidate; arrays run over the layers.
+
+    Attributes:
+        extra: seconds added to the backward pass.
+        first: bytes for one in-flight micro-batch.
+        more: bytes for each further one.
+        peak: transient bytes.
+        stash_inputs: whether the stage's inputs are kept for each further micro-batch.
+    """
+
+    extra: tuple[Seconds, ...] = field(validator=_EACH_NON_NEGATIVE)
+    first: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
+    more: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
+    peak: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
+    stash_inputs: bool = False
+
+
+@frozen
+class ProfileCandidate:
+    """One candidate; arrays run over the layers, `edge_bytes` over the edges.
+
+    Attributes:
+        name: unique among the candidates.
+        width: devices that run one stage of one replica.
+        samples: samples a block consumes per micro-batch.
+        forward: seconds per micro-batch.
+        backward: seconds per micro-batch.
+        state: parameter groups by name.
+        recompute: recompute modes by name.
+        edge_bytes: bytes each device of the producer sends along each edge, per micro-batch.
+        degrees: strategy degrees by name, for constraints and reports.
+    """
+
+    name: str
+    width: int = field(validator=at_least(1))
+    samples: int = field(validator=at_least(1))
+    forward: tuple[Seconds, ...] = field(validator=_EACH_NON_NEGATIVE)
+    backward: tuple[Seconds, ...] = field(validator=_EACH_NON_NEGATIVE)
+    state: dict[str, ProfileGroup]
+    recompute: dict[str, ProfileRecompute] = field(validator=not_empty)
+    edge_bytes: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
+    degrees: dict[str, int] = field(factory=dict)
+
+
+@frozen
+class ProfileSpec:
+    """Layers, edges between them, and candidates.
+
+    Attributes:
+        layers: unique names.
+        edges: `(producer, consumer)` layer indices; the edges of one producer carry one tensor,
+            which counts once where several of them cross a cut: with the largest of their bytes.
+        candidates: at least one.
+    """
+
+    layers: tuple[str, ...] = field(validator=not_empty)
+    edges: tuple[tuple[int, int], ...]
+    candidates: tuple[ProfileCandidate, ...] = field(validator=not_empty)

@@ -1,0 +1,61 @@
+"""The `training` section of a problem (FORMATS.md)."""
+
+from attrs import field, frozen
+
+from nest.spec.validators import at_least, between, each, not_empty, one_of
+
+PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
+
+
+@frozen
+class Overlap:
+    """What the framework hides under compute.
+
+    Attributes:
+        data: data-parallel communication.
+        tensor: communication inside blocks.
+        pipeline: communication between stages.
+    """
+
+    data: bool = False
+    tensor: bool = False
+    pipeline: bool = False
+
+
+@frozen
+class Training:
+    """How the model is trained.
+
+    Attributes:
+        global_batch: samples per optimizer step.
+        sequence_length: tokens per sample; needed with `model`, unused with `profile`.
+        micro_batch: samples per micro-batch the search may use; unused with `profile`.
+        precision: number format of matrix products.
+        optimizer: name of the optimizer.
+        schedule: pipeline schedules the search may use.
+        uneven_batch: round the number of micro-batches up instead of refusing a remainder (PROBLEM.md section 3).
+        exposed: share of data-parallel communication that is not hidden (`e` of PROBLEM.md section 4), 0 to 1;
+            None: 0 when `overlap.data`, else 1.
+        overlap: what the framework hides under compute.
+        attention: `flash` (scores are never stored) or `unfused`.
+        selective: kinds of operator that `recompute: selective` runs again.
+    """
+
+    global_batch: int = field(validator=at_least(1))
+    sequence_length: int | None = field(default=None, validator=at_least(1))
+    micro_batch: tuple[int, ...] | None = field(default=None, validator=[not_empty, each(at_least(1))])
+    precision: str = field(default="bf16", validator=one_of(PRECISIONS))
+    optimizer: str = "adam"
+    schedule: tuple[str, ...] = field(default=("1f1b",), validator=not_empty)
+    uneven_batch: bool = False
+    exposed: float | None = field(default=None, validator=between(0, 1))
+    overlap: Overlap = Overlap()
+    attention: str = field(default="flash", validator=one_of(("flash", "unfused")))
+    selective: tuple[str, ...] = ("attention",)
+
+    @property
+    def exposed_share(self) -> float:
+        """`e` of PROBLEM.md section 4."""
+        if self.exposed is not None:
+            return self.exposed
+        return 0.0 if self.overlap.data else 1.0

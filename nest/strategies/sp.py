@@ -1,0 +1,166 @@
+"""Sequence parallelism.
+
+Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198, section
+4.2.2. The ranks of tensor parallelism also divide what it leaves whole: norms, residual sums and routers run
+on a share of the tokens. An all-reduce of partial sums becomes a reduce-scatter along the sequence; what a
+split operator reads is gathered first. The saved inputs of split operators stay shares and are gathered again
+in the backward pass.
+"""
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide
+from nest.hooks.protocols import StrategyContext
+
+RANKS = "tp"
+"""The strategy whose ranks divide the sequence."""
+
+GATHERED = ".gathered"
+"""Ends the name of a whole tensor made of the ranks' shares."""
+
+
+class SequenceParallelism:
+    """Divides the sequence over the tensor-parallel ranks wherever tensor parallelism divides nothing."""
+
+    name = "sp"
+    after: tuple[str, ...] = (RANKS,)
+
+    def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """1 (off), and the tensor-parallel degree where it divides every sequence."""
+        degree = block.degree(RANKS)
+        lengths = {size for op in block.graph.operators for axis, size in op.space if axis == "sequence"}
+        if degree == 1 or not lengths or any(length % degree for length in lengths):
+            return (1,)
+        return (1, degree)
+
+    def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
+        """The share of one of `degree` ranks."""
+        return block.applied(self.name, degree, _Rewriter(block.graph, degree).rewritten())
+
+
+class _Rewriter:
+    """Rewrites one graph.
+
+    Attributes:
+        gathered: by layer and name, the shared tensors that split operators of the layer read whole.
+        saved: those of them that the backward pass needs.
+    """
+
+    def __init__(self, graph: OperatorGraph, degree: int) -> None:
+        self.graph = graph
+        self.degree = degree
+        made = {t.name for op in graph.operators if RANKS not in op.split for t in op.outputs}
+        self.gathered: dict[tuple[str, str], Tensor] = {}
+        self.saved: set[tuple[str, str]] = set()
+        for operator in graph.operators:
+            for tensor in operator.inputs:
+                place = operator.layer, tensor.name
+                # A gradient sum stands in front of what has gradients; the rest is shared if made here.
+                whole = _is_gradient_sum(operator) or (
+                    RANKS in operator.split and not tensor.differentiable and tensor.name in made
+                )
+                if whole and _has(tensor, "sequence"):
+                    self.gathered.setdefault(place, tensor)
+                if place in self.gathered and tensor.name in operator.saves and RANKS in operator.split:
+                    self.saved.add(place)
+
+    def rewritten(self) -> OperatorGraph:
+        done: set[tuple[str, str]] = set()
+
+        def change(operator: Operator) -> tuple[Operator, ...]:
+            if not _is_gradient_sum(operator) and RANKS not in operator.split:
+                return (self._shared(operator),)
+            needed = [t for t in operator.inputs if (operator.layer, t.name) in self.gathered]
+            new = [tensor for tensor in needed if (operator.layer, tensor.name) not in done]
+            done.update((operator.layer, tensor.name) for tensor in new)
+            gathers = tuple(self._gather(operator, tensor) for tensor in new)
+            if _is_gradient_sum(operator):
+                return gathers if needed else (operator,)
+            return (*gathers, self._reading_gathered(operator))
+
+        return self.graph.map_operators(change)
+
+    def _shared(self, operator: Operator) -> Operator:
+        """An operator tensor parallelism leaves whole, on a share of the tokens."""
+        if operator.collective is None:
+            return evolve(
+                operator,
+                space=self._share(operator.space),
+                inputs=tuple(self._tensor_share(tensor) for tensor in operator.inputs),
+                outputs=tuple(self._tensor_share(tensor) for tensor in operator.outputs),
+                split=(*operator.split, SequenceParallelism.name),
+            )
+        if _is_sum(operator) and all(_is_stream(tensor) for tensor in operator.outputs):
+            return self._scatter(operator)
+        return operator
+
+    def _scatter(self, operator: Operator) -> Operator:
+        """The all-reduce of partial sums, as a reduce-scatter whose gradient is an all-gather."""
+        whole = sum(tensor.bytes for tensor in operator.outputs)
+        return evolve(
+            operator,
+            outputs=tuple(self._tensor_share(tensor) for tensor in operator.outputs),
+            collective=Collective(
+                forward=(Communication("reduce_scatter", whole, RANKS),),
+                backward=(Communication("all_gather", whole, RANKS),),
+            ),
+        )
+
+    def _gather(self, reader: Operator, tensor: Tensor) -> Operator:
+        """The all-gather of `tensor` for `reader`'s layer; its gradient is a reduce-scatter."""
+        saved = (reader.layer, tensor.name) in self.saved
+        gather = Communication("all_gather", tensor.bytes, RANKS)
+        again = (gather,) if saved else ()
+        gradient = (Communication("reduce_scatter", tensor.bytes, RANKS),) if tensor.differentiable else ()
+        return Operator(
+            name=f"{reader.name}.gather of {tensor.name}",
+            layer=reader.layer,
+            kind="collective",
+            inputs=(self._tensor_share(tensor),),
+            outputs=(_gathered(tensor, reader.layer),),
+            saves=(tensor.name,) if saved else (),
+            collective=Collective(forward=(gather,), backward=again + gradient),
+        )
+
+    def _reading_gathered(self, operator: Operator) -> Operator:
+        """A split operator, reading what is gathered for it; the gather saves that in its place."""
+        here = {t.name for t in operator.inputs if (operator.layer, t.name) in self.gathered}
+        if not here:
+            return operator
+        inputs = tuple(_gathered(t, operator.layer) if t.name in here else t for t in operator.inputs)
+        return evolve(operator, inputs=inputs, saves=tuple(name for name in operator.saves if name not in here))
+
+    def _share(self, shape: Shape) -> Shape:
+        return divide(shape, "sequence", self.degree)
+
+    def _tensor_share(self, tensor: Tensor) -> Tensor:
+        return tensor.divided("sequence", self.degree)
+
+
+def _gathered(tensor: Tensor, layer: str) -> Tensor:
+    return evolve(tensor, name=f"{tensor.name}{GATHERED} in {layer}")
+
+
+def _has(tensor: Tensor, axis: str) -> bool:
+    return any(name == axis for name, _ in tensor.shape)
+
+
+def _is_stream(tensor: Tensor) -> bool:
+    """Whether a tensor is of the model's width; sums over the vocabulary, which the loss needs, are not."""
+    return _has(tensor, "sequence") and _has(tensor, "hidden")
+
+
+def _is_sum(operator: Operator) -> bool:
+    """Whether tensor parallelism put this operator behind partial sums."""
+    return operator.collective is not None and any(call.axis == RANKS for call in operator.collective.forward)
+
+
+def _is_gradient_sum(operator: Operator) -> bool:
+    """Whether tensor parallelism put this operator in front of a split one, for the gradient of its input."""
+    return (
+        operator.collective is not None
+        and not operator.outputs
+        and any(call.axis == RANKS for call in operator.collective.backward)
+    )

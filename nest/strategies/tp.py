@@ -1,0 +1,135 @@
+"""Tensor parallelism (Shoeybi et al., Megatron-LM, arXiv 1909.08053, section 3).
+
+Weights are split by attention heads, by the inner width of feed-forward networks, and by the vocabulary. An
+operator that sums over a split axis leaves partial sums, which an all-reduce completes (the paper's `g`);
+where a split operator reads a tensor every rank holds whole, the ranks' gradients of it are partial and are
+all-reduced in the backward pass (the paper's `f`).
+"""
+
+from collections.abc import Sequence
+from math import gcd
+
+from attrs import evolve
+
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide
+from nest.hooks.protocols import StrategyContext
+
+SPLIT = ("heads", "kv_heads", "ffn", "vocab")
+"""Axes that are split over the ranks."""
+
+PARTIAL = ".partial"
+"""Ends the name of a tensor whose sum over the ranks is still to be taken."""
+
+
+class TensorParallelism:
+    """Splits heads, feed-forward widths and vocabulary over adjacent devices."""
+
+    name = "tp"
+    after: tuple[str, ...] = ()
+
+    def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """Divisors of every number of heads and every feed-forward width whose blocks the cluster admits.
+
+        Key-value heads are split while they last and then held by several ranks each, so the smaller of their
+        number and the degree must divide the other. The vocabulary is padded and restricts nothing.
+        """
+        sizes = _sizes(block.graph)
+        common = gcd(*sizes["heads"], *sizes["ffn"])
+        if not common:
+            return (1,)
+        return [
+            degree
+            for degree in range(1, min(common, context.cluster.size) + 1)
+            if common % degree == 0
+            and all(kv % degree == 0 or degree % kv == 0 for kv in sizes["kv_heads"])
+            and context.cluster.admits(block.width * degree)
+        ]
+
+    def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
+        """The share of one of `degree` ranks, with its collectives."""
+
+        def split(shape: Shape) -> Shape:
+            for axis in SPLIT:
+                shape = divide(shape, axis, degree)
+            return shape
+
+        graph = _with_collectives(block.graph.map_shapes(split))
+        return block.with_axis(self.name, degree).applied(self.name, degree, graph)
+
+
+def _sizes(graph: OperatorGraph) -> dict[str, set[int]]:
+    """The sizes each split axis has in the graph."""
+    sizes: dict[str, set[int]] = {axis: set() for axis in SPLIT}
+    for operator in graph.operators:
+        for shape in _shapes(operator):
+            for axis, size in shape:
+                if axis in sizes:
+                    sizes[axis].add(size)
+    return sizes
+
+
+def _shapes(operator: Operator) -> list[Shape]:
+    tensors = (*operator.inputs, *operator.outputs)
+    return [operator.space, *(t.shape for t in tensors), *(p.shape for p in operator.parameters)]
+
+
+def _is_split(shape: Shape) -> bool:
+    return any(axis in SPLIT for axis, _ in shape)
+
+
+def _with_collectives(graph: OperatorGraph) -> OperatorGraph:
+    """`graph` with an all-reduce behind every partial sum and for every partial gradient."""
+    reduced: set[tuple[str, str]] = set()
+
+    def change(operator: Operator) -> tuple[Operator, ...]:
+        if operator.collective is not None or not any(_is_split(shape) for shape in _shapes(operator)):
+            return (operator,)
+        operator = evolve(operator, split=(*operator.split, TensorParallelism.name))
+        gradients = []
+        for tensor in operator.inputs:
+            # A layer's readers of one tensor add their gradients up before the ranks do.
+            if tensor.differentiable and not _is_split(tensor.shape) and (operator.layer, tensor.name) not in reduced:
+                reduced.add((operator.layer, tensor.name))
+                gradients.append(_gradient_sum(operator, tensor))
+        if not any(axis in SPLIT for axis in operator.contracted):
+            return (*gradients, operator)
+        sums = [_sum(operator, tensor) for tensor in operator.outputs]
+        return (*gradients, _leaving_partial_sums(operator), *sums)
+
+    return graph.map_operators(change)
+
+
+def _gradient_sum(reader: Operator, tensor: Tensor) -> Operator:
+    """The all-reduce of the gradient of `tensor`, which `reader` is the first of its layer to read."""
+    return Operator(
+        name=f"{reader.name}.gradient of {tensor.name}",
+        layer=reader.layer,
+        kind="collective",
+        inputs=(tensor,),
+        collective=Collective(backward=(Communication("all_reduce", tensor.bytes, TensorParallelism.name),)),
+    )
+
+
+def _leaving_partial_sums(operator: Operator) -> Operator:
+    renamed = {tensor.name: _partial(tensor).name for tensor in operator.outputs}
+    return evolve(
+        operator,
+        outputs=tuple(_partial(tensor) for tensor in operator.outputs),
+        saves=tuple(renamed.get(name, name) for name in operator.saves),
+    )
+
+
+def _partial(tensor: Tensor) -> Tensor:
+    return evolve(tensor, name=tensor.name + PARTIAL)
+
+
+def _sum(operator: Operator, tensor: Tensor) -> Operator:
+    """The all-reduce that makes `tensor` of the partial sums of `operator`; gradients pass unchanged."""
+    return Operator(
+        name=f"{operator.name}.sum of {tensor.name}",
+        layer=operator.layer,
+        kind="collective",
+        inputs=(_partial(tensor),),
+        outputs=(tensor,),
+        collective=Collective(forward=(Communication("all_reduce", tensor.bytes, TensorParallelism.name),)),
+    )

@@ -1,0 +1,81 @@
+"""One problem, solved by the planner and by the oracle; what they disagree about.
+
+The planner is reached through its public interface alone, and imported only when it is used.
+"""
+
+import json
+import re
+from types import ModuleType
+
+from tests.oracle.brute_force import TIE, Answer, solve
+from tests.oracle.check import check_document, same
+from tests.oracle.price import setting_of
+
+NUMBER = re.compile(r"\d+\.?\d*(?:e[+-]?\d+)?")
+
+
+def planner() -> ModuleType:
+    """The planner's public interface."""
+    import nest
+
+    return nest
+
+
+def as_json(document: dict) -> dict:
+    """The document as its reader gets it."""
+    return json.loads(json.dumps(document, allow_nan=False))
+
+
+def devices_used(problem: dict, plan: dict) -> tuple[int, int]:
+    """Devices and stages of a plan: what ties are broken by (PROBLEM.md section 5)."""
+    setting = setting_of(problem, plan)
+    return setting.replicas * setting.width * len(plan["stages"]), len(plan["stages"])
+
+
+def check_tie(document: dict, answer: Answer) -> list[str]:
+    """Among plans equally fast, the planner takes the fewest devices, then the fewest stages."""
+    if document["batch_time"] > answer.batch_time * TIE:
+        return []
+    stages = document["stages"]
+    width = document["candidate"]["width"]
+    found = (document["data_parallel"] * width * len(stages), len(stages))
+    expected = devices_used(document["problem"], answer.plan)
+    if found == expected:
+        return []
+    return [f"uses {found} (devices, stages), but {expected} is as fast"]
+
+
+def check_diagnosis(document: dict, answer: Answer) -> list[str]:
+    """Where memory forbids every plan, the diagnosis names the least memory that would do."""
+    numbers = [float(text) for text in NUMBER.findall(document["diagnosis"])]
+    if any(same(number, answer.reachable_memory, 1e-5) for number in numbers):
+        return []
+    return [f"the diagnosis does not name {answer.reachable_memory!r} bytes: {document['diagnosis']}"]
+
+
+def disagreements(problem: dict) -> list[str]:
+    """What the planner says of this problem and the oracle does not; empty when they agree."""
+    nest = planner()
+    plan = nest.solve(problem)
+    document = as_json(plan.to_dict())
+    answer = solve(problem)
+    wrong = []
+    if not same(document["batch_time"], answer.batch_time):
+        wrong.append(f"batch_time is {document['batch_time']!r}, the oracle finds {answer.batch_time!r}")
+    expected = "infeasible" if answer.plan is None else "optimal"
+    if document["status"] != expected:
+        wrong.append(f"status is {document['status']}, the oracle says {expected}")
+    wrong += check_document(document)
+    if not wrong and answer.plan is not None:
+        wrong += check_tie(document, answer)
+    if not wrong and answer.reachable_memory is not None:
+        wrong += check_diagnosis(document, answer)
+    report = nest.check(document)
+    if not report.ok:
+        wrong.append(f"nest check refuses the plan: {report}")
+    return wrong
+
+
+def complaint(name: str, problem: dict, wrong: list[str]) -> str:
+    """What a person needs to look into a disagreement."""
+    return "\n".join([f"{name}:", *(f"  {line}" for line in wrong), json.dumps(problem)])

@@ -1,0 +1,96 @@
+"""The planner against the oracle on random problems, and against published optima."""
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies
+
+from tests.agreement.compare import as_json, complaint, disagreements, planner
+from tests.agreement.problems import random_plan, random_problem
+from tests.oracle.check import check_document, same
+
+problems = strategies.randoms(use_true_random=False).map(random_problem)
+quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+def examine(name: str, problem: dict) -> None:
+    wrong = disagreements(problem)
+    assert not wrong, complaint(name, problem, wrong)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_planner_agrees_with_the_oracle(seed):
+    examine(f"seed {seed}", random_problem(Random(seed)))
+
+
+@settings(quick, max_examples=60)
+@given(problem=problems)
+def test_the_planner_agrees_with_the_oracle_on_odd_problems(problem):
+    examine("hypothesis", problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 3000))
+def test_the_planner_agrees_with_the_oracle_on_many(seed):
+    examine(f"seed {seed}", random_problem(Random(seed)))
+
+
+@pytest.mark.slow
+@settings(quick, max_examples=400)
+@given(problem=problems)
+def test_the_planner_agrees_with_the_oracle_on_many_odd_problems(problem):
+    examine("hypothesis", problem)
+
+
+def evaluation_problem(seed: int) -> dict | None:
+    """A problem whose `fixed` says everything but the placement of the one candidate it has."""
+    random = Random(seed)
+    problem = random_problem(random)
+    for key in ("search", "constraints", "fixed"):
+        problem.pop(key, None)
+    plan = random_plan(random, problem)
+    if plan is None:
+        return None
+    profile = problem["profile"]
+    profile["candidates"] = [c for c in profile["candidates"] if c["name"] == plan["candidate"]]
+    problem["fixed"] = {
+        "replicas": plan["replicas"],
+        "rank_order": plan["rank_order"],
+        "schedule": plan["schedule"],
+        "zero": plan["stages"][0]["zero"],
+        "recompute": plan["stages"][0]["recompute"],
+        "stages": [[profile["layers"][layer] for layer in stage["layers"]] for stage in plan["stages"]],
+    }
+    return problem
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_evaluated_plan_is_the_fixed_one_and_priced_as_the_oracle_does(seed):
+    problem = evaluation_problem(seed)
+    if problem is None:
+        return
+    fixed = problem["fixed"]
+    document = as_json(planner().evaluate(problem).to_dict())
+    assert check_document(document, searched=False) == [], json.dumps(problem)
+    assert document["data_parallel"] == fixed["replicas"]
+    assert document["rank_order"] == fixed["rank_order"]
+    assert document["schedule"] == fixed["schedule"]
+    assert [set(stage["layers"]) for stage in document["stages"]] == [set(s) for s in fixed["stages"]]
+    assert {(s["zero"], s["recompute"]) for s in document["stages"]} == {(fixed["zero"], fixed["recompute"])}
+
+
+@pytest.mark.parametrize(("file", "lines"), [("optima.jsonl", 48), ("chains.jsonl", 37)])
+def test_the_planner_finds_the_published_optima(shared, file, lines):
+    records = [json.loads(line) for line in (shared / "small" / file).read_text().splitlines()]
+    assert len(records) >= lines
+    wrong = []
+    for record in records:
+        document = as_json(planner().solve(record["problem"]).to_dict())
+        name = f"{file} seed {record['seed']}"
+        if not same(document["batch_time"], record["batch_time"]):
+            wrong.append(f"{name}: {document['batch_time']} instead of {record['batch_time']}")
+        wrong += [f"{name}: {line}" for line in check_document(document)]
+        if not planner().check(document).ok:
+            wrong.append(f"{name}: nest check refuses the plan")
+    assert not wrong, "\n".join(wrong)

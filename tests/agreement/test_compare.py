@@ -1,0 +1,98 @@
+"""The comparison itself: it is silent about a right planner and names what a wrong one gets wrong."""
+
+import copy
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from tests.agreement import compare, fuzz
+from tests.agreement.problems import random_plan, random_problem
+from tests.oracle.brute_force import Answer, solve
+from tests.oracle.document import document_of
+from tests.oracle.price import price, violations
+
+INFEASIBLE = {
+    "status": "infeasible",
+    "batch_time": None,
+    "lower_bound": None,
+    "throughput": None,
+    "candidate": None,
+    "fits": False,
+    "stages": [],
+}
+
+
+def planner_that(answers):
+    """A planner that solves as the function says and whose check accepts everything."""
+
+    def solve_as_told(problem):
+        plan = answers(problem)
+        diagnosis = f"the least is {solve(problem).reachable_memory} bytes"
+        infeasible = INFEASIBLE | {"problem": problem, "diagnosis": diagnosis}
+        document = infeasible if plan is None else document_of(problem, plan)
+        return SimpleNamespace(to_dict=lambda: document)
+
+    return SimpleNamespace(solve=solve_as_told, check=lambda _: SimpleNamespace(ok=True))
+
+
+def slower_plan(problem: dict) -> dict | None:
+    """A plan that fits and keeps the rules but is slower than the best."""
+    random = Random(0)
+    best = solve(problem).batch_time
+    for _ in range(50):
+        plan = random_plan(random, problem)
+        if plan is None or best is None or violations(problem, plan):
+            continue
+        numbers = price(problem, plan)
+        if numbers["fits"] and numbers["batch_time"] > best * 1.001:
+            return plan
+    return None
+
+
+def test_a_right_planner_is_not_blamed(monkeypatch):
+    monkeypatch.setattr(compare, "planner", lambda: planner_that(lambda problem: solve(problem).plan))
+    for seed in range(60):
+        assert compare.disagreements(random_problem(Random(seed))) == []
+
+
+def test_a_slower_plan_is_noticed(monkeypatch):
+    monkeypatch.setattr(compare, "planner", lambda: planner_that(slower_plan))
+    noticed = 0
+    for seed in range(60):
+        problem = random_problem(Random(seed))
+        if slower_plan(problem) is not None:
+            noticed += 1
+            assert any("batch_time" in line for line in compare.disagreements(problem))
+    assert noticed > 20
+
+
+def test_a_wrong_infeasible_is_noticed(monkeypatch):
+    monkeypatch.setattr(compare, "planner", lambda: planner_that(lambda _: None))
+    problem = next(p for p in map(random_problem, map(Random, range(60))) if solve(p).plan is not None)
+    assert any("status" in line for line in compare.disagreements(problem))
+
+
+def test_a_diagnosis_without_the_bytes_is_noticed():
+    answer = Answer(None, None, 1234.5)
+    assert compare.check_diagnosis({"diagnosis": "it needs 1234.5 bytes"}, answer) == []
+    assert compare.check_diagnosis({"diagnosis": "it needs 1.2345e+03 bytes (0.00 GiB)"}, answer) == []
+    assert compare.check_diagnosis({"diagnosis": "it needs 1235 bytes"}, answer) != []
+
+
+def test_a_tie_decided_for_more_devices_is_noticed():
+    problem = random_problem(Random(1))
+    answer = solve(problem)
+    document = document_of(problem, answer.plan)
+    assert compare.check_tie(document, answer) == []
+    wasteful = copy.deepcopy(document)
+    wasteful["data_parallel"] += 1
+    assert compare.check_tie(wasteful, Answer(document["batch_time"], answer.plan, None)) != []
+
+
+@pytest.mark.parametrize(("answers", "code"), [(lambda problem: solve(problem).plan, 0), (lambda _: None, 1)])
+def test_the_script_reports_and_returns_a_code(monkeypatch, capsys, answers, code):
+    monkeypatch.setattr(compare, "planner", lambda: planner_that(answers))
+    monkeypatch.setattr("sys.argv", ["fuzz", "--count", "12", "--seed", "5"])
+    assert fuzz.main() == code
+    assert "problems from seed 5" in capsys.readouterr().out.splitlines()[-1]

@@ -1,0 +1,85 @@
+"""The generator reaches every corner it is meant to reach."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from tests.agreement.problems import random_problem
+from tests.oracle.brute_force import solve
+from tests.oracle.network import Network
+
+PROBLEMS = [random_problem(Random(seed)) for seed in range(250)]
+
+
+def candidates(problem):
+    return problem["profile"]["candidates"]
+
+
+def edges(problem):
+    return problem["profile"]["edges"]
+
+
+def falls(values) -> bool:
+    return any(one > two for one, two in pairwise(values))
+
+
+def has_gap(problem, plan) -> bool:
+    if plan is None:
+        return False
+    width = next(c["width"] for c in candidates(problem) if c["name"] == plan["candidate"])
+    return any(two["offset"] - one["offset"] > width for one, two in pairwise(plan["stages"]))
+
+
+CORNERS = {
+    "branches": lambda p: len({a for a, _ in edges(p)}) < len(edges(p)),
+    "several sinks": lambda p: len({a for a, _ in edges(p)}) < len(p["profile"]["layers"]) - 1,
+    "no edges among several layers": lambda p: not edges(p) and len(p["profile"]["layers"]) > 1,
+    "layers numbered against their order": lambda p: any(a > b for a, b in edges(p)),
+    "one layer": lambda p: len(p["profile"]["layers"]) == 1,
+    "one device": lambda p: Network(p["cluster"]).size == 1,
+    "twelve devices": lambda p: Network(p["cluster"]).size == 12,
+    "fan-out one": lambda p: 1 in Network(p["cluster"]).fanouts,
+    "no latency": lambda p: 0.0 in Network(p["cluster"]).latencies,
+    "an outer level faster than an inner one": lambda p: falls([-b for b in Network(p["cluster"]).bandwidths]),
+    "a reserve": lambda p: p["cluster"].get("reserve", 0.0) > 0,
+    "width three": lambda p: any(c["width"] == 3 for c in candidates(p)),
+    "different widths": lambda p: len({c["width"] for c in candidates(p)}) > 1,
+    "several groups": lambda p: any(len(c["state"]) > 1 for c in candidates(p)),
+    "no state": lambda p: any(not c["state"] for c in candidates(p)),
+    "shared ranks": lambda p: any(len(g["ranks"]) > 1 for c in candidates(p) for g in c["state"].values()),
+    "stashed inputs": lambda p: any(r["stash_inputs"] for c in candidates(p) for r in c["recompute"].values()),
+    "nothing more": lambda p: any(not any(r["more"]) for c in candidates(p) for r in c["recompute"].values()),
+    "tensors without bytes": lambda p: any(0.0 in c["edge_bytes"] for c in candidates(p)),
+    "schedules to choose from": lambda p: isinstance(p["training"].get("schedule"), list),
+    "no schedule": lambda p: "schedule" not in p["training"],
+    "uneven batch": lambda p: p["training"].get("uneven_batch", False),
+    "overlapped data parallelism": lambda p: p["training"].get("overlap", {}).get("data", False),
+    "same_stage": lambda p: any("same_stage" in text for text in p.get("constraints", [])),
+    "uniform": lambda p: any("uniform" in text for text in p.get("constraints", [])),
+    "a rule for each stage": lambda p: any("zero " in text for text in p.get("constraints", [])),
+    "fixed stages": lambda p: "stages" in p.get("fixed", {}),
+    "fixed degrees": lambda p: "tp" in p.get("fixed", {}),
+}
+
+
+@pytest.mark.parametrize("corner", CORNERS)
+def test_the_generator_reaches(corner):
+    assert any(CORNERS[corner](problem) for problem in PROBLEMS)
+
+
+def test_the_best_plans_are_of_every_kind():
+    answers = [solve(problem) for problem in PROBLEMS]
+    plans = [answer.plan for answer in answers if answer.plan is not None]
+    stages = [plan["stages"] for plan in plans]
+    assert 0.5 < len(plans) / len(answers) < 0.95
+    assert any(answer.reachable_memory for answer in answers)
+    assert {1, 2, 3, 4} <= set(map(len, stages))
+    assert sum(len(s) > 1 for s in stages) > len(stages) / 3
+    assert {plan["rank_order"] for plan in plans} == {"pp-inner", "dp-inner"}
+    assert {plan["schedule"] for plan in plans} == {"nest", "1f1b", "gpipe"}
+    assert {stage["zero"] for s in stages for stage in s} == {0, 1, 2, 3}
+    assert any(len({stage["zero"] for stage in s}) > 1 for s in stages)
+    assert any(len({stage["recompute"] for stage in s}) > 1 for s in stages)
+    assert any(plan["replicas"] > 1 and len(plan["stages"]) > 1 for plan in plans)
+    assert any(has_gap(problem, answer.plan) for problem, answer in zip(PROBLEMS, answers, strict=True))

@@ -1,0 +1,172 @@
+"""The catalogue's data files: complete, sourced, and what FORMATS.md promises."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nest.catalogue import (
+    clusters,
+    device,
+    devices,
+    links,
+    named_cluster,
+    network_levels,
+    optimizer,
+    optimizers,
+    precision,
+    precisions,
+)
+from nest.errors import InputError
+from nest.instance import Level
+from nest.spec import LevelSpec
+from nest.spec.training import PRECISIONS
+
+PROMISED = [
+    "v100-sxm-32g",
+    "a100-sxm-40g",
+    "a100-sxm-80g",
+    "h100-sxm",
+    "h200-sxm",
+    "b200-sxm",
+    "b300-sxm",
+    "gb200",
+    "gb300",
+    "mi300x",
+    "tpu-v4",
+    "tpu-v5e",
+    "tpu-v5p",
+]
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def test_the_promised_devices_are_there() -> None:
+    assert set(PROMISED) <= set(devices())
+
+
+def test_every_precision_of_the_format_is_there() -> None:
+    assert set(precisions()) == set(PRECISIONS)
+
+
+def test_every_entry_has_sources_and_its_files_name() -> None:
+    for table in (devices(), links(), clusters(), precisions(), optimizers()):
+        assert list(table) == sorted(table)
+        for name, entry in table.items():
+            assert entry.name == name
+            assert entry.sources, name
+
+
+def test_device_figures_are_plausible() -> None:
+    for entry in devices().values():
+        peaks = [entry.peak.fp32, entry.peak.bf16, entry.peak.fp8, entry.peak.nvfp4]
+        known = [peak for peak in peaks if peak is not None]
+        assert known == sorted(known), entry.name
+        assert all(0 < share <= 1 for share in entry.efficiency.values()), entry.name
+        assert 10e9 < entry.memory < 1e12, entry.name
+        assert 5e11 < entry.memory_bandwidth < 2e13, entry.name
+
+
+def test_bytes_per_parameter_are_megatrons() -> None:
+    """Megatron-LM, docs/source/api-guide/dist_optimizer.md: 20, 18 and 16 bytes, of which 16, 12 and 8 are sharded."""
+    adam = optimizer("adam")
+    for name, total, sharded in (("fp16", 20, 16), ("bf16", 18, 12), ("fp32", 16, 8)):
+        bytes_of = precision(name)
+        assert adam.state_bytes(bytes_of) == sharded
+        assert bytes_of.weights + bytes_of.gradients + adam.state_bytes(bytes_of) == total
+
+
+def test_clusters_name_devices_and_links_there_are() -> None:
+    for entry in clusters().values():
+        assert device(entry.device).memory > 0
+        assert network_levels(entry.levels)
+        assert entry.description
+
+
+@pytest.mark.parametrize(
+    ("name", "fanouts"),
+    [
+        ("dgx-h100-superpod", [8, 32, 4]),
+        ("dgx-h100-superpod-4", [4]),
+        ("dgx-h100-superpod-8", [8]),
+        ("dgx-h100-superpod-128", [8, 16]),
+        ("dgx-h100-superpod-2048", [8, 32, 8]),
+        ("nest-h100-spine-leaf-64", [8, 4, 2]),
+    ],
+)
+def test_a_cluster_can_be_asked_for_in_another_size(name: str, fanouts: list[int]) -> None:
+    assert [level.fanout for level in named_cluster(name).levels] == fanouts
+
+
+@pytest.mark.parametrize("name", ["dgx-h100-superpod-12", "dgx-h100-superpod-1000", "dgx-h100-superpod-0"])
+def test_a_size_that_breaks_groups_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="cannot have"):
+        named_cluster(name)
+
+
+@pytest.mark.parametrize(
+    ("look", "wrong", "right"),
+    [(device, "h100_sxm", "h100-sxm"), (optimizer, "adan", "adam"), (named_cluster, "dgx-h100-superpd-8", "dgx")],
+)
+def test_an_unknown_name_gets_the_nearest_and_the_list(look: object, wrong: str, right: str) -> None:
+    assert callable(look)
+    with pytest.raises(InputError, match="Known: ") as error:
+        look(wrong)
+    assert right in str(error.value)
+    assert repr(wrong) in str(error.value)
+
+
+def test_a_long_name_is_not_repeated_whole() -> None:
+    with pytest.raises(InputError) as error:
+        device("x" * 10_000)
+    assert len(str(error.value)) < 600
+
+
+def test_levels_take_from_their_link_what_they_leave_out() -> None:
+    nvlink4, nvlink = links()["nvlink4"], links()["nvlink"]
+    assert nvlink4.bandwidth is not None
+    written, named, partly = network_levels(
+        [
+            LevelSpec(fanout=2, bandwidth=100.0),  # type: ignore[arg-type]
+            LevelSpec(fanout=2, link="nvlink4", name="node"),
+            LevelSpec(fanout=2, bandwidth=100.0, latency=7.0, link="nvlink"),  # type: ignore[arg-type]
+        ]
+    )
+    assert written == Level("level 0", 2, 100.0, 0.0)
+    assert named == Level("node", 2, nvlink4.bandwidth * nvlink4.efficiency, nvlink4.latency)
+    assert partly == Level("level 2", 2, 100.0 * nvlink.efficiency, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("level", "place"),
+    [
+        (LevelSpec(fanout=2), r"cluster.levels\[0\].bandwidth"),
+        (LevelSpec(fanout=2, link="infiniband"), r"cluster.levels\[0\].bandwidth"),
+        (LevelSpec(fanout=2, link="nvlnk"), r"cluster.levels\[0\].link.*nvlink"),
+    ],
+)
+def test_a_level_without_bandwidth_is_refused(level: LevelSpec, place: str) -> None:
+    with pytest.raises(InputError, match=place):
+        network_levels([level])
+
+
+@pytest.mark.parametrize("table", ["devices", "links", "clusters", "precisions", "optimizers"])
+def test_the_reference_page_lists_every_entry_with_its_figures(table: str) -> None:
+    """docs/reference/devices.md is written by hand; this keeps it fresh."""
+    page = (REPOSITORY / "docs" / "reference" / "devices.md").read_text()
+    section = page.split(f"## {table.capitalize()}\n")[1].split("\n## ")[0]
+    rows = {
+        cells[0].strip("`"): cells[1:]
+        for line in section.splitlines()
+        if line.startswith("| `") and (cells := [cell.strip() for cell in line.strip("|").split("|")])
+    }
+    expected = {
+        "devices": lambda: {d.name: [d.memory / 1e9, d.memory_bandwidth / 1e9] for d in devices().values()},
+        "links": lambda: {e.name: [e.latency * 1e6, e.efficiency] for e in links().values()},
+        "clusters": lambda: {e.name: [] for e in clusters().values()},
+        "precisions": lambda: {e.name: [e.weights, e.gradients] for e in precisions().values()},
+        "optimizers": lambda: {e.name: [e.moments] for e in optimizers().values()},
+    }[table]()
+    assert set(rows) == set(expected)
+    for name, figures in expected.items():
+        shown = [float(re.sub(r"[^0-9.]", "", cell) or "nan") for cell in rows[name][: len(figures)]]
+        assert shown == pytest.approx(figures), name

@@ -1,0 +1,105 @@
+"""Commands: what goes to standard output, what to standard error, and the exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nest.cli import app
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+EXAMPLE = str(REPOSITORY / "examples" / "measured-layers" / "problem.yaml")
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["nest", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    return int(stop.value.code or 0)
+
+
+def infeasible(folder: Path) -> str:
+    text = Path(EXAMPLE).read_text().replace("memory: 16 GB", "memory: 1 GB")
+    path = folder / "problem.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_table_names_what_a_person_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "solve", EXAMPLE) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    for words in ("Optimal plan", "replicas", "bubble share", "of capacity", "link behind", "Runner-up"):
+        assert words in printed.out
+
+
+def test_json_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "solve", EXAMPLE, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "optimal"
+
+
+def test_several_problems_give_a_document_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert call(monkeypatch, "solve", EXAMPLE, infeasible(tmp_path)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["status"] for line in lines] == ["optimal", "infeasible"]
+
+
+def test_infeasible_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert call(monkeypatch, "solve", infeasible(tmp_path)) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("No feasible plan. Memory is tightest")
+    assert printed.err == ""
+
+
+def test_a_written_plan_checks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    assert call(monkeypatch, "solve", EXAMPLE, "--output", str(plan)) == 0
+    assert call(monkeypatch, "check", str(plan)) == 0
+    document = json.loads(plan.read_text())
+    document["stages"][0]["time"] *= 1.001
+    plan.write_text(json.dumps(document))
+    capsys.readouterr()
+    assert call(monkeypatch, "check", str(plan)) == 1
+    assert "stages[0].time" in capsys.readouterr().out
+
+
+def test_evaluate_takes_decisions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "evaluate", EXAMPLE, "--fix", "pp=2", "--fix", "tp=1", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert len(plan["stages"]) == 2
+    assert plan["candidate"]["name"] == "one-device"
+    assert plan["lower_bound"] is None
+
+
+@pytest.mark.parametrize("decision", ["pp", "=2", "pp=", "tp=[", "tp=5", "pipeline=2", "pp=99"])
+def test_decisions_that_make_no_sense(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], decision: str
+) -> None:
+    assert call(monkeypatch, "evaluate", EXAMPLE, "--fix", decision) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("nest: ")
+    assert len(printed.err.splitlines()) <= 2
+
+
+def test_the_search_explains_itself(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "solve", EXAMPLE, "--explain-search") == 0
+    assert "configurations" in capsys.readouterr().err
+
+
+def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from nest import __version__
+
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"nest {__version__}\n"
+    assert call(monkeypatch, "--help") == 0
+    assert call(monkeypatch, "solve", "--unknown") == 2
+    assert call(monkeypatch, "frobnicate") == 2

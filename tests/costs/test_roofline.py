@@ -1,0 +1,139 @@
+"""The roofline, by hand and as properties."""
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.catalogue import device, devices
+from nest.errors import InputError
+from nest.graph import Operator, Parameter, Tensor
+from nest.hooks.protocols import CostModel
+from nest.hooks.registry import registry
+from nest.spec import DeviceSpec, MatrixPeaks, Training
+
+ROWS = (("batch", 1), ("sequence", 10))
+READ = Tensor("read", (*ROWS, ("hidden", 100)))
+WRITTEN = Tensor("written", (*ROWS, ("ffn", 50)))
+PRODUCT = Operator(
+    name="layer/product",
+    layer="layer",
+    kind="matmul",
+    space=(*ROWS, ("ffn", 50), ("hidden", 100)),
+    flops_per_point=2.0,
+    inputs=(READ,),
+    outputs=(WRITTEN,),
+    parameters=(Parameter("weight", (("ffn", 50), ("hidden", 100))),),
+)
+MOVED = 2 * (1000 + 500 + 5000)
+SLOW_MATH = DeviceSpec("slow math", memory=1.0, memory_bandwidth=1e15, peak=MatrixPeaks(bf16=1e3, fp32=1.0))
+SLOW_MEMORY = DeviceSpec("slow memory", memory=1.0, memory_bandwidth=1e3, peak=MatrixPeaks(bf16=1e15))
+TRAINING = Training(global_batch=1)
+
+
+@pytest.fixture(scope="module")
+def roofline() -> CostModel:
+    return registry().cost_models()["roofline"]
+
+
+def test_arithmetic_bounds_where_it_is_slower(roofline: CostModel) -> None:
+    cost = roofline.price(PRODUCT, SLOW_MATH, TRAINING)
+    assert cost.forward == pytest.approx(2 * 10 * 50 * 100 / 1e3)
+    assert cost.backward == pytest.approx(2 * cost.forward)
+
+
+def test_memory_bounds_where_it_is_slower(roofline: CostModel) -> None:
+    cost = roofline.price(PRODUCT, SLOW_MEMORY, TRAINING)
+    assert cost.forward == pytest.approx(MOVED / 1e3)
+    assert cost.backward == pytest.approx(2 * MOVED / 1e3)
+    # Adam in bf16: 12 bytes of state read and written, 4 of gradients read, 2 of weights written.
+    assert cost.update == pytest.approx(5000 * (2 * 12 + 4 + 2) / 1e3)
+    assert cost.transient == 2 * (1000 + 500)
+
+
+def test_efficiency_and_overhead_are_applied(roofline: CostModel) -> None:
+    lossy = evolve(SLOW_MATH, efficiency={"matmul": 0.5}, launch_overhead=3.0)
+    assert roofline.price(PRODUCT, lossy, TRAINING).forward == pytest.approx(200.0 + 3.0)
+    slow = evolve(SLOW_MEMORY, efficiency={"memory": 0.5, "matmul": 0.1})
+    assert roofline.price(PRODUCT, slow, TRAINING).forward == pytest.approx(MOVED / 500)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ({}, 1.0),
+        ({"default": 0.5}, 0.5),
+        ({"default": 0.5, "matmul": 0.25}, 0.25),
+        ({"matmul": 0.25, "matmul.bf16": 0.125}, 0.125),
+        ({"matmul": 0.25, "matmul.fp8": 0.125}, 0.25),
+    ],
+)
+def test_the_closest_share_counts(roofline: CostModel, shares: dict[str, float], expected: float) -> None:
+    cost = roofline.price(PRODUCT, evolve(SLOW_MATH, efficiency=shares), TRAINING)
+    assert cost.forward == pytest.approx(100.0 / expected)
+
+
+def formats(operator: Operator, precision: str, **peaks: float) -> float:
+    fast = DeviceSpec("fast memory", memory=1.0, memory_bandwidth=1e30, peak=MatrixPeaks(**peaks))
+    cost = registry().cost_models()["roofline"].price(operator, fast, Training(1, precision=precision))
+    return operator.flops / cost.forward
+
+
+def test_narrow_formats_serve_products_with_weights_only() -> None:
+    peaks = {"fp32": 1.0, "bf16": 2.0, "fp8": 4.0}
+    core = evolve(PRODUCT, kind="attention", parameters=())
+    head = evolve(PRODUCT, space=(*ROWS, ("vocab", 50), ("hidden", 100)))
+    assert formats(PRODUCT, "fp8", **peaks) == 4.0
+    assert formats(core, "fp8", **peaks) == 2.0
+    assert formats(head, "fp8", **peaks) == 2.0
+    assert formats(PRODUCT, "bf16", **peaks) == 2.0
+    assert formats(PRODUCT, "fp32", **peaks) == 1.0
+
+
+def test_a_missing_format_falls_back_to_the_next_wider() -> None:
+    assert formats(PRODUCT, "nvfp4", bf16=2.0, fp8=4.0) == 4.0
+    assert formats(PRODUCT, "mxfp8", bf16=2.0) == 2.0
+    assert formats(PRODUCT, "bf16", fp32=1.0, fp16=8.0) == 1.0
+
+
+def test_a_device_without_any_suitable_format_is_refused(roofline: CostModel) -> None:
+    with pytest.raises(InputError, match=r"tpu-v4.*no matrix peak.*fp16|fp16.*tpu-v4"):
+        roofline.price(PRODUCT, device("tpu-v4"), Training(1, precision="fp16"))
+
+
+def test_a_look_up_reads_the_rows_it_needs(roofline: CostModel) -> None:
+    tokens = Tensor("tokens", ROWS, 8.0, differentiable=False)
+    table = Parameter("weight", (("vocab", 10**6), ("hidden", 100)))
+    look_up = Operator(
+        "a/b", "a", "embedding", space=READ.shape, inputs=(tokens,), outputs=(READ,), parameters=(table,)
+    )
+    cost = roofline.price(look_up, SLOW_MEMORY, TRAINING)
+    assert cost.forward == pytest.approx((80 + 2000 + 2000) / 1e3)
+
+
+def test_what_has_no_gradient_has_no_backward_pass(roofline: CostModel) -> None:
+    mask = Operator("a/mask", "a", "elementwise", inputs=(evolve(READ, differentiable=False),), outputs=(WRITTEN,))
+    assert roofline.price(mask, SLOW_MEMORY, TRAINING).backward == 0
+
+
+@given(name=st.sampled_from(sorted(devices())), tokens=st.integers(1, 10**6), wide=st.integers(1, 10**5))
+def test_more_work_takes_no_less_time(name: str, tokens: int, wide: int) -> None:
+    def seconds(rows: int, columns: int) -> float:
+        source = Tensor("x", (("sequence", rows), ("hidden", 64)))
+        product = Operator(
+            "a/b",
+            "a",
+            "matmul",
+            space=(("sequence", rows), ("ffn", columns), ("hidden", 64)),
+            flops_per_point=2.0,
+            inputs=(source,),
+            outputs=(Tensor("y", (("sequence", rows), ("ffn", columns))),),
+            parameters=(Parameter("weight", (("ffn", columns), ("hidden", 64))),),
+        )
+        cost = registry().cost_models()["roofline"].price(product, device(name), TRAINING)
+        peak = device(name).peak.bf16 or device(name).peak.fp32
+        assert peak is not None
+        assert cost.forward >= product.flops / peak
+        return cost.forward
+
+    assert seconds(tokens, wide) <= seconds(tokens + 1, wide) <= seconds(tokens + 1, wide + 1)

@@ -1,0 +1,97 @@
+"""From the `cluster` section to numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nest.catalogue import devices, links
+from nest.errors import InputError
+from nest.formulate.cluster import build_cluster
+from nest.hooks import hook
+from nest.hooks.registry import registry
+from nest.instance import Cluster, Level
+from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
+
+LEVELS = (LevelSpec(fanout=4, bandwidth=1e9),)  # type: ignore[arg-type]
+OWN = DeviceSpec("own", memory=5.0, memory_bandwidth=1.0, peak=MatrixPeaks(bf16=1.0))  # type: ignore[arg-type]
+
+
+def built(**keys: Any) -> tuple[Cluster, DeviceSpec | None]:
+    return build_cluster(ClusterSpec(**keys), registry())
+
+
+def test_memory_is_as_written_or_the_devices() -> None:
+    assert built(levels=LEVELS, memory=7.0)[0].memory == 7.0
+    assert built(levels=LEVELS, device="h100-sxm")[0].memory == 80e9
+    assert built(levels=LEVELS, device="h100-sxm", memory=7.0, reserve=3.0)[0].memory == 7.0
+    assert built(levels=LEVELS, device="h100-sxm", memory=7.0, reserve=3.0)[0].reserve == 3.0
+    assert built(levels=LEVELS, device=OWN) == (Cluster((Level("level 0", 4, 1e9, 0.0),), 5.0), OWN)
+
+
+def test_a_device_is_needed_with_a_model_only() -> None:
+    assert built(levels=LEVELS, memory=7.0)[1] is None
+
+
+def test_a_named_cluster_brings_device_memory_and_network() -> None:
+    cluster, device = built(name="dgx-h100-superpod-128")
+    assert device == devices()["h100-sxm"]
+    assert cluster.size == 128
+    assert cluster.levels[0].bandwidth == pytest.approx(450e9 * links()["nvlink4"].efficiency)
+    paper, device = built(name="nest-h100-spine-leaf-64")
+    assert (paper.memory, paper.levels[1].bandwidth, device) == (90 * 2**30, 12.5e9, devices()["h100-sxm"])
+    assert built(name="nest-h100-spine-leaf-64", device="h200-sxm")[0].memory == 141e9
+    assert built(name="nest-h100-spine-leaf-64", memory=1e9)[0].memory == 1e9
+
+
+def test_a_named_cluster_is_a_topology_too() -> None:
+    assert built(topology="dgx-h100-superpod-128")[0] == built(name="dgx-h100-superpod-128")[0]
+
+
+def test_importers_get_the_file(tmp_path: Path) -> None:
+    class Lines:
+        """Reads a file with a fan-out on each line."""
+
+        name = "lines"
+
+        def accepts(self, source: Any) -> bool:
+            return isinstance(source, Path) and source.suffix == ".lines"
+
+        def load(self, source: Path) -> Cluster:
+            fanouts = [int(line) for line in source.read_text().split()]
+            return Cluster(tuple(Level(f"l{n}", n, 1e9, 0.0) for n in fanouts), 9.0)
+
+    class Plugin:
+        @hook
+        def nest_topology_importers(self) -> list[Any]:
+            return [Lines()]
+
+    (tmp_path / "machines.lines").write_text("2\n3\n")
+    known = registry(extra=[Plugin()])
+    cluster, _ = build_cluster(ClusterSpec(topology="machines.lines", reserve=1.0), known, tmp_path)  # type: ignore[arg-type]
+    assert (cluster.size, cluster.memory, cluster.reserve) == (6, 9.0, 1.0)
+    with pytest.raises(InputError, match=r"cluster.topology: no importer knows 'other.lines'.*catalogue, lines"):
+        build_cluster(ClusterSpec(topology="other.lines"), known, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({}, "levels.*topology.*name"),
+        ({"levels": LEVELS, "name": "dgx-h100-superpod"}, "once"),
+        ({"levels": LEVELS}, "cluster.memory is missing"),
+        ({"levels": LEVELS, "device": "h100"}, r"cluster.device: .*'h100-sxm'"),
+        ({"levels": LEVELS, "memory": 7.0, "reserve": 7.0}, "cluster.reserve is 7 bytes"),
+        ({"levels": LEVELS, "device": "h100-sxm", "reserve": 90e9}, "cluster.reserve"),
+        ({"name": "dgx-h100-superpod-12"}, "cannot have 12 devices"),
+        ({"levels": (LevelSpec(fanout=2, link="nvlink"),), "memory": 7.0}, r"cluster.levels\[0\].bandwidth"),
+        ({"levels": (LevelSpec(fanout=10**9, bandwidth=1e9),), "memory": 7.0}, "1000000000 devices"),  # type: ignore[arg-type]
+        (
+            {"levels": LEVELS, "device": DeviceSpec("own", 5.0, 1.0, MatrixPeaks(), {"matmul": 1.5})},  # type: ignore[arg-type]
+            r"cluster.device.efficiency.matmul is 1.5",
+        ),
+    ],
+)
+def test_what_cannot_be_is_named(keys: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        built(**keys)

@@ -1,0 +1,121 @@
+"""Which combinations of degrees and micro-batch sizes come up, and what is said when none does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nest.errors import InputError
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import registry
+from nest.instance import Candidate
+from nest.spec import LevelSpec, Problem
+
+Build = Callable[..., Problem]
+
+
+def degrees(problem: Problem) -> list[tuple[int, ...]]:
+    """Micro-batch, tp and sp of every candidate, in order."""
+    return [(c.samples, c.degrees["tp"], c.degrees["sp"]) for c in candidates(problem)]
+
+
+def candidates(problem: Problem) -> tuple[Candidate, ...]:
+    return build_instance(problem, registry()).candidates
+
+
+def test_every_combination_comes_up_once(problem: Build) -> None:
+    expected = [(m, t, s) for m in (1, 2) for t in (1, 2, 4, 8) for s in sorted({1, t})]
+    found = candidates(problem())
+    assert degrees(problem()) == expected
+    assert len({each.name for each in found}) == len(found)
+    assert all(each.width == each.degrees["tp"] for each in found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"strategies": {"tp": (2, 16)}}, [(2, 1), (2, 2)]),
+        ({"strategies": {"tp": (4,), "sp": (True,)}}, [(4, 4)]),
+        ({"strategies": {"sp": (False,)}}, [(1, 1), (2, 1), (4, 1), (8, 1)]),
+        ({"strategies": {"sp": (True,)}}, [(1, 1), (2, 2), (4, 4), (8, 8)]),
+        ({"strategies": {"tp": (2, 4)}, "fixed": {"tp": 8, "sp": 8}}, [(8, 8)]),
+        ({"fixed": {"tp": 1, "sp": True}}, [(1, 1)]),
+        ({"strategies": {"tp": (True,), "sp": (1,), "cp": (1,), "ep": (1,)}}, [(8, 1)]),
+    ],
+)
+def test_the_problem_restricts(problem: Build, asked: dict[str, Any], expected: list[tuple[int, int]]) -> None:
+    made = problem(training={"micro_batch": (1,)}, **asked)
+    assert [pair[1:] for pair in degrees(made)] == expected
+
+
+@pytest.mark.parametrize(
+    ("training", "fixed", "expected"),
+    [
+        ({"micro_batch": (4, 1)}, {}, [1, 4]),
+        ({"micro_batch": None}, {}, [1, 2, 4, 8]),
+        ({"micro_batch": None, "global_batch": 3}, {}, [1]),
+        ({"micro_batch": None, "global_batch": 3, "uneven_batch": True}, {}, [1, 2]),
+        ({"micro_batch": (1, 2)}, {"micro_batch": 8}, [8]),
+        ({"micro_batch": (1, 3)}, {}, [1]),
+    ],
+)
+def test_micro_batches(problem: Build, training: dict[str, Any], fixed: dict[str, Any], expected: list[int]) -> None:
+    made = problem(training=training, fixed={"tp": 1, **fixed})
+    assert [each.samples for each in candidates(made)] == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"strategies": {"tpp": (2,)}}, r"strategies: .*'tpp'.*'tp'"),
+        ({"strategies": {"cp": (1, 2)}}, r"strategies.cp allows 1, 2, but no registered strategy"),
+        ({"fixed": {"ep": 4}}, r"fixed.ep allows 4, but no registered strategy"),
+        ({"fixed": {"tp": 3}}, r"fixed.tp allows 3, but .* tp can be 1, 2, 4, 8 only"),
+        ({"fixed": {"tp": 0}}, r"fixed.tp is 0"),
+        ({"fixed": {"tp": "two"}}, r"fixed.tp is 'two'"),
+        ({"strategies": {"sp": (4,)}, "fixed": {"tp": 2}}, r"strategies.sp allows 4, but .* sp can be 1, 2 only"),
+        ({"fixed": {"micro_batch": 32}}, r"fixed.micro_batch is 32; .*global_batch \(16\)"),
+        ({"fixed": {"micro_batch": 0}}, r"fixed.micro_batch is 0"),
+        ({"fixed": {"micro_batch": True}}, r"fixed.micro_batch is True"),
+        ({"training": {"micro_batch": (3, 5)}}, r"training.micro_batch: none of 3, 5 divides"),
+        ({"training": {"selective": ("atention",)}}, r"training.selective: .*'attention'"),
+        ({"training": {"optimizer": "adm"}}, r"training.optimizer: .*'adam'"),
+        ({"costs": "rooflin"}, r"costs: .*'roofline'"),
+        ({"collectives": "beta"}, r"collectives: .*'alpha-beta'|collectives: .*Known: alpha-beta"),
+    ],
+)
+def test_what_cannot_be_is_named(problem: Build, asked: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        build_instance(problem(**asked), registry())
+
+
+def test_a_cluster_that_cannot_be_tiled_restricts_the_degrees(problem: Build) -> None:
+    thirds = (LevelSpec(fanout=3, bandwidth=1e9), LevelSpec(fanout=4, bandwidth=1e9))  # type: ignore[arg-type]
+    assert {t for _, t, _ in degrees(problem(cluster={"levels": thirds}))} == {1}
+
+
+def test_a_strategy_whose_blocks_fit_nowhere_is_told(problem: Build) -> None:
+    class Fives:
+        """Always takes five devices more."""
+
+        name = "fives"
+        after = ("sp",)
+
+        def degrees(self, block: Any, context: Any) -> tuple[int, ...]:
+            return (1, 5)
+
+        def apply(self, block: Any, degree: int, context: Any) -> Any:
+            return block.with_axis("fives", degree).applied("fives", degree, block.graph)
+
+    from nest.hooks import hook
+
+    class Plugin:
+        @hook
+        def nest_strategies(self) -> list[Any]:
+            return [Fives()]
+
+    known = registry(extra=[Plugin()])
+    with pytest.raises(InputError, match=r"cannot be aligned with the cluster \(widths 5, 10, 20, 40"):
+        build_instance(problem(fixed={"fives": 5}), known)
+    widths = {each.width for each in build_instance(problem(), known).candidates}
+    assert widths == {1, 2, 4, 8}

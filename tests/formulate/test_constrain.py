@@ -1,0 +1,124 @@
+"""What `constraints`, `fixed` and `search` become."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nest.errors import InputError, InputErrors
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import registry
+from nest.instance import Space
+from nest.spec import Problem, Search, TransformerSpec
+
+Build = Callable[..., Problem]
+EXPERTS = TransformerSpec(layers=2, hidden=64, ffn=128, heads=8, vocab=500, experts=4, top_k=2)
+
+
+def space(problem: Problem) -> Space:
+    return build_instance(problem, registry()).space
+
+
+def test_defaults_leave_everything_open(problem: Build) -> None:
+    found = space(problem())
+    assert [schedule.name for schedule in found.schedules] == ["1f1b"]
+    assert found.rank_orders == ("pp-inner", "dp-inner")
+    assert found.zero == (0, 1, 2, 3)
+    assert found.recompute is None
+    assert found.constraints == ()
+    assert found.partition is None
+    assert (found.global_batch, found.uneven_batch, found.exposed) == (16, False, 1.0)
+
+
+def test_search_restricts(problem: Build) -> None:
+    found = space(
+        problem(
+            training={"schedule": ("gpipe", "1f1b", "gpipe")},
+            search=Search(rank_order=("dp-inner",), zero=(1, 1), recompute=("full",)),
+        )
+    )
+    assert [schedule.name for schedule in found.schedules] == ["gpipe", "1f1b"]
+    assert found.rank_orders == ("dp-inner",)
+    assert found.zero == (1,)
+    assert found.recompute == ("full",)
+
+
+def test_decisions_win_over_the_search(problem: Build) -> None:
+    fixed = {"schedule": "nest", "rank_order": "pp-inner", "zero": 2, "recompute": "selective"}
+    found = space(problem(fixed=fixed, search=Search(rank_order=("dp-inner",), zero=(1,), recompute=("full",))))
+    assert [schedule.name for schedule in found.schedules] == ["nest"]
+    assert (found.rank_orders, found.zero, found.recompute) == (("pp-inner",), (2,), ("selective",))
+    assert found.constraints == ()
+
+
+@pytest.mark.parametrize(
+    ("fixed", "values", "holds"),
+    [
+        ({"pp": 4}, {"pp": 4}, True),
+        ({"pp": 4}, {"pp": 2}, False),
+        ({"dp": 2, "replicas": 2}, {"dp": 2, "replicas": 2}, True),
+        ({"tp": 2, "sp": True}, {"tp": 2, "sp": 2}, True),
+        ({"tp": 2, "sp": True}, {"tp": 2, "sp": 1}, False),
+        ({"sp": True}, {"tp": 1, "sp": 1}, True),
+        ({"tp": 2, "sp": False}, {"tp": 2, "sp": 1}, True),
+        ({"tp": 2, "sp": False}, {"tp": 2, "sp": 2}, False),
+        ({"cp": 1}, {"cp": 1}, True),
+    ],
+)
+def test_decisions_become_conditions(
+    problem: Build, fixed: dict[str, Any], values: dict[str, Any], holds: bool
+) -> None:
+    found = space(problem(fixed=fixed))
+    assert len(found.constraints) == len(fixed)
+    assert all(constraint.holds(values) for constraint in found.constraints) is holds
+
+
+def test_constraints_are_compiled(problem: Build) -> None:
+    texts = ("tp * cp <= 8", "dp % 4 == 0", "uniform(zero)", 'same_stage("embedding", "head")', "ep == 1")
+    assert [constraint.text for constraint in space(problem(constraints=texts)).constraints] == list(texts)
+
+
+def test_what_is_the_only_way_so_far_is_accepted(problem: Build) -> None:
+    assert space(problem(fixed={"chunks": 1})).constraints == ()
+    assert space(problem(fixed={"dp": 4, "zero_degree": 4})).zero == (0, 1, 2, 3)
+    assert space(problem(fixed={"etp": 1})).constraints == ()
+
+
+def test_expert_tensor_parallelism_is_tensor_parallelism_so_far(problem: Build) -> None:
+    (constraint,) = space(problem(EXPERTS, fixed={"etp": 2})).constraints
+    assert constraint.holds({"tp": 2})
+    assert not constraint.holds({"tp": 4})
+    with pytest.raises(InputError, match=r"fixed.etp is 1 and fixed.tp is 2"):
+        space(problem(EXPERTS, fixed={"etp": 1, "tp": 2}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"constraints": ("tpp <= 8",)}, r"constraints\[0\] \(`tpp <= 8`\): .*'tp'"),
+        ({"constraints": ("pp < 4", "tp +* 2")}, r"tp \+\* 2"),
+        ({"constraints": ('same_stage("embeding", "head")',)}, r"constraints\[0\].*'embedding'"),
+        ({"fixed": {"ppp": 4}}, r"fixed: .*'ppp'.*'pp'"),
+        ({"fixed": {"pp": 0}}, r"fixed.pp is 0"),
+        ({"fixed": {"pp": True}}, r"fixed.pp is True"),
+        ({"fixed": {"pp": 2.5}}, r"fixed.pp is 2.5"),
+        ({"fixed": {"zero": 4}}, r"fixed.zero is 4"),
+        ({"fixed": {"zero": True}}, r"fixed.zero is True"),
+        ({"fixed": {"schedule": "1f2b"}}, r"fixed.schedule: .*'1f1b'"),
+        ({"training": {"schedule": ("interleaved",)}}, r"training.schedule: .*'interleaved'"),
+        ({"fixed": {"rank_order": "tp-inner"}}, r"fixed.rank_order: .*pp-inner"),
+        ({"fixed": {"recompute": "ful"}}, r"fixed.recompute: .*'full'"),
+        ({"search": Search(recompute=("some",))}, r"search.recompute: .*'some'"),
+        ({"fixed": {"chunks": 2}}, r"fixed.chunks is 2: interleaved"),
+        ({"fixed": {"zero_degree": 4}}, r"fixed.zero_degree is 4"),
+    ],
+)
+def test_what_cannot_be_is_named(problem: Build, asked: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        space(problem(**asked))
+
+
+def test_all_mistakes_are_told_at_once(problem: Build) -> None:
+    with pytest.raises(InputErrors) as error:
+        space(problem(constraints=("tpp == 1", "dp >"), fixed={"pp": -1, "chunks": 3, "zero": 9}))
+    assert len(error.value.problems) == 5

@@ -1,0 +1,165 @@
+"""Candidates from blocks, by hand on small graphs."""
+
+import pytest
+from attrs import evolve
+
+from nest.catalogue import optimizer, precision
+from nest.errors import InputError
+from nest.formulate.layer_kinds import CrossingTensors, layer_kinds
+from nest.formulate.price import Pricing, candidate
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
+from nest.hooks.protocols import OperatorCost
+from nest.hooks.registry import registry
+from nest.instance import Candidate, Cluster, Level
+from nest.spec import DeviceSpec, MatrixPeaks, Overlap, Training
+
+NODE = Level("node", 4, 1e3, 1.0)
+DEVICE = DeviceSpec("toy", memory=1e3, memory_bandwidth=1.0, peak=MatrixPeaks(bf16=1.0))
+
+
+class PerOperator:
+    """Prices an operator by its kind."""
+
+    name = "per-operator"
+
+    def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
+        if operator.kind == "core":
+            return OperatorCost(1.0, 2.0, saved=7.0, transient=100.0)
+        return OperatorCost(10.0, 20.0, update=operator.parameter_count / 10, transient=50.0)
+
+
+def tensor(name: str, size: int) -> Tensor:
+    return Tensor(name, (("hidden", size),), itemsize=1.0)
+
+
+def graph() -> OperatorGraph:
+    """Two equal blocks of a product with two parameter groups, a core operator and an all-reduce; then a head."""
+
+    def block(layer: str, source: str) -> tuple[Operator, ...]:
+        a, b, c = (tensor(f"{layer}/{name}", 8) for name in "abc")
+        weights = (Parameter("w", (("ffn", 30),)), Parameter("e", (("ffn", 10),), group="expert"))
+        calls = Collective(
+            forward=(Communication("all_reduce", 8e3, "tp"),),
+            backward=(Communication("all_gather", 8e3, "tp"),) * 2,
+        )
+        read = tensor(source, 8)
+        return (
+            Operator(f"{layer}/p", layer, "matmul", inputs=(read,), outputs=(a,), saves=(source,), parameters=weights),
+            Operator(f"{layer}/c", layer, "core", inputs=(a,), outputs=(b,), saves=(a.name,)),
+            Operator(f"{layer}/r", layer, "collective", inputs=(b,), outputs=(c,), collective=calls),
+        )
+
+    last = tensor("l1/c", 8)
+    head = Operator("head/p", "head", "matmul", inputs=(last,), outputs=(tensor("y", 2),), saves=("l1/c",))
+    operators = (*block("l0", "x"), *block("l1", "l0/c"), head)
+    return OperatorGraph(operators, ("l0", "l1", "head"), blocks=("l0", "l1"))
+
+
+def priced(training: Training | None = None, block: Block | None = None) -> Candidate:
+    layers = layer_kinds(graph())
+    pricing = Pricing(
+        Cluster((NODE,), memory=1e3),
+        DEVICE,
+        training or Training(1, selective=("core",)),
+        precision("bf16"),
+        optimizer("adam"),
+        PerOperator(),
+        registry().collective_models()["alpha-beta"],
+    )
+    made = block or Block(layers.graph, 1).with_axis("tp", 2).applied("tp", 2, layers.graph)
+    return candidate("c", made, layers, pricing)
+
+
+# Two members: a reduce-scatter or an all-gather of 8,000 bytes takes one step and 4,000 bytes at 1,000 a second.
+GATHER = 1.0 + 4.0
+
+
+def test_times_are_sums_over_operators() -> None:
+    found = priced()
+    assert found.forward.tolist() == [11 + 2 * GATHER, 11 + 2 * GATHER, 10]
+    assert found.backward.tolist() == [22 + 2 * GATHER, 22 + 2 * GATHER, 20]
+
+
+def test_overlap_lets_the_longer_hide_the_other() -> None:
+    found = priced(Training(1, selective=("core",), overlap=Overlap(tensor=True)))
+    assert found.forward.tolist() == [11, 11, 10]
+    assert found.backward.tolist() == [22, 22, 20]
+    # A full recomputation hides the same way; a selective one runs no collective here.
+    assert found.mode("full").extra.tolist() == [11, 11, 0]
+
+
+def test_modes_cost_and_keep_what_they_should() -> None:
+    found = priced()
+    assert [mode.name for mode in found.recompute] == ["none", "selective", "full"]
+    none, selective, full = found.recompute
+    assert none.extra.tolist() == [0, 0, 0]
+    assert selective.extra.tolist() == [1, 1, 0]
+    assert full.extra.tolist() == [11 + 2 * GATHER, 11 + 2 * GATHER, 0]
+    # 8 bytes of the input and 8 of `a`, and the 7 the cost model adds for the core.
+    assert none.first.tolist() == [23, 23, 8]
+    assert selective.first.tolist() == [16, 16, 8]
+    assert full.first.tolist() == [8, 8, 8]
+    assert none.peak.tolist() == [100, 100, 50]
+    assert selective.peak.tolist() == [107, 107, 50]
+    assert full.peak.tolist() == [115, 115, 50]
+    for mode in found.recompute:
+        assert mode.more.tolist() == mode.first.tolist()
+        assert not mode.stash_inputs
+
+
+def test_state_is_counted_by_group() -> None:
+    dense, expert = priced().state
+    assert (dense.name, expert.name) == ("dense", "expert")
+    assert dense.weights.tolist() == [60, 60, 0]
+    assert dense.gradients.tolist() == [120, 120, 0]
+    assert dense.optimizer.tolist() == [360, 360, 0]
+    assert expert.weights.tolist() == [20, 20, 0]
+    assert dense.update.tolist() == pytest.approx([3, 3, 0])
+    assert expert.update.tolist() == pytest.approx([1, 1, 0])
+
+
+def test_ranks_that_hold_the_same_parameters_are_named() -> None:
+    small = layer_kinds(graph()).graph
+    block = Block(small, 1).with_axis("tp", 2).with_axis("cp", 2).applied("tp", 2, small)
+    dense, expert = priced(block=evolve(block, replicated=(("dense", "cp"),))).state
+    assert dense.ranks == (0, 2)
+    assert expert.ranks == (0,)
+
+
+def test_what_crosses_layers_is_counted() -> None:
+    assert priced().tensor_bytes.tolist() == [8, 8]
+
+
+def test_collectives_pay_for_the_distance_of_their_ranks() -> None:
+    levels = (Level("pair", 2, 1e3, 1.0), Level("fabric", 2, 1e1, 1.0))
+    layers = layer_kinds(graph())
+    near = Block(layers.graph, 1).with_axis("tp", 2).with_axis("other", 2)
+    far = Block(layers.graph, 1).with_axis("other", 2).with_axis("tp", 2)
+    pricing = Pricing(
+        Cluster(levels, memory=1e3),
+        DEVICE,
+        Training(1),
+        precision("bf16"),
+        optimizer("adam"),
+        PerOperator(),
+        registry().collective_models()["alpha-beta"],
+    )
+    times = [candidate("c", block, layers, pricing).forward[0] for block in (near, far)]
+    assert times == pytest.approx([11 + 2 * 5, 11 + 2 * (1 + 400)])
+
+
+def test_a_strategy_that_loses_a_tensor_is_told() -> None:
+    layers = layer_kinds(graph())
+    lost = evolve(layers, crossing=(CrossingTensors(0, (1,), ("gone",)),))
+    block = Block(layers.graph, 1).with_axis("tp", 2)
+    pricing = Pricing(
+        Cluster((NODE,), memory=1e3),
+        DEVICE,
+        Training(1),
+        precision("bf16"),
+        optimizer("adam"),
+        PerOperator(),
+        registry().collective_models()["alpha-beta"],
+    )
+    with pytest.raises(InputError, match="'gone' leaves its layer"):
+        candidate("c", block, lost, pricing)

@@ -1,0 +1,117 @@
+"""What recompute modes keep: a layer by hand, and properties of random ones."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.formulate.recompute import recompute_modes, tensor_bytes
+from nest.graph import Collective, Communication, Operator, Tensor
+
+
+def tensor(name: str, size: int = 1) -> Tensor:
+    return Tensor(name, (("hidden", size),), itemsize=1.0)
+
+
+def operator(kind: str, reads: str, writes: str, saves: str = "") -> Operator:
+    return Operator(
+        f"a/{kind}-{writes}",
+        "a",
+        kind,
+        inputs=tuple(map(tensor, reads.split())),
+        outputs=tuple(map(tensor, writes.split())),
+        saves=tuple(saves.split()),
+    )
+
+
+LAYER = (
+    operator("norm", "x", "n", "x"),
+    operator("matmul", "n", "q", "n"),
+    operator("attention", "q", "s", "q"),
+    operator("attention", "s", "c", "s c"),
+    operator("matmul", "c", "o", "c"),
+    operator("elementwise", "x o", "y"),
+)
+
+
+def test_none_keeps_what_operators_save() -> None:
+    kept = recompute_modes(LAYER, ("attention",), repeated=True)["none"]
+    assert kept.stored == {"x", "n", "q", "s", "c"}
+    assert kept.restored == frozenset()
+    assert kept.again == ()
+
+
+def test_selective_runs_the_attention_core_again() -> None:
+    kept = recompute_modes(LAYER, ("attention",), repeated=True)["selective"]
+    # The scores go; the core's input and its result, which the next product keeps, stay.
+    assert kept.stored == {"x", "n", "q", "c"}
+    assert kept.restored == {"s"}
+    assert [op.kind for op in kept.again] == ["attention", "attention"]
+
+
+def test_full_keeps_what_the_layer_reads() -> None:
+    kept = recompute_modes(LAYER, ("attention",), repeated=True)["full"]
+    assert kept.stored == {"x"}
+    assert kept.restored == {"n", "q", "s", "c"}
+    assert kept.again == LAYER
+
+
+def test_layers_that_are_no_blocks_keep_everything() -> None:
+    modes = recompute_modes(LAYER, ("attention",), repeated=False)
+    assert modes["full"] == modes["selective"] == modes["none"]
+
+
+def test_a_gather_for_recomputed_operators_runs_with_them() -> None:
+    gather = Operator(
+        "a/gather",
+        "a",
+        "collective",
+        inputs=(tensor("n"),),
+        outputs=(tensor("whole", 4),),
+        saves=("n",),
+        collective=Collective(forward=(Communication("all_gather", 4.0, "tp"),)),
+    )
+    product = Operator("a/up", "a", "matmul", inputs=(tensor("whole", 4),), outputs=(tensor("u"),))
+    layer = (LAYER[0], gather, product)
+    kept = recompute_modes(layer, ("matmul",), repeated=True)["selective"]
+    assert [op.name for op in kept.again] == ["a/gather", "a/up"]
+    assert kept.stored == {"x", "n"}
+    reader = Operator("a/other", "a", "norm", inputs=(tensor("whole", 4),), outputs=(tensor("v"),))
+    kept = recompute_modes((*layer, reader), ("matmul",), repeated=True)["selective"]
+    assert [op.name for op in kept.again] == ["a/up"]
+    assert kept.stored == {"x", "n", "whole"}
+
+
+def test_bytes_count_each_tensor_once() -> None:
+    sizes = tensor_bytes((operator("norm", "x", "y", "x"), operator("norm", "x y", "z", "x y")))
+    assert sizes == {"x": 1.0, "y": 1.0, "z": 1.0}
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> tuple[Operator, ...]:
+    """Operators that read earlier results or outside tensors and save some of what they touch."""
+    rows: list[Operator] = []
+    names = ["in0", "in1"]
+    for index in range(draw(st.integers(1, 8))):
+        reads = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+        saves = draw(st.lists(st.sampled_from([*reads, f"t{index}"]), unique=True))
+        kind = draw(st.sampled_from(["matmul", "norm", "attention"]))
+        rows.append(operator(kind, " ".join(reads), f"t{index}", " ".join(saves)))
+        names.append(f"t{index}")
+    return tuple(rows)
+
+
+@given(layer=layers(), kinds=st.sets(st.sampled_from(["matmul", "norm", "attention"])))
+def test_everything_saved_is_kept_or_comes_back(layer: tuple[Operator, ...], kinds: set[str]) -> None:
+    saved = {name for op in layer for name in op.saves}
+    outside = {t.name for op in layer for t in op.inputs} - {t.name for op in layer for t in op.outputs}
+    modes = recompute_modes(layer, tuple(sorted(kinds)), repeated=True)
+    for kept in modes.values():
+        assert not kept.stored & kept.restored
+        assert saved <= kept.stored | kept.restored
+        # What comes back is made again, by operators whose inputs are kept or made again before them.
+        at_hand = set(kept.stored) | {t.name for op in layer if op not in kept.again for t in op.outputs}
+        for op in kept.again:
+            assert {t.name for t in op.inputs} <= at_hand | kept.stored
+            at_hand |= {t.name for t in op.outputs}
+        assert kept.restored <= at_hand
+    assert modes["full"].stored == outside
+    assert modes["none"].stored == saved

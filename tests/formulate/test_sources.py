@@ -1,0 +1,180 @@
+"""Names, files and content in place all lead to the model they stand for."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from nest.errors import InputError
+from nest.formulate.model_library import library_models
+from nest.formulate.self_contained import self_contained
+from nest.formulate.sources import default_sequence_length, load_model, resolve_model
+from nest.hooks.registry import registry
+from nest.spec import ClusterSpec, LevelSpec, Problem, Training, TransformerSpec
+
+TRAINING = Training(global_batch=1, sequence_length=32)
+SPEC = TransformerSpec(layers=3, hidden=24, ffn=40, heads=6, kv_heads=2, vocab=96)
+WIDTHS = {"layers": 3, "hidden": 24, "ffn": 40, "heads": 6, "kv_heads": 2, "vocab": 96}
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 96,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+}
+
+
+def load(source, base=None):
+    return load_model(source, TRAINING, base, registry())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "widths.yaml").write_text("transformer: " + json.dumps(WIDTHS))
+    return tmp_path
+
+
+@pytest.mark.parametrize("source", ["config.json", "widths.yaml", ".", CONFIG, {"transformer": WIDTHS}, SPEC])
+def test_every_way_to_say_a_model_gives_its_operators(folder, source):
+    assert load(source, folder).operators == load(CONFIG).operators
+
+
+@pytest.mark.parametrize("source", ["config.json", "widths.yaml", "llama-3-70b", CONFIG, SPEC])
+def test_what_is_resolved_needs_no_file(folder, source):
+    model = resolve_model(source, folder)
+    assert not isinstance(model, str)
+    assert resolve_model(model, None) == model
+
+
+def test_paths_may_be_absolute(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert resolve_model(str(folder / "config.json"), elsewhere) == CONFIG
+
+
+def test_content_in_place_is_copied():
+    model = resolve_model(CONFIG, None)
+    assert model == CONFIG
+    assert model is not CONFIG
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt_oss", "qwen3_5_moe", "llama4", "deepseek_v32"])
+def test_unknown_families_are_refused_by_name_with_those_known(family):
+    with pytest.raises(InputError) as caught:
+        load({**CONFIG, "model_type": family})
+    assert repr(family) in str(caught.value)
+    for known in registry().model_importers():
+        assert known in str(caught.value)
+
+
+def test_unknown_families_of_published_files_are_refused(shared):
+    for path in sorted((shared / "hf_configs").glob("*.json")):
+        content = json.loads(path.read_text())
+        if content.get("model_type") in ("t5", "gpt_oss", "qwen3_5_moe", "llama4", "deepseek_v32"):
+            with pytest.raises(InputError, match=re.escape(repr(content["model_type"]))):
+                load(str(path))
+
+
+@pytest.mark.parametrize("model_type", [None, 3, ["llama"]])
+def test_a_configuration_without_family_is_told_so(model_type):
+    with pytest.raises(InputError, match="model_type"):
+        load({**CONFIG, "model_type": model_type})
+
+
+@pytest.mark.parametrize("source", ["lama-3-70b", "nowhere/config.json", "absent.json", ""])
+def test_what_is_neither_name_nor_file_is_refused(folder, source):
+    empty = folder / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError, match=r"^model: "):
+        load(source, empty)
+
+
+def test_a_near_name_is_suggested():
+    with pytest.raises(InputError, match="'llama-3-70b'"):
+        load("lama-3-70b")
+
+
+def test_mistakes_name_the_file_and_the_key(folder):
+    (folder / "broken.json").write_text(json.dumps({**CONFIG, "hidden_size": 0, "vocab_size": None}))
+    with pytest.raises(InputError, match=r"broken\.json.*`hidden_size`") as caught:
+        load("broken.json", folder)
+    assert "`vocab_size`" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]", "7", "", "\x00\x01"])
+def test_files_that_are_no_mapping_are_refused(folder, text):
+    (folder / "noise.json").write_text(text)
+    with pytest.raises(InputError, match=r"noise\.json"):
+        load("noise.json", folder)
+
+
+def test_unknown_widths_are_named(folder):
+    with pytest.raises(InputError, match="hiden"):
+        load({"transformer": {**WIDTHS, "hiden": 24}})
+
+
+def test_a_problem_is_made_complete(folder):
+    cluster = ClusterSpec(levels=(LevelSpec(fanout=2),), device="h100-sxm")
+    problem = Problem(nest=1, training=TRAINING, cluster=cluster, model="config.json")
+    whole = self_contained(problem, folder)
+    assert whole == evolve(problem, model=CONFIG)
+    assert self_contained(whole, None) == whole
+
+
+def test_default_sequences_are_the_context_within_reason():
+    assert default_sequence_length(SPEC) == 4096
+    assert default_sequence_length({"n_positions": 1024}) == 1024
+    assert default_sequence_length({"max_position_embeddings": 131072}) == 4096
+    assert default_sequence_length({"max_position_embeddings": "many"}) == 4096
+
+
+@pytest.mark.parametrize("name", library_models())
+def test_every_library_model_loads_and_names_its_sources(name):
+    model = library_models()[name]
+    graph = load(name)
+    assert graph.parameter_count > 10**8
+    assert model.sources
+    assert all(source.strip() for source in model.sources)
+
+
+EXPECTED_NAMES = {
+    "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3-8b", "llama-3-70b", "llama-3.1-405b", "qwen3-8b",
+    "qwen3-0.6b", "qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "qwen2-57b-a14b", "mistral-7b", "mixtral-8x7b",
+    "deepseek-v3", "gpt2", "gpt2-xl", "gpt3-175b", "bert-large",
+}  # fmt: skip
+
+
+def test_library_models_have_the_published_size():
+    """Their names and papers say it: billions of parameters, rounded as published."""
+    sizes = {
+        "llama-2-7b": 6.738415616,
+        "llama-2-13b": 13.015864320,
+        "llama-2-70b": 68.976648192,
+        "llama-3-8b": 8.030261248,
+        "llama-3-70b": 70.553706496,
+        "llama-3.1-8b": 8.030261248,
+        "llama-3.1-70b": 70.553706496,
+        "llama-3.1-405b": 405.853388800,
+        "qwen3-0.6b": 0.596049920,
+        "qwen3-8b": 8.190735360,
+        "qwen3-30b-a3b": 30.532122624,
+        "qwen1.5-moe-a2.7b": 14.315784192,
+        "qwen2-57b-a14b": 57.408658944,
+        "mistral-7b": 7.241732096,
+        "mixtral-8x7b": 46.702792704,
+        "deepseek-v3": 671.026404352,
+        "kimi-k2": 1026.4,
+        "gpt2": 0.124439808,
+        "gpt2-xl": 1.557611200,
+        "gpt3-175b": 174.615846912,
+        "bert-large": 0.335174458,
+    }
+    assert set(library_models()) >= EXPECTED_NAMES
+    assert set(sizes) == set(library_models())
+    for name, billions in sizes.items():
+        digits = len(str(billions).partition(".")[2])
+        assert round(load(name).parameter_count / 1e9, digits) == billions, name

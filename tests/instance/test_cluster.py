@@ -1,0 +1,61 @@
+"""Clusters: levels, shapes, admissible widths."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.instance import Cluster, Level
+
+FANOUTS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+def build(fanouts: list[int]) -> Cluster:
+    return Cluster(tuple(Level(f"l{i}", f, 1.0, 0.0) for i, f in enumerate(fanouts)), 1.0)
+
+
+def test_capacities_are_products_of_fanouts() -> None:
+    assert build([8, 4, 2]).capacities == (8, 32, 64)
+    assert build([8, 4, 2]).size == 64
+
+
+def test_level_of_a_pair() -> None:
+    machines = build([8, 4, 2])
+    assert machines.level(3, 3) == -1
+    assert machines.level(0, 7) == 0
+    assert machines.level(7, 8) == 1
+    assert machines.level(31, 32) == 2
+
+
+@given(FANOUTS, st.data())
+def test_level_is_the_innermost_common_group(fanouts: list[int], data: st.DataObject) -> None:
+    machines = build(fanouts)
+    first = data.draw(st.integers(0, machines.size - 1))
+    last = data.draw(st.integers(0, machines.size - 1))
+    level = machines.level(first, last)
+    for index, capacity in enumerate(machines.capacities):
+        assert (first // capacity == last // capacity) == (index >= level)
+
+
+def test_shape_of_aligned_and_ragged_sets() -> None:
+    machines = build([2, 2, 2])
+    assert machines.shape(range(8)) == (2, 2, 2)
+    assert machines.shape([0, 2, 4, 6]) == (1, 2, 2)
+    assert machines.shape([0, 1, 2]) == (2, 2, 1)
+    assert machines.shape([5]) == (1, 1, 1)
+
+
+@given(FANOUTS, st.data())
+def test_shape_bounds_the_members(fanouts: list[int], data: st.DataObject) -> None:
+    machines = build(fanouts)
+    members = data.draw(st.sets(st.integers(0, machines.size - 1), min_size=1))
+    shape = machines.shape(members)
+    product = 1
+    for entry, fanout in zip(shape, fanouts, strict=True):
+        assert 1 <= entry <= fanout
+        product *= entry
+    assert product >= len(members)
+
+
+def test_admissible_widths() -> None:
+    machines = build([8, 4])
+    assert [width for width in range(1, 40) if machines.admits(width)] == [1, 2, 4, 8, 16, 32]
+    assert not build([2, 3]).admits(3)

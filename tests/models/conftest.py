@@ -1,0 +1,261 @@
+"""Small configurations of every family, with the closed forms of what their models must have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from nest.graph import OperatorGraph
+from nest.models import nest_model_importers
+from nest.spec import Training
+
+V, H, F, L, A, G, D = 96, 24, 40, 3, 6, 2, 4
+"""Vocabulary, hidden, inner width, layers, heads, key-value heads, channels per head of most small models."""
+
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": V,
+    "hidden_size": H,
+    "intermediate_size": F,
+    "num_hidden_layers": L,
+    "num_attention_heads": A,
+    "num_key_value_heads": G,
+}
+MLA = {
+    "vocab_size": V,
+    "hidden_size": H,
+    "intermediate_size": F,
+    "num_hidden_layers": L,
+    "num_attention_heads": A,
+    "num_key_value_heads": A,
+    "q_lora_rank": 10,
+    "kv_lora_rank": 9,
+    "qk_nope_head_dim": 5,
+    "qk_rope_head_dim": 2,
+    "v_head_dim": 3,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 7,
+}
+
+GQA = H * A * D + 2 * H * G * D + A * D * H
+"""Weights of grouped-query attention."""
+
+LATENT = H * 10 + 10 * A * 7 + H * (9 + 2) + 9 * A * (5 + 3) + A * 3 * H
+"""Weights of latent attention."""
+
+
+@frozen
+class Small:
+    """A configuration and its closed forms.
+
+    Attributes:
+        config: as `config.json` has it.
+        weights: per block, the weights of matrix products (all experts).
+        active: per block, the weights one token meets.
+        others: per block, biases, norms and the like.
+        outside: parameters outside the blocks, tied ones once.
+        outside_active: weights of matrix products outside the blocks (the LM head always).
+        channels: query-key plus value channels, over all heads.
+    """
+
+    config: dict[str, Any]
+    weights: tuple[int, ...]
+    active: tuple[int, ...]
+    others: tuple[int, ...]
+    outside: int
+    outside_active: int
+    channels: int
+
+
+def _alike(config: dict[str, Any], weights: int, others: int, **rest: int) -> Small:
+    return Small(config, (weights,) * L, (rest.pop("active", weights),) * L, (others,) * L, **rest)
+
+
+UNTIED = {"outside": 2 * V * H + H, "outside_active": V * H, "channels": 2 * A * D}
+MOE = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 7}
+SMALL = {
+    "llama": _alike(LLAMA, GQA + 3 * H * F, 2 * H, **UNTIED),
+    "llama-biased": _alike(
+        {**LLAMA, "attention_bias": True, "mlp_bias": True},
+        GQA + 3 * H * F,
+        2 * H + (A + 2 * G) * D + H + 2 * F + H,
+        **UNTIED,
+    ),
+    "llama-tied": _alike(
+        {**LLAMA, "tie_word_embeddings": True, "head_dim": 8, "num_key_value_heads": None},
+        4 * H * A * 8 + 3 * H * F,
+        2 * H,
+        outside=V * H + H,
+        outside_active=V * H,
+        channels=2 * A * 8,
+    ),
+    "mistral": _alike(
+        {**LLAMA, "model_type": "mistral", "architectures": None, "sliding_window": None},
+        GQA + 3 * H * F,
+        2 * H,
+        **UNTIED,
+    ),
+    "qwen2": _alike(
+        {**LLAMA, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
+        GQA + 3 * H * F,
+        2 * H + (A + 2 * G) * D,
+        **UNTIED,
+    ),
+    "qwen3": _alike(
+        {**LLAMA, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": D},
+        GQA + 3 * H * F,
+        2 * H + 2 * D,
+        **UNTIED,
+    ),
+    "gpt2": _alike(
+        {
+            "model_type": "gpt2",
+            "architectures": ["GPT2LMHeadModel"],
+            "vocab_size": V,
+            "n_embd": H,
+            "n_layer": L,
+            "n_head": A,
+            "n_positions": 64,
+            "n_inner": None,
+        },
+        12 * H * H,
+        4 * H + 3 * H + H + 4 * H + H,
+        outside=V * H + 64 * H + 2 * H,
+        outside_active=V * H,
+        channels=2 * H,
+    ),
+    "bert": _alike(
+        {
+            "model_type": "bert",
+            "architectures": ["BertForMaskedLM"],
+            "vocab_size": V,
+            "hidden_size": H,
+            "intermediate_size": F,
+            "num_hidden_layers": L,
+            "num_attention_heads": A,
+            "max_position_embeddings": 64,
+            "type_vocab_size": 2,
+        },
+        4 * H * H + 2 * H * F,
+        4 * H + 4 * H + F + H,
+        outside=(V + 64 + 2) * H + 2 * H + (H * H + H + 2 * H + V),
+        outside_active=H * H + V * H,
+        channels=2 * H,
+    ),
+    "mixtral": _alike(
+        {
+            **LLAMA,
+            "model_type": "mixtral",
+            "architectures": ["MixtralForCausalLM"],
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+        },
+        GQA + 8 * H + 8 * 3 * H * F,
+        2 * H,
+        active=GQA + 8 * H + 3 * 3 * H * F,
+        **UNTIED,
+    ),
+    "qwen2_moe": Small(
+        {
+            **LLAMA,
+            **MOE,
+            "model_type": "qwen2_moe",
+            "architectures": ["Qwen2MoeForCausalLM"],
+            "shared_expert_intermediate_size": 11,
+            "mlp_only_layers": [1],
+        },
+        (
+            GQA + 8 * H + 8 * 3 * H * 7 + 3 * H * 11 + H,
+            GQA + 3 * H * F,
+            GQA + 8 * H + 8 * 3 * H * 7 + 3 * H * 11 + H,
+        ),
+        (
+            GQA + 8 * H + 3 * 3 * H * 7 + 3 * H * 11 + H,
+            GQA + 3 * H * F,
+            GQA + 8 * H + 3 * 3 * H * 7 + 3 * H * 11 + H,
+        ),
+        (2 * H + (A + 2 * G) * D,) * L,
+        **UNTIED,
+    ),
+    "qwen3_moe": Small(
+        {
+            **LLAMA,
+            **MOE,
+            "model_type": "qwen3_moe",
+            "architectures": ["Qwen3MoeForCausalLM"],
+            "decoder_sparse_step": 2,
+        },
+        (GQA + 3 * H * F, GQA + 8 * H + 8 * 3 * H * 7, GQA + 3 * H * F),
+        (GQA + 3 * H * F, GQA + 8 * H + 3 * 3 * H * 7, GQA + 3 * H * F),
+        (2 * H + 2 * D,) * L,
+        **UNTIED,
+    ),
+    "deepseek_v2": Small(
+        {**MLA, "model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"], "q_lora_rank": None},
+        (
+            LATENT - H * 10 - 10 * A * 7 + H * A * 7 + 3 * H * F,
+            *(LATENT - H * 10 - 10 * A * 7 + H * A * 7 + 8 * H + (8 + 2) * 3 * H * 7,) * 2,
+        ),
+        (
+            LATENT - H * 10 - 10 * A * 7 + H * A * 7 + 3 * H * F,
+            *(LATENT - H * 10 - 10 * A * 7 + H * A * 7 + 8 * H + (3 + 2) * 3 * H * 7,) * 2,
+        ),
+        (2 * H + 9,) * L,
+        outside=2 * V * H + H,
+        outside_active=V * H,
+        channels=A * (7 + 3),
+    ),
+    "deepseek_v3": Small(
+        {**MLA, "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]},
+        (LATENT + 3 * H * F, *(LATENT + 8 * H + (8 + 2) * 3 * H * 7,) * 2),
+        (LATENT + 3 * H * F, *(LATENT + 8 * H + (3 + 2) * 3 * H * 7,) * 2),
+        (2 * H + 10 + 9,) * L,
+        outside=2 * V * H + H,
+        outside_active=V * H,
+        channels=A * (7 + 3),
+    ),
+}
+
+Load = Callable[..., OperatorGraph]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `small` runs once per small configuration."""
+    if "small" in metafunc.fixturenames:
+        metafunc.parametrize("small", SMALL.values(), ids=SMALL.keys())
+
+
+@pytest.fixture(scope="session")
+def load() -> Load:
+    """Build a source's graph: `load(source, sequence_length=..., attention=..., precision=...)`."""
+
+    def build(source: Any, sequence_length: int | None = 32, **training: Any) -> OperatorGraph:
+        asked = Training(global_batch=1, sequence_length=sequence_length, **training)
+        accepting = [each for each in nest_model_importers() if each.accepts(source)]
+        assert len(accepting) == 1, [each.name for each in accepting]
+        return accepting[0].load(source, asked)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def llama() -> dict[str, Any]:
+    """A small Llama configuration."""
+    return dict(LLAMA)
+
+
+@pytest.fixture(scope="session")
+def deepseek() -> dict[str, Any]:
+    """A small DeepSeek-V3 configuration."""
+    return dict(SMALL["deepseek_v3"].config)
+
+
+@pytest.fixture(scope="session")
+def gpt2() -> dict[str, Any]:
+    """A small GPT-2 configuration."""
+    return dict(SMALL["gpt2"].config)

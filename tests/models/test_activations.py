@@ -1,0 +1,84 @@
+"""What the backward pass keeps."""
+
+from math import isclose
+
+import pytest
+
+from nest.formulate.describe import saved_bytes
+
+
+def test_unfused_gpt_blocks_keep_what_korthikanti_counts(gpt2, load):
+    """arXiv 2205.05198, equation 1: sbh(34 + 5as/h) per block, of which dropout masks are 2sbh + as^2b.
+
+    nest models no dropout. The masks go, and the dropout output that multiplies the values is the softmax
+    output itself: another 2as^2b that need not be kept. What remains is sbh(32 + 2as/h).
+    """
+    s, h, a = 32, 24, 6
+    graph = load(gpt2, s, attention="unfused")
+    published = s * h * (34 + 5 * a * s / h)
+    dropout = 2 * s * h + a * s * s + 2 * a * s * s
+    for name in graph.blocks:
+        kept = saved_bytes(graph.by_layer[graph.layer_index[name]])
+        assert kept == published - dropout == s * h * (32 + 2 * a * s / h)
+
+
+def test_flash_gpt_blocks_keep_the_context_and_statistics_instead_of_the_probabilities(gpt2, load):
+    """Korthikanti's selective recomputation leaves 34sbh; flash attention adds the fp32 log-sum-exp, 4as."""
+    s, h, a = 32, 24, 6
+    graph = load(gpt2, s)
+    kept = [saved_bytes(graph.by_layer[graph.layer_index[name]]) for name in graph.blocks]
+    assert kept == [32 * s * h + 4 * a * s] * len(graph.blocks)
+
+
+def test_gated_blocks_keep_both_branches(llama, load):
+    s, h, f, a, g, d = 32, 24, 40, 6, 2, 4
+    graph = load(llama, s)
+    kept = saved_bytes(graph.by_layer[1])
+    streams, normed, rotated = 2 * h, 2 * h, a * d + 2 * g * d
+    context, branches, activated = a * d, 2 * f, f
+    assert kept == 2 * s * (streams + normed + rotated + context + branches + activated) + 4 * a * s
+
+
+def test_experts_keep_every_visit(deepseek, load):
+    s, h, k, e, w, shared = 32, 24, 3, 8, 7, 14
+    graph = load(deepseek, s)
+    experts = graph.by_layer[2]
+    dense = graph.by_layer[1]
+    routed = k * (h + 3 * w) + 3 * shared
+    assert saved_bytes(experts) - saved_bytes(dense) == 2 * s * (routed - 3 * 40) + 4 * s * (e + k)
+
+
+def test_head_keeps_single_precision_logits(gpt2, load):
+    """arXiv 2205.05198, section 4.3: 4sbh(1 + v/h), and the labels."""
+    s, h, v = 32, 24, 96
+    graph = load(gpt2, s)
+    assert saved_bytes(graph.by_layer[-1]) == 4 * s * h * (1 + v / h) + 8 * s
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp8", "mxfp8", "nvfp4"])
+def test_narrow_matrix_formats_keep_two_byte_activations(small, load, precision):
+    graph = load(small.config, precision=precision)
+    assert {t.itemsize for o in graph.operators for t in o.outputs} <= {2.0, 4.0}
+    hidden = [each.tensor for each in graph.layer_tensors]
+    assert {t.itemsize for t in hidden} == {2.0}
+
+
+def test_single_precision_doubles_the_stream(small, load):
+    narrow, wide = load(small.config), load(small.config, precision="fp32")
+    assert [2 * t.tensor.bytes for t in narrow.layer_tensors] == [t.tensor.bytes for t in wide.layer_tensors]
+    assert not any(o.name == "head/widen" for o in wide.operators)
+    assert isclose(narrow.flops, wide.flops)
+
+
+@pytest.mark.parametrize("attention", ["flash", "unfused"])
+def test_saves_name_tensors_of_their_operator(small, load, attention):
+    graph = load(small.config, attention=attention)
+    for operator in graph.operators:
+        touched = {tensor.name for tensor in (*operator.inputs, *operator.outputs)}
+        assert set(operator.saves) <= touched, operator.name
+
+
+def test_matrix_products_and_norms_keep_their_input(small, load):
+    for operator in load(small.config).operators:
+        if operator.kind in ("matmul", "router", "norm"):
+            assert operator.saves == (operator.inputs[0].name,)

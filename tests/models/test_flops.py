@@ -1,0 +1,165 @@
+"""FLOP of matrix products and attention follow closed forms."""
+
+import json
+from fractions import Fraction
+from math import isclose
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.graph import OperatorGraph, axis_size, elements
+from nest.models.building.attention_core import mean_keys
+
+SEQUENCE = 32
+
+
+def attention_flops(graph: OperatorGraph) -> float:
+    return sum(operator.flops for operator in graph.operators if operator.kind == "attention")
+
+
+def test_products_cost_two_flop_per_active_weight_and_token(small, load):
+    graph = load(small.config, SEQUENCE)
+    weights = sum(small.active) + small.outside_active
+    assert graph.flops - attention_flops(graph) == 2 * weights * SEQUENCE
+
+
+def test_every_product_matches_its_weight(small, load):
+    graph = load(small.config, SEQUENCE)
+    products = [o for o in graph.operators if o.kind in ("matmul", "router")]
+    assert products
+    for operator in products:
+        weight = operator.parameters[0]
+        met = weight.count // axis_size(weight.shape, "experts") if weight.group == "expert" else weight.count
+        visits = axis_size(operator.space, "top_k")
+        assert operator.flops == 2 * SEQUENCE * visits * met, operator.name
+        assert operator.backward_flops == 2 * operator.flops
+        assert operator.contracted, operator.name
+
+
+def test_flash_attention_skips_masked_keys(small, load):
+    graph = load(small.config, SEQUENCE)
+    keys = SEQUENCE if small.config["model_type"] == "bert" else (SEQUENCE + 1) / 2
+    expected = len(graph.blocks) * 2 * small.channels * SEQUENCE * keys
+    assert isclose(attention_flops(graph), expected, rel_tol=1e-12)
+
+
+def test_unfused_attention_computes_masked_keys_too(small, load):
+    graph = load(small.config, SEQUENCE, attention="unfused")
+    assert attention_flops(graph) == len(graph.blocks) * 2 * small.channels * SEQUENCE * SEQUENCE
+
+
+@pytest.mark.parametrize("attention", ["flash", "unfused"])
+def test_model_flops_follow_palm_whatever_kernel_runs(small, load, attention):
+    graph = load(small.config, SEQUENCE, attention=attention)
+    weights = sum(small.active) + small.outside_active
+    per_token = 2 * weights + len(graph.blocks) * 2 * small.channels * SEQUENCE
+    assert isclose(graph.model_flops, per_token * SEQUENCE, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("attention", ["flash", "unfused"])
+def test_a_window_shortens_what_the_model_asks_for(llama, load, attention):
+    windowed = {**llama, "model_type": "mistral", "architectures": None, "sliding_window": 8}
+    graph = load(windowed, SEQUENCE, attention=attention)
+    full = load({**windowed, "sliding_window": None}, SEQUENCE, attention=attention)
+    saved = len(graph.blocks) * 4 * 6 * 4 * (SEQUENCE - 8) * SEQUENCE
+    assert isclose(full.model_flops - graph.model_flops, saved, rel_tol=1e-12)
+    if attention == "unfused":
+        assert graph.flops == full.flops
+    else:
+        assert graph.flops < full.flops
+
+
+@given(st.integers(1, 60), st.none() | st.integers(1, 80))
+def test_mean_keys_counts_every_position(sequence, window):
+    reach = window or sequence
+    counted = Fraction(sum(min(position, reach) for position in range(1, sequence + 1)), sequence)
+    assert isclose(mean_keys(sequence, True, window), counted, rel_tol=1e-12)
+    assert mean_keys(sequence, False, window) == sequence
+
+
+def test_a_flash_backward_pass_computes_the_scores_again(llama, deepseek, load):
+    equal = [o for o in load(llama).operators if o.kind == "attention"]
+    assert {o.backward_flops_ratio for o in equal} == {2.5}
+    # Query-key width 7 and value width 3: five products against two.
+    latent = [o for o in load(deepseek).operators if o.kind == "attention"]
+    assert {o.backward_flops_ratio for o in latent} == {(3 * 7 + 2 * 3) / (7 + 3)}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({}, [None, None, None]),
+        ({"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, [None, 8, 8]),
+        (
+            {
+                "use_sliding_window": True,
+                "sliding_window": 8,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            },
+            [8, None, 8],
+        ),
+    ],
+)
+def test_qwen_windows_apply_to_the_layers_named(llama, load, overrides, expected):
+    config = {**llama, "model_type": "qwen2", "architectures": None, "sliding_window": 8, **overrides}
+    keys = [axis_size(o.space, "keys") for o in load(config, SEQUENCE).operators if o.kind == "attention"]
+    assert keys == [window or SEQUENCE for window in expected]
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [("qwen2_moe", [8, 32, 8]), ("qwen3_moe", [8, 8, 8]), ("mixtral", [8, 8, 8])],
+)
+def test_mixtures_have_windows_where_their_family_puts_them(llama, load, family, expected):
+    experts = {
+        "num_experts": 4,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 7,
+        "shared_expert_intermediate_size": 7,
+    }
+    windows = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}
+    config = {**llama, **experts, **windows, "model_type": family, "architectures": None}
+    keys = [axis_size(o.space, "keys") for o in load(config, SEQUENCE).operators if o.kind == "attention"]
+    assert keys == expected
+
+
+@pytest.mark.parametrize("samples", [2, 5])
+def test_work_and_activations_grow_with_the_samples_and_weights_do_not(small, load, samples):
+    one = load(small.config, SEQUENCE)
+    several = one.with_samples(samples)
+    assert several.flops == samples * one.flops
+    assert several.parameter_count == one.parameter_count
+    for before, after in zip(one.operators, several.operators, strict=True):
+        assert after.bytes_read == samples * before.bytes_read
+        assert after.bytes_written == samples * before.bytes_written
+
+
+@pytest.mark.parametrize("degree", [2])
+def test_tensor_parallel_axes_divide_the_products_between_them(small, load, degree):
+    """Splitting heads, ffn and vocab everywhere divides every weight and product that has one of them."""
+    graph = load(small.config, SEQUENCE)
+    for axis in ("heads", "kv_heads", "ffn", "vocab"):
+        graph = graph.map_shapes(
+            lambda shape, axis=axis: tuple((n, -(-s // degree) if n == axis else s) for n, s in shape)
+        )
+    whole = load(small.config, SEQUENCE)
+    for before, after in zip(whole.operators, graph.operators, strict=True):
+        divided = {name for name, _ in before.space} & {"heads", "kv_heads", "ffn", "vocab"}
+        if before.kind == "matmul" and divided and not any(size % 2 for n, size in before.space if n in divided):
+            assert after.flops * degree == before.flops, before.name
+            assert elements(after.parameters[0].shape) * degree == elements(before.parameters[0].shape)
+        if before.kind == "matmul" and divided & set(before.contracted):
+            partial = {name for tensor in after.outputs for name, _ in tensor.shape}
+            assert not partial & divided, before.name
+            assert all(p.shape == q.shape for p, q in zip(before.parameters[1:], after.parameters[1:], strict=True))
+
+
+def test_a_captured_llama_counts_the_same(shared, load):
+    """PyTorch counts as much: two Llama-2-7B blocks with head, captured by operator at 4,096 tokens."""
+    captured = json.loads((shared / "samples" / "llama7b_2layer_aten_graph.json").read_text())
+    config = json.loads((shared / "hf_configs" / "meta-llama--Llama-2-7b-hf.json").read_text())
+    graph = load({**config, "num_hidden_layers": 2}, 4096)
+    unfused = load({**config, "num_hidden_layers": 2}, 4096, attention="unfused")
+    assert graph.model_flops == unfused.flops == sum(node["flops"] for node in captured)

@@ -1,0 +1,106 @@
+"""What a configuration may not say, and how it is told."""
+
+import pytest
+
+from nest.errors import InputError, InputErrors
+from nest.models import nest_model_importers
+
+REQUIRED = {
+    "llama": ["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"],
+    "gpt2": ["n_embd", "n_head", "n_layer", "n_positions", "vocab_size"],
+    "bert": ["hidden_size", "max_position_embeddings", "num_attention_heads", "vocab_size"],
+    "mixtral": ["num_local_experts", "num_experts_per_tok"],
+    "qwen2_moe": ["num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"],
+    "qwen3_moe": ["num_experts", "moe_intermediate_size", "intermediate_size"],
+    "deepseek_v3": ["kv_lora_rank", "q_lora_rank", "v_head_dim", "n_routed_experts", "moe_intermediate_size"],
+}
+
+
+def test_missing_keys_are_named_all_at_once(small, load):
+    family = small.config["model_type"]
+    gone = REQUIRED.get(family, ["hidden_size", "vocab_size"])
+    with pytest.raises(InputErrors) as caught:
+        load({key: value for key, value in small.config.items() if key not in gone})
+    assert all(any(f"`{key}`" in problem for problem in caught.value.problems) for key in gone)
+    assert all(family in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "many", True, [], 10**12, float("nan")])
+def test_widths_must_be_whole_positive_numbers(small, load, value):
+    for key in ("vocab_size", "n_layer" if "n_layer" in small.config else "num_hidden_layers"):
+        with pytest.raises(InputErrors, match=f"`{key}` must be a whole number"):
+            load({**small.config, key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("num_attention_heads", 7, "`num_attention_heads`"),
+        ("num_key_value_heads", 4, "`num_key_value_heads`"),
+        ("tie_word_embeddings", "yes", "`tie_word_embeddings`"),
+        ("attention_bias", 1, "`attention_bias`"),
+        ("architectures", "LlamaForCausalLM", "`architectures`"),
+        ("architectures", ["LlamaForSequenceClassification"], "LlamaForSequenceClassification"),
+    ],
+)
+def test_values_that_cannot_be_are_named(llama, load, key, value, named):
+    with pytest.raises(InputErrors, match=named):
+        load({**llama, key: value})
+
+
+def test_whole_numbers_may_be_written_with_an_exponent(llama, load):
+    assert load({**llama, "vocab_size": 1e2}) == load({**llama, "vocab_size": 100})
+
+
+@pytest.mark.parametrize("architectures", [None, [], ["LlamaForCausalLM"], ["LLaMAForCausalLM"]])
+def test_language_model_heads_are_taken_and_none_is_presumed_one(llama, load, architectures):
+    assert load({**llama, "architectures": architectures}).parameter_count == load(llama).parameter_count
+
+
+def test_more_experts_per_token_than_experts_is_refused(deepseek, load):
+    with pytest.raises(InputErrors, match="`num_experts_per_tok`"):
+        load({**deepseek, "num_experts_per_tok": 9})
+
+
+def test_layer_types_must_cover_the_layers(llama, load):
+    config = {**llama, "model_type": "qwen2", "architectures": None, "use_sliding_window": True}
+    for types in (["full_attention"], ["linear_attention"] * 3):
+        with pytest.raises(InputErrors, match="`layer_types`"):
+            load({**config, "layer_types": types})
+
+
+def test_bert_with_relative_positions_is_refused(load):
+    config = {
+        "model_type": "bert",
+        "vocab_size": 9,
+        "hidden_size": 4,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 64,
+        "position_embedding_type": "relative_key",
+    }
+    with pytest.raises(InputErrors, match="`position_embedding_type`"):
+        load(config)
+
+
+def test_a_model_needs_a_sequence_length(llama, load):
+    with pytest.raises(InputError, match=r"training\.sequence_length"):
+        load(llama, sequence_length=None)
+
+
+def test_sequences_beyond_the_learned_positions_are_refused(gpt2, llama, load):
+    assert load(gpt2, 64).flops > 0
+    with pytest.raises(InputError, match="64"):
+        load(gpt2, 65)
+    assert load({**llama, "max_position_embeddings": 64}, 65).flops > 0
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt_oss", "qwen3_5_moe", "llama4", "deepseek_v32", None, 3])
+def test_unknown_families_are_accepted_by_nobody(family):
+    assert not any(each.accepts({"model_type": family}) for each in nest_model_importers())
+
+
+@pytest.mark.parametrize("source", [None, "llama", ["llama"], {}])
+def test_other_things_are_accepted_by_nobody(source):
+    assert not any(each.accepts(source) for each in nest_model_importers())

@@ -1,0 +1,68 @@
+"""Descriptions in place give the graphs of the families they describe."""
+
+import pytest
+from attrs import evolve
+
+from nest.errors import InputErrors
+from nest.spec import MlaSpec, TransformerSpec
+
+LLAMA = TransformerSpec(layers=3, hidden=24, ffn=40, heads=6, vocab=96, kv_heads=2)
+
+
+def same_operators(one, other):
+    return one.operators == other.operators and one.layers == other.layers
+
+
+def test_widths_of_llama_give_llama(llama, load):
+    assert same_operators(load(LLAMA), load(llama))
+
+
+def test_a_window_gives_mistral(llama, load):
+    mistral = {**llama, "model_type": "mistral", "architectures": None, "sliding_window": 8}
+    assert same_operators(load(evolve(LLAMA, sliding_window=8)), load(mistral))
+
+
+def test_experts_give_mixtral(llama, load):
+    mixtral = {
+        **llama,
+        "model_type": "mixtral",
+        "architectures": None,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+    }
+    assert same_operators(load(evolve(LLAMA, experts=8, top_k=3)), load(mixtral))
+
+
+def test_latent_attention_and_shared_experts_give_deepseek(deepseek, load):
+    spec = TransformerSpec(
+        layers=3,
+        hidden=24,
+        ffn=40,
+        heads=6,
+        vocab=96,
+        experts=8,
+        top_k=3,
+        moe_ffn=7,
+        shared_expert_ffn=14,
+        dense_layers=1,
+        mla=MlaSpec(10, 9, 5, 2, 3),
+    )
+    assert same_operators(load(spec), load(deepseek))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"heads": 5, "kv_heads": None}, "`heads`"),
+        ({"kv_heads": 4}, "`kv_heads`"),
+        ({"experts": 2, "top_k": 3}, "`top_k`"),
+        ({"dense_layers": 4}, "`dense_layers`"),
+        ({"shared_expert_ffn": 8}, "`shared_expert_ffn`"),
+        ({"moe_ffn": 8}, "`moe_ffn`"),
+        ({"sliding_window": 8, "mla": MlaSpec(10, 9, 5, 2, 3)}, "`sliding_window`"),
+        ({"layers": 10**7}, "`layers`"),
+    ],
+)
+def test_contradictions_are_named(load, change, named):
+    with pytest.raises(InputErrors, match=named):
+        load(evolve(LLAMA, **change))

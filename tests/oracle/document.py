@@ -1,0 +1,34 @@
+"""A plan as the document FORMATS.md asks for, as the oracle would write it."""
+
+from tests.oracle.price import price
+
+
+def document_of(problem: dict, plan: dict) -> dict:
+    """The plan document of a plan."""
+    numbers = price(problem, plan)
+    names = problem["profile"]["layers"]
+    candidate = next(c for c in problem["profile"]["candidates"] if c["name"] == plan["candidate"])
+    total = numbers["batch_time"]
+    return {
+        "nest": 1,
+        "status": "optimal",
+        "batch_time": total,
+        "lower_bound": total,
+        "throughput": problem["training"]["global_batch"] / total if total else None,
+        "fits": numbers["fits"],
+        "candidate": {key: candidate[key] for key in ("name", "degrees", "width", "samples")},
+        "data_parallel": plan["replicas"],
+        "rank_order": plan["rank_order"],
+        "schedule": plan["schedule"],
+        "micro_batches": numbers["micro_batches"],
+        "stages": [
+            {
+                **decided,
+                **priced,
+                "layers": [names[i] for i in decided["layers"]],
+                "candidate": candidate["name"],
+            }
+            for decided, priced in zip(plan["stages"], numbers["stages"], strict=True)
+        ],
+        "problem": problem,
+    }

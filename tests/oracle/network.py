@@ -1,0 +1,64 @@
+"""Section 1 of PROBLEM.md: levels, shapes of device sets, point to point, ring collectives."""
+
+from itertools import accumulate
+from math import prod
+from operator import mul
+
+
+class Network:
+    """Devices `0..size-1` under levels, innermost first."""
+
+    def __init__(self, cluster: dict) -> None:
+        self.fanouts = [level["fanout"] for level in cluster["levels"]]
+        self.bandwidths = [level["bandwidth"] for level in cluster["levels"]]
+        self.latencies = [level["latency"] for level in cluster["levels"]]
+        self.capacities = list(accumulate(self.fanouts, mul))
+        self.size = self.capacities[-1]
+
+    def admits(self, width: int) -> bool:
+        """Whether blocks of this width can be aligned."""
+        return width <= self.size and all(
+            capacity % width == 0 or width % capacity == 0 for capacity in self.capacities
+        )
+
+    def level(self, devices) -> int:
+        """Smallest level with all devices in one group; -1 for a single device."""
+        devices = set(devices)
+        if len(devices) == 1:
+            return -1
+        return next(
+            level
+            for level, capacity in enumerate(self.capacities)
+            if len({device // capacity for device in devices}) == 1
+        )
+
+    def shape(self, devices) -> list[int]:
+        """Per level, the largest number of occupied children that one group has."""
+        shape = []
+        for level, capacity in enumerate(self.capacities):
+            child = 1 if level == 0 else self.capacities[level - 1]
+            occupied = {device // child for device in devices}
+            parents = [other * child // capacity for other in occupied]
+            shape.append(max(parents.count(parent) for parent in parents))
+        return shape
+
+    def point_to_point(self, size: float, level: int) -> float:
+        if size == 0 or level == -1:
+            return 0.0
+        return self.latencies[level] + size / self.bandwidths[level]
+
+    def ring(self, size: float, devices) -> float:
+        """Reduce-scatter or all-gather of a full buffer: hierarchical or flat ring, whichever is cheaper."""
+        shape = self.shape(devices)
+        members = prod(shape)
+        if members == 1:
+            return 0.0
+        hierarchical = sum(
+            (m - 1) * self.latencies[level] + (m - 1) / m * (size / prod(shape[:level])) / self.bandwidths[level]
+            for level, m in enumerate(shape)
+        )
+        worst = self.level(devices)
+        flat = (members - 1) * self.latencies[worst] + (members - 1) / members * size / min(
+            self.bandwidths[: worst + 1]
+        )
+        return min(hierarchical, flat)

@@ -1,0 +1,79 @@
+"""Downsets: complete, closed, and the sums and maxima over stages."""
+
+from itertools import combinations
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.errors import InputError
+from nest.instance import LayerGraph
+from nest.solve.dp.downsets import LIMIT, build
+from tests.small_instances import chain
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> LayerGraph:
+    count = draw(st.integers(1, 6))
+    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    return LayerGraph(tuple(f"l{i}" for i in range(count)), tuple((a, (b,)) for a, b in edges))
+
+
+def closed_sets(graph: LayerGraph) -> set[frozenset[int]]:
+    layers = range(len(graph.layers))
+    return {
+        frozenset(subset)
+        for size in range(len(graph.layers) + 1)
+        for subset in combinations(layers, size)
+        if all(c in subset for p, consumers in graph.tensors if p in subset for c in consumers)
+    }
+
+
+@given(graphs())
+def test_every_downset_once(graph: LayerGraph) -> None:
+    downsets = build(graph)
+    found = [frozenset(numpy.flatnonzero(row).tolist()) for row in downsets.members]
+    assert len(found) == len(set(found))
+    assert set(found) == closed_sets(graph)
+    assert found[0] == frozenset()
+    assert len(found[-1]) == len(graph.layers)
+
+
+@given(graphs(), st.data())
+def test_differences_and_maxima(graph: LayerGraph, data: st.DataObject) -> None:
+    downsets = build(graph)
+    values = numpy.array(data.draw(st.lists(st.floats(0, 10), min_size=len(graph.layers), max_size=len(graph.layers))))
+    sums, largest = downsets.differences(values), downsets.largest(values)
+    sets = [frozenset(numpy.flatnonzero(row).tolist()) for row in downsets.members]
+    for a, larger in enumerate(sets):
+        for b, smaller in enumerate(sets):
+            assert bool(downsets.inside[a, b]) == (smaller < larger)
+            if smaller < larger:
+                stage = sorted(larger - smaller)
+                assert downsets.between(a, b) == tuple(stage)
+                assert sums[a, b] == pytest.approx(sum(values[i] for i in stage))
+                assert largest[a, b] == max(values[i] for i in stage)
+
+
+def test_layers_kept_together_are_never_parted() -> None:
+    downsets = build(chain(5), together=[(1, 3)])
+    assert [int(row.sum()) for row in downsets.members] == [0, 1, 4, 5]
+
+
+def test_a_partition_leaves_its_own_cuts() -> None:
+    downsets = build(chain(4), partition=[(0,), (1, 2), (3,)])
+    assert [int(row.sum()) for row in downsets.members] == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("partition", [[(1,), (0, 2)], [(0,), (1,)], [(0, 1), (1, 2)]])
+def test_a_wrong_partition_is_refused(partition: list[tuple[int, ...]]) -> None:
+    with pytest.raises(InputError, match=r"fixed\.stages"):
+        build(chain(3), partition=partition)
+
+
+def test_too_many_downsets_are_refused_with_the_limit() -> None:
+    side_by_side = LayerGraph(tuple(f"l{i}" for i in range(30)), ())
+    with pytest.raises(InputError, match=str(LIMIT)):
+        build(side_by_side)

@@ -1,0 +1,185 @@
+"""The dynamic program as a whole: certificates, ties, limits, diagnoses (brute force: tests/agreement)."""
+
+import math
+
+import numpy
+import pytest
+
+from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, ParameterGroup, RecomputeMode
+from nest.plan import evaluate
+from nest.plan.legality import permission_violations, structure_violations
+from nest.solve.dp import solve
+from nest.solve.dp.downsets import build
+from nest.solve.dp.pareto import Floor, Objective, walk
+from nest.solve.dp.recurrence import Partition, PlacedStage
+from tests.small_instances import candidate, cluster, instance
+
+
+def test_the_plan_keeps_every_rule_and_costs_what_was_promised() -> None:
+    problem = instance(
+        [candidate(7), candidate(7, name="wide", width=2, seed=1, scale=0.6)], machines=cluster((2, 2, 2))
+    )
+    result = solve(problem)
+    assert result.status == "optimal"
+    assert result.solution is not None
+    assert structure_violations(problem, result.solution) == []
+    assert permission_violations(problem, result.solution) == []
+    priced = evaluate(problem, result.solution)
+    assert priced.fits
+    assert priced.batch_time == pytest.approx(result.batch_time, rel=1e-9)
+    assert result.lower_bound == result.batch_time
+
+
+def test_ties_go_to_fewer_devices_then_fewer_stages() -> None:
+    """A batch of one sample: more replicas cannot help, and free layers can sit anywhere."""
+    zeros = numpy.zeros(3)
+    free = Candidate(
+        name="free",
+        degrees={},
+        width=1,
+        samples=1,
+        forward=zeros + 1,
+        backward=zeros,
+        state=(),
+        recompute=(RecomputeMode("none", zeros, zeros, zeros, zeros),),
+        tensor_bytes=numpy.zeros(2),
+    )
+    result = solve(instance([free], global_batch=1, schedules=["1f1b", "gpipe"]))
+    assert result.solution is not None
+    assert len(result.solution.stages) == 1
+    assert result.solution.replicas == 1
+    assert result.solution.schedule == "1f1b"
+    assert result.solution.rank_order == "pp-inner"
+
+
+def test_a_gap_is_taken_when_it_pays() -> None:
+    """Three stages on two nodes of two: only the cheap cut may cross nodes, and it comes first or last."""
+    machines = Cluster((Level("node", 2, 1e6, 0.0), Level("rack", 2, 1.0, 0.0)), 4.0)
+    zeros = numpy.zeros(3)
+    heavy = ParameterGroup("dense", (0,), zeros + 4, zeros, zeros, zeros)
+    cheap_first = Candidate(
+        name="c",
+        degrees={},
+        width=1,
+        samples=1,
+        forward=zeros + 1,
+        backward=zeros + 1,
+        state=(heavy,),
+        recompute=(RecomputeMode("none", zeros, zeros, zeros, zeros),),
+        tensor_bytes=[0.5, 50.0],
+    )
+    result = solve(instance([cheap_first], machines=machines, rank_orders=("pp-inner",), zero=(0,)))
+    assert result.solution is not None
+    offsets = [stage.offset for stage in result.solution.stages]
+    assert offsets == [0, 2, 3] or offsets == [1, 2, 3]
+
+
+def test_memory_decides_recomputation_and_zero() -> None:
+    roomy = solve(instance([candidate(4)]))
+    held = max(evaluate_peak(instance([candidate(4)]), roomy))
+    tight = instance([candidate(4)], machines=cluster(memory=held * 0.6))
+    squeezed = solve(tight)
+    assert squeezed.status == "optimal"
+    assert squeezed.batch_time is not None
+    assert roomy.batch_time is not None
+    assert squeezed.batch_time > roomy.batch_time
+    assert max(evaluate_peak(tight, squeezed)) <= held * 0.6
+
+
+def evaluate_peak(problem: Instance, result: object) -> list[float]:
+    return [stage.memory for stage in evaluate(problem, result.solution).stages]  # type: ignore[attr-defined]
+
+
+def test_infeasible_memory_names_the_least_reachable_bytes() -> None:
+    result = solve(instance([candidate(4)], machines=cluster(memory=2.0, reserve=1.0)))
+    assert result.status == "infeasible"
+    assert result.solution is None
+    assert result.diagnosis is not None
+    assert "Memory is tightest" in result.diagnosis
+
+
+def test_infeasible_constraints_are_named() -> None:
+    result = solve(instance([candidate(4)], constraints=["pp >= 3", "devices <= 2"]))
+    assert result.status == "infeasible"
+    assert result.diagnosis is not None
+    assert "pp >= 3" in result.diagnosis
+    assert "devices <= 2" in result.diagnosis
+
+
+def test_infeasible_batch_is_named() -> None:
+    result = solve(instance([candidate(4, samples=3)], global_batch=8))
+    assert result.status == "infeasible"
+    assert result.diagnosis is not None
+    assert "batch is tightest" in result.diagnosis
+
+
+def test_a_time_limit_gives_a_plan_with_a_bound_below_it() -> None:
+    many = [candidate(8, name=f"c{i}", seed=i, samples=s) for i, s in enumerate((1, 2, 4))]
+    problem = instance(many, machines=cluster((2, 2, 2, 2)), global_batch=64)
+    exact = solve(problem)
+    stopped = solve(problem, time_limit=1e-9)
+    assert stopped.status in ("feasible", "optimal")
+    assert stopped.lower_bound is not None
+    assert exact.batch_time is not None
+    assert stopped.batch_time is not None
+    assert stopped.lower_bound <= exact.batch_time * (1 + 1e-12) <= stopped.batch_time * (1 + 2e-12)
+
+
+def test_progress_bounds_never_exceed_the_optimum() -> None:
+    seen: list[tuple[float | None, float]] = []
+    problem = instance([candidate(6), candidate(6, name="d", samples=2, seed=3)], machines=cluster((2, 2, 2)))
+    result = solve(problem, progress=lambda best, bound, _: seen.append((best, bound)))
+    assert seen
+    assert result.batch_time is not None
+    assert all(bound <= result.batch_time * (1 + 1e-12) for _, bound in seen)
+
+
+def test_a_collective_model_without_arrays_gives_the_same_plan() -> None:
+    problem = instance([candidate(5)], machines=cluster((2, 3)))
+
+    class Scalar:
+        name = "scalar"
+
+        def time(self, kind: str, size: float, shape: object, levels: object) -> float:
+            return problem.collectives.time(kind, float(size), shape, levels)  # type: ignore[arg-type]
+
+    other = Instance(problem.cluster, problem.graph, problem.candidates, problem.space, Scalar())  # type: ignore[arg-type]
+    assert solve(other).solution == solve(problem).solution
+
+
+def test_branches_are_cut_where_it_is_cheapest() -> None:
+    diamond = LayerGraph(("a", "b", "c", "d"), ((0, (1, 2)), (1, (3,)), (2, (3,))))
+    problem = instance([candidate(4, tensors=3)], graph=diamond, machines=cluster((4,)), constraints=["pp == 2"])
+    result = solve(problem)
+    assert result.solution is not None
+    assert len(result.solution.stages) == 2
+    assert structure_violations(problem, result.solution) == []
+    assert build(diamond).count == 6
+
+
+def test_the_walk_finds_the_best_of_given_points() -> None:
+    """Against a list of (max t, sum t, max y) points, whatever the weights."""
+    draw = numpy.random.default_rng(5)
+    for _ in range(200):
+        points = draw.integers(1, 8, (draw.integers(1, 12), 3)).astype(float)
+        weights = draw.choice([0.0, 0.5, 1.0, 3.0, 20.0], 2)
+        objective = Objective(*(float(w) for w in weights))
+
+        def run(time_limit: float, sync_limit: float, points: numpy.ndarray = points) -> Partition | None:
+            allowed = [p for p in points if p[0] <= time_limit and p[2] <= sync_limit]
+            if not allowed:
+                return None
+            most, total, sync = min(allowed, key=lambda p: p[1])
+            rest = total - most
+            stages = [PlacedStage(0, 0, 0, 0, most, sync), PlacedStage(0, 0, 0, 0, rest, 0.0)]
+            return Partition(tuple(stages))
+
+        points[:, 1] += points[:, 0] * 2
+        points[:, 1] = numpy.maximum(points[:, 1], points[:, 0])
+        points[:, 1] = numpy.minimum(points[:, 1], 2 * points[:, 0])
+        floor = Floor(*(float(v) for v in points.min(axis=0)))
+        best = min(objective.value(*p) for p in points)
+        value, found = walk(run, objective, floor, math.inf)
+        assert found is not None
+        assert value == pytest.approx(best)
+        assert walk(run, objective, floor, best)[1] is None

@@ -1,0 +1,62 @@
+"""The house rules: import law, types, lint, sizes, and what a bare `nest --help` loads."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LONGEST_MODULE = 400
+
+
+def _tool(name: str) -> str:
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed; the extra `test` brings it")
+    return found
+
+
+def _passes(*command: str) -> None:
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_import_law() -> None:
+    _passes(_tool("lint-imports"), "--no-cache")
+
+
+def test_types() -> None:
+    _passes(_tool("mypy"))
+
+
+def test_lint() -> None:
+    _passes(_tool("ruff"), "check", ".")
+
+
+def test_format() -> None:
+    _passes(_tool("ruff"), "format", "--check", ".")
+
+
+def test_modules_stay_small() -> None:
+    long = {
+        str(path.relative_to(REPOSITORY)): lines
+        for path in (REPOSITORY / "nest").rglob("*.py")
+        if (lines := len(path.read_text().splitlines())) > LONGEST_MODULE
+    }
+    assert not long
+
+
+@pytest.mark.parametrize("command", [["--help"], ["solve", "--help"]])
+def test_help_loads_nothing_heavy(command: list[str]) -> None:
+    script = (
+        "import sys\n"
+        f"sys.argv = ['nest', *{command!r}]\n"
+        "from nest.cli import app\n"
+        "try:\n    app.main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'cattrs', 'ruamel', 'networkx', 'ortools', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    _passes(sys.executable, "-c", script)
