@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes depends on the machine and on what is loaded when it runs first.
+settings.register_profile("nest", deadline=None)
+settings.load_profile("nest")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

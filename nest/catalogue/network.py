@@ -60,7 +60,8 @@ def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
             f"{', '.join(str(c) for c in _capacities(known[family].levels)[:-1])} devices, "
             "so a larger number must be a multiple of those."
         )
-    return evolve(known[family], name=name, levels=levels)
+    described = f"{size} devices of the {known[family].description}"
+    return evolve(known[family], name=name, description=described, levels=levels)
 
 
 def _capacities(levels: Sequence[LevelSpec]) -> list[int]:

@@ -89,10 +89,17 @@ def _described(content: Mapping[str, Any], indent: str = "") -> list[str]:
         if isinstance(value, Mapping):
             lines += [f"{indent}{key}", *_described(value, indent + "  ")]
         elif isinstance(value, list):
-            lines.append(f"{indent}{key}")
-            for item in value:
-                told = ", ".join(f"{k} {v}" for k, v in item.items()) if isinstance(item, Mapping) else item
-                lines.append(f"{indent}  {told}")
+            lines += [f"{indent}{key}", *(f"{indent}  {_item(item)}" for item in value)]
         else:
-            lines.append(f"{indent}{key}  {value:.6g}" if isinstance(value, float) else f"{indent}{key}  {value}")
+            lines.append(f"{indent}{key}  {_figure(value)}")
     return lines
+
+
+def _item(item: Any) -> str:
+    if isinstance(item, Mapping):
+        return ", ".join(f"{key} {_figure(value)}" for key, value in item.items())
+    return str(item)
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

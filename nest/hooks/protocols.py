@@ -57,7 +57,12 @@ class OperatorCost:
 
 @runtime_checkable
 class Strategy(Protocol):
-    """A sub-graph strategy, such as tensor parallelism."""
+    """A sub-graph strategy, such as tensor parallelism.
+
+    It sees one layer of each kind: layers that differ in names only are rewritten and priced once, so it must
+    treat equal layers alike. Tensors that other layers read keep their names (docs/reference/strategies.md
+    has the rules).
+    """
 
     @property
     def name(self) -> str:

@@ -62,6 +62,19 @@ def test_layers_kept_together_are_never_parted() -> None:
     assert [int(row.sum()) for row in downsets.members] == [0, 1, 4, 5]
 
 
+@given(graphs(), st.data())
+def test_groups_leave_the_downsets_that_do_not_part_them(graph: LayerGraph, data: st.DataObject) -> None:
+    layers = st.integers(0, len(graph.layers) - 1)
+    groups = data.draw(st.lists(st.lists(layers, min_size=2, max_size=3), max_size=2))
+    found = {frozenset(numpy.flatnonzero(row).tolist()) for row in build(graph, groups).members}
+    assert found == {s for s in closed_sets(graph) if all(set(group) <= s or not set(group) & s for group in groups)}
+
+
+def test_layers_kept_together_do_not_count_against_the_limit() -> None:
+    side_by_side = LayerGraph(tuple(f"l{i}" for i in range(30)), ())
+    assert build(side_by_side, together=[range(25)]).count == 2**6
+
+
 def test_a_partition_leaves_its_own_cuts() -> None:
     downsets = build(chain(4), partition=[(0,), (1, 2), (3,)])
     assert [int(row.sum()) for row in downsets.members] == [0, 1, 3, 4]

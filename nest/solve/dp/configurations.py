@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import product
 
 from attrs import frozen
 
 from nest.instance import Candidate, Instance, Schedule
 from nest.solve.dp.stages import Choice
-from nest.spec.constraints import STAGE_NAMES, Value
+from nest.spec.constraints import Value
 
 
 @frozen
@@ -58,34 +59,21 @@ def configurations(instance: Instance, most_stages: int) -> tuple[list[Configura
         most_stages: stages the layer graph can be cut into.
     """
     exclusions = Exclusions([], defaultdict(int), [0])
+    rules = _Rules(instance, exclusions)
     found: list[Configuration] = []
-    space = instance.space
     for index, candidate in enumerate(instance.candidates):
         sharings = list(_sharings(instance, index, exclusions))
-        for schedule in space.schedules:
-            for rank_order in space.rank_orders:
-                for replicas, micro_batches in sharings:
-                    slots = instance.cluster.size // (replicas * candidate.width)
-                    counts = _stage_counts(instance, min(slots, most_stages))
-                    allowed: dict[tuple[Choice, ...], list[int]] = {}
-                    for stages in counts:
-                        values = plan_values(candidate, replicas, micro_batches, rank_order, schedule.name, stages)
-                        exclusions.combinations[0] += 1
-                        for choices in _choice_sets(instance, candidate, values, exclusions):
-                            allowed.setdefault(choices, []).append(stages)
-                    found += [
-                        Configuration(
-                            len(found) + offset,
-                            index,
-                            replicas,
-                            micro_batches,
-                            rank_order,
-                            schedule,
-                            choices,
-                            tuple(stages),
-                        )
-                        for offset, (choices, stages) in enumerate(allowed.items())
-                    ]
+        choices = stage_choices(instance, candidate)
+        for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
+            for replicas, micro_batches in sharings:
+                slots = instance.cluster.size // (replicas * candidate.width)
+                counts = _stage_counts(instance, min(slots, most_stages))
+                values = plan_values(candidate, replicas, micro_batches, rank_order, schedule.name)
+                for kept, allowed in rules.allowed(values, replicas * candidate.width, counts, choices).items():
+                    order = len(found)
+                    found.append(
+                        Configuration(order, index, replicas, micro_batches, rank_order, schedule, kept, allowed)
+                    )
     return found, exclusions
 
 
@@ -108,21 +96,19 @@ def _stage_counts(instance: Instance, most: int) -> range:
 
 
 def plan_values(
-    candidate: Candidate, replicas: int, micro_batches: int, rank_order: str, schedule: str, stages: int
+    candidate: Candidate, replicas: int, micro_batches: int, rank_order: str, schedule: str
 ) -> dict[str, Value]:
-    """The names constraints know, for one family of plans; a strategy that takes no part has degree 1."""
+    """The names constraints know, but for `pp` and `devices`; a strategy that takes no part has degree 1."""
     degrees = candidate.degrees
     inner = degrees.get("tp", 1) * degrees.get("cp", 1)
     ranks = replicas * candidate.width
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(degrees)
     values.update(
-        pp=stages,
         dp=ranks // inner if ranks % inner == 0 else ranks / inner,
         replicas=replicas,
         micro_batch=candidate.samples,
         micro_batches=micro_batches,
-        devices=ranks * stages,
         width=candidate.width,
         rank_order=rank_order,
         schedule=schedule,
@@ -130,35 +116,75 @@ def plan_values(
     return values
 
 
-def _choice_sets(
-    instance: Instance, candidate: Candidate, values: dict[str, Value], exclusions: Exclusions
-) -> list[tuple[Choice, ...]]:
-    """The sets of choices stages may draw from: one set, or one per value of what must be uniform."""
-    constraints = instance.space.constraints
-    for constraint in constraints:
-        if constraint.expression is not None and not constraint.per_stage and not constraint.holds(values):
-            exclusions.constraints[constraint.text] += 1
-            return []
-    choices = stage_choices(instance, candidate)
-    for constraint in constraints:
-        if constraint.per_stage:
-            kept = [
-                choice
-                for choice in choices
-                if constraint.holds({**values, **_degree_defaults(values, constraint.names()), **_of(choice)})
-            ]
+class _Rules:
+    """The constraints, sorted by what they read, so that each is computed no more often than its names change."""
+
+    def __init__(self, instance: Instance, exclusions: Exclusions) -> None:
+        self.exclusions = exclusions
+        expressions = [each for each in instance.space.constraints if each.expression is not None]
+        plain = [each for each in expressions if not each.per_stage]
+        self.once = [each for each in plain if not each.names() & COUNTED_NAMES]
+        self.counted = [each for each in plain if each.names() & COUNTED_NAMES]
+        self.choosing = [each for each in expressions if each.per_stage]
+        self.choosing_counted = any(each.names() & COUNTED_NAMES for each in self.choosing)
+        self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
+
+    def allowed(
+        self, values: dict[str, Value], ranks: int, counts: range, choices: tuple[Choice, ...]
+    ) -> dict[tuple[Choice, ...], tuple[int, ...]]:
+        """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform."""
+        self.exclusions.combinations[0] += len(counts)
+        refusing = next((each for each in self.once if not each.holds(values)), None)
+        if refusing is not None:
+            self.exclusions.constraints[refusing.text] += len(counts)
+            return {}
+        kept = list(counts)
+        if self.counted:
+            kept = [count for count in counts if self._holds(_with_count(values, ranks, count))]
+        if not kept:
+            return {}
+        if not self.choosing_counted:
+            return dict.fromkeys(self._choice_sets(values, choices, len(kept)), tuple(kept))
+        found: dict[tuple[Choice, ...], list[int]] = {}
+        for count in kept:
+            for choice_set in self._choice_sets(_with_count(values, ranks, count), choices, 1):
+                found.setdefault(choice_set, []).append(count)
+        return {choice_set: tuple(allowed) for choice_set, allowed in found.items()}
+
+    def _holds(self, values: dict[str, Value]) -> bool:
+        refusing = next((each for each in self.counted if not each.holds(values)), None)
+        if refusing is not None:
+            self.exclusions.constraints[refusing.text] += 1
+        return refusing is None
+
+    def _choice_sets(
+        self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
+    ) -> list[tuple[Choice, ...]]:
+        for constraint in self.choosing:
+            kept = tuple(choice for choice in choices if constraint.holds(_with_choice(values, choice)))
             if choices and not kept:
-                exclusions.constraints[constraint.text] += 1
+                self.exclusions.constraints[constraint.text] += weight
             choices = kept
-    sets = [tuple(choices)] if choices else []
-    for constraint in constraints:
-        if constraint.uniform is not None:
-            sets = [part for choice_set in sets for part in _split(choice_set, constraint.uniform)]
-    return sets
+        sets = [choices] if choices else []
+        for attribute in self.uniform:
+            sets = [part for choice_set in sets for part in _split(choice_set, attribute)]
+        return sets
 
 
-def _degree_defaults(values: dict[str, Value], names: frozenset[str]) -> dict[str, Value]:
-    return {name: values[name] for name in names - STAGE_NAMES}
+COUNTED_NAMES = frozenset({"pp", "devices"})
+"""Names whose value follows from the number of stages."""
+
+
+def _with_count(values: dict[str, Value], ranks: int, stages: int) -> dict[str, Value]:
+    counted = values.copy()
+    counted.update(pp=stages, devices=ranks * stages)
+    return counted
+
+
+def _with_choice(values: dict[str, Value], choice: Choice) -> dict[str, Value]:
+    chosen = values.copy()
+    chosen.update(_of(choice))
+    return chosen
 
 
 def _of(choice: Choice) -> dict[str, Value]:
@@ -172,12 +198,12 @@ def _split(choices: tuple[Choice, ...], attribute: str) -> list[tuple[Choice, ..
     return [tuple(part) for part in parts.values()]
 
 
-def stage_choices(instance: Instance, candidate: Candidate) -> list[Choice]:
+def stage_choices(instance: Instance, candidate: Candidate) -> tuple[Choice, ...]:
     """What a stage may choose, preferred first: less recomputation, then a lower ZeRO stage."""
     allowed = instance.space.recompute
-    return [
+    return tuple(
         Choice(mode.name, zero)
         for mode in candidate.recompute
         if allowed is None or mode.name in allowed
         for zero in instance.space.zero
-    ]
+    )

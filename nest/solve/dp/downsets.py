@@ -73,9 +73,11 @@ def build(
     Raises:
         InputError: the graph has more than `LIMIT` such downsets, or the partition is not a pipeline order.
     """
-    masks = _partition_masks(graph, partition) if partition is not None else _enumerate(graph)
-    groups = [sum(1 << layer for layer in group) for group in together]
-    masks = [mask for mask in masks if all(mask & group in (0, group) for group in groups)]
+    groups = [sum(1 << layer for layer in set(group)) for group in together]
+    if partition is not None:
+        masks = [m for m in _partition_masks(graph, partition) if all(m & group in (0, group) for group in groups)]
+    else:
+        masks = _enumerate(_reachable(graph, groups))
     masks.sort(key=lambda mask: (mask.bit_count(), mask))
     members = numpy.array(
         [[bool(mask >> layer & 1) for layer in range(len(graph.layers))] for mask in masks], dtype=bool
@@ -95,17 +97,52 @@ def _successor_masks(graph: LayerGraph) -> list[int]:
     return masks
 
 
-def _enumerate(graph: LayerGraph) -> list[int]:
-    """Every set of layers closed under successors, grown by one layer at a time, sinks first."""
-    successors = _successor_masks(graph)
+def _reachable(graph: LayerGraph, groups: Sequence[int]) -> list[int]:
+    """For each layer, itself and the layers that are in every downset it is in, as bitmasks.
+
+    These are its successors, the members of its groups, and so on from each of those.
+    """
+    reach = [1 << layer | successors for layer, successors in enumerate(_successor_masks(graph))]
+    successors = _successor_lists(graph)
+    mates = [[group for group in groups if group >> layer & 1] for layer in range(len(reach))]
+    order = graph.topological_order()[::-1]
+    changed = True
+    while changed:
+        changed = False
+        for layer in order:
+            mask = reach[layer]
+            for successor in successors[layer]:
+                mask |= reach[successor]
+            for group in mates[layer]:
+                mask |= group
+                for mate in range(len(reach)):
+                    if group >> mate & 1:
+                        mask |= reach[mate]
+            if mask != reach[layer]:
+                reach[layer], changed = mask, changed or bool(groups)
+    return reach
+
+
+def _successor_lists(graph: LayerGraph) -> list[set[int]]:
+    lists: list[set[int]] = [set() for _ in graph.layers]
+    for producer, consumers in graph.tensors:
+        lists[producer].update(consumers)
+    return lists
+
+
+def _enumerate(reach: Sequence[int]) -> list[int]:
+    """Every downset, grown by one layer (with all that must come with it) at a time, sinks first.
+
+    Layers that are in the same downsets count as one, so that what is kept together costs nothing.
+    """
     found = [0]
-    for layer in reversed(graph.topological_order()):
-        needed = successors[layer]
-        found += [mask | 1 << layer for mask in found if mask & needed == needed]
+    for needed in sorted(set(reach), key=lambda mask: (mask.bit_count(), mask)):
+        own = sum(1 << layer for layer, mask in enumerate(reach) if mask == needed)
+        found += [mask | own for mask in found if (mask | own) & needed == needed]
         if len(found) > LIMIT:
             raise InputError(
                 f"the layer graph has more than {LIMIT} ways to cut it, more than the search can hold; "
-                "merge layers that run side by side, or split the model into fewer branches."
+                "merge layers that run side by side, or keep some together with same_stage(...)."
             )
     return found
 

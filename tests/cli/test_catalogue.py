@@ -1,0 +1,58 @@
+"""`nest devices`, `nest clusters` and `nest strategies`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nest.catalogue import clusters, devices
+
+
+def nest(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", "from nest.cli.app import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("command", "known"), [("devices", devices()), ("clusters", clusters())])
+def test_lists(command: str, known: dict[str, object]) -> None:
+    told = nest(command)
+    assert told.returncode == 0
+    assert all(name in told.stdout for name in known)
+    listed = json.loads(nest(command, "--json").stdout)[command]
+    assert [entry["name"] for entry in listed] == list(known)
+
+
+def test_one_entry_comes_with_its_sources() -> None:
+    told = nest("devices", "h100-sxm")
+    assert told.returncode == 0
+    assert all(source in told.stdout for source in devices()["h100-sxm"].sources)
+    content = json.loads(nest("devices", "h100-sxm", "--json").stdout)
+    assert content["peak"]["bf16"] == 989.4e12
+    assert "nvfp4" not in content["peak"]
+    content = json.loads(nest("clusters", "dgx-h100-superpod-64", "--json").stdout)
+    assert [level["fanout"] for level in content["levels"]] == [8, 8]
+
+
+@pytest.mark.parametrize(("command", "near"), [("devices", "h100-sxm"), ("clusters", "dgx-h100-superpod")])
+def test_an_unknown_name_is_bad_input(command: str, near: str) -> None:
+    told = nest(command, near.replace("100", "10"))
+    assert told.returncode == 2
+    assert told.stdout == ""
+    assert near in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_strategies_come_with_their_distribution() -> None:
+    listed = json.loads(nest("strategies", "--json").stdout)["strategies"]
+    assert [(row["name"], row["after"], row["distribution"]) for row in listed] == [
+        ("tp", [], "nest-planner"),
+        ("sp", ["tp"], "nest-planner"),
+    ]
+    told = nest("strategies").stdout.splitlines()
+    assert told[0].startswith("tp ")
+    assert "after tp" in told[1]
