@@ -23,19 +23,47 @@ class InputErrors(InputError):  # noqa: N818 - the plural of InputError
         super().__init__("\n".join(self.problems))
 
 
+class PlacedErrors(InputErrors):
+    """Mistakes whose sentences name their file already."""
+
+
 class InternalError(NestError):
     """Two parts of nest that must agree did not: a bug in nest, not in the input."""
+
+
+Steps = tuple[str | int, ...]
+"""A path: keys of mappings and indices of lists."""
+
+
+def dotted(steps: Steps) -> str:
+    """A path as people write it: `cluster.levels[1].fanout`."""
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
 
 
 class FieldError(ValueError):
     """One value of a record is not allowed.
 
     Attributes:
-        place: the field, or a path such as `training.micro_batch[1]` relative to the record.
-        sentence: what is wrong, to follow the place: `must be at least 1, is 0`.
+        steps: the path to it, relative to the record.
+        sentence: what is wrong, to follow the path: `must be at least 1, is 0`.
     """
 
-    def __init__(self, place: str, sentence: str) -> None:
-        self.place = place
+    def __init__(self, steps: Steps, sentence: str) -> None:
+        self.steps = steps
         self.sentence = sentence
-        super().__init__(f"{place} {sentence}")
+        super().__init__(f"{dotted(steps)} {sentence}")
+
+
+class FieldErrors(ValueError):  # noqa: N818 - the plural of FieldError
+    """Several values of a record are not allowed.
+
+    Attributes:
+        errors: one for each value.
+    """
+
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(str(error) for error in self.errors))

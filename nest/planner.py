@@ -1,6 +1,7 @@
 """The conductor: from what people wrote to a priced plan. Each function is one walk through the house."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,10 @@ def solve(
     if time_limit is not None and not 0 < time_limit < float("inf"):
         raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
     known = plugins or registry()
-    whole = _self_contained(problem, known)
-    instance = _instance(whole, known)
-    result = search(instance, time_limit, progress)
+    with _naming(problem):
+        whole = _self_contained(problem, known)
+        instance = _instance(whole, known)
+        result = search(instance, time_limit, progress)
     written = whole.to_dict()
     origins = _plugins(known)
     if result.solution is None:
@@ -69,8 +71,9 @@ def evaluate(
     from nest.formulate.fixed_plan import fixed_plan
 
     known = plugins or registry()
-    whole = _self_contained(problem, known, fix)
-    instance, solution = fixed_plan(whole, known)
+    with _naming(problem):
+        whole = _self_contained(problem, known, fix)
+        instance, solution = fixed_plan(whole, known)
     priced = price(instance, solution)
     return document(
         instance,
@@ -97,9 +100,10 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
     from nest.formulate.fixed_plan import decided_instance
 
     known = plugins or registry()
-    read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
-    problem = _self_contained(read.problem, known)
-    return check_plan(decided_instance(problem, read, known), read)
+    with _naming(plan):
+        read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
+        problem = _self_contained(read.problem, known)
+        return check_plan(decided_instance(problem, read, known), read)
 
 
 def load(problem: Source | Problem, fix: Mapping[str, Any] | None = None) -> tuple[Problem, Path | None]:
@@ -115,14 +119,39 @@ def load(problem: Source | Problem, fix: Mapping[str, Any] | None = None) -> tup
     return (with_decisions(read, fix) if fix else read), base
 
 
+@contextmanager
+def _naming(source: object) -> Iterator[None]:
+    """Let errors name the file that `source` is, when it is one, and the line of what they speak of."""
+    from nest.files import placed
+
+    try:
+        yield
+    except InputError as error:
+        if isinstance(source, (str, Path)):
+            raise placed(Path(source), error) from None
+        raise
+
+
 def _read(source: Source, cls: Any) -> Any:
-    from nest.files import read, structure
+    from nest.files import read_mapping, structure, structure_source
 
     if isinstance(source, (str, Path)):
-        return read(Path(source), cls)
+        found = read_mapping(Path(source))
+        _check_kind(found.mapping, cls)
+        return structure_source(found, cls)
     if isinstance(source, Mapping):
+        _check_kind(source, cls)
         return structure(dict(source), cls)
     raise InputError(f"expected a path or a mapping, not {type(source).__name__}.")
+
+
+def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
+    """Tell a plan given for a problem, and the other way round, in one sentence."""
+    is_plan = "stages" in mapping and "problem" in mapping
+    if is_plan and cls is Problem:
+        raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
+    if not is_plan and cls is PlanDocument and "training" in mapping:
+        raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
 
 
 def _self_contained(problem: Source | Problem, known: Registry, fix: Mapping[str, Any] | None = None) -> Problem:

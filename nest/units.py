@@ -2,7 +2,10 @@
 
 import math
 import re
+from collections.abc import Mapping
 from typing import NewType
+
+from attrs import frozen
 
 Seconds = NewType("Seconds", float)
 Bytes = NewType("Bytes", float)
@@ -30,15 +33,44 @@ _FLOP_PER_SECOND = {
     f"{prefix}{flop}": factor for prefix, factor in _DECIMAL.items() for flop in ("FLOP/s", "FLOPS", "FLOPs/s")
 }
 
-UNITS: dict[object, tuple[str, dict[str, float], str]] = {
-    Seconds: ("a time", _SECONDS, "ns, us, ms, s, min, h"),
-    Bytes: ("a size", _BYTES, "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
-    BytesPerSecond: ("a bandwidth", _BYTES_PER_SECOND, "B/s, MB/s, GB/s, TB/s, GiB/s, Gbit/s"),
-    FlopPerSecond: ("a speed of computation", _FLOP_PER_SECOND, "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s"),
-}
-"""Kinds of quantity: what to call one, its units with their factors, and examples for messages."""
 
-_TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+@frozen
+class Quantity:
+    """A kind of quantity.
+
+    Attributes:
+        name: what to call one.
+        units: its units and what each is in SI units.
+        examples: units for messages.
+    """
+
+    name: str
+    units: Mapping[str, float]
+    examples: str
+
+    @property
+    def sentence(self) -> str:
+        """What may be written, to follow `must be`."""
+        return f"{self.name}: a number in SI units, or text with a unit ({self.examples})"
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression, as JSON schema understands them, that the texts `parse` takes match."""
+        units = "|".join(re.escape(unit) for unit in self.units)
+        return rf"^\s*{_NUMBER}\s*({units})?\s*$"
+
+
+QUANTITIES: Mapping[object, Quantity] = {
+    Seconds: Quantity("a time", _SECONDS, "ns, us, ms, s, min, h"),
+    Bytes: Quantity("a size", _BYTES, "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
+    BytesPerSecond: Quantity("a bandwidth", _BYTES_PER_SECOND, "B/s, MB/s, GB/s, TB/s, GiB/s, Gbit/s"),
+    FlopPerSecond: Quantity("a speed of computation", _FLOP_PER_SECOND, "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s"),
+}
+"""The kinds of quantity, by type."""
+
+_NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+# A unit begins unlike a number continues: otherwise a long row of digits could be split in as many ways as it is long.
+_TEXT = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[^\s0-9.]\S*)?")
 
 
 def parse(value: object, kind: object) -> float:
@@ -51,25 +83,49 @@ def parse(value: object, kind: object) -> float:
     Raises:
         ValueError: it is no such quantity; the text completes a sentence that begins with the place.
     """
-    name, factors, examples = UNITS[kind]
+    quantity = QUANTITIES[kind]
     if isinstance(value, str):
-        match = _TEXT.fullmatch(value)
-        if match is None:
-            raise ValueError(f"must be {name}: a number in SI units, or text with a unit ({examples}), is {value!r}")
-        number, unit = float(match[1]), match[2]
-        if unit not in factors and unit:
-            raise ValueError(f"has the unit {unit!r}, which is not that of {name}; use {examples}")
-        number *= factors[unit] if unit else 1.0
+        number = _from_text(value, quantity)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
+        number = _as_float(value)
     else:
-        raise ValueError(f"must be {name}: a number in SI units, or text with a unit ({examples}), is {value!r}")
+        raise ValueError(f"must be {quantity.sentence}, is {shown(value)}")
     if not math.isfinite(number):
-        raise ValueError(f"must be a finite number, is {value!r}")
+        raise ValueError(f"must be a finite number, is {shown(value)}")
     return number
+
+
+def _from_text(text: str, quantity: Quantity) -> float:
+    match = _TEXT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"must be {quantity.sentence}, is {shown(text)}")
+    number, unit = float(match["number"]), match["unit"]
+    if unit and unit not in quantity.units:
+        raise ValueError(f"has the unit {shown(unit)}, which is not that of {quantity.name}; use {quantity.examples}")
+    return number * quantity.units[unit] if unit else number
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def shown(value: object) -> str:
+    """`value` in a message: what it is called, or what it is when that is short enough to read."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, int) and abs(value) >= 10**18:
+        return "a very large number"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
@@ -94,13 +150,3 @@ def format_bytes(value: float) -> str:
     if value == 0:
         return "0 B"
     return _scaled(value, ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")))
-
-
-def format_bytes_per_second(value: float) -> str:
-    """Bandwidths for people: `450 GB/s`."""
-    return _scaled(value, ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")))
-
-
-def format_flop_per_second(value: float) -> str:
-    """Speeds of computation for people: `989 TFLOP/s`."""
-    return _scaled(value, ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1.0, "FLOP/s")))

@@ -1,13 +1,16 @@
 """Fixtures every test may use."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# How long an example takes depends on the machine and on what is loaded when it runs first.
-settings.register_profile("nest", deadline=None)
-settings.load_profile("nest")
+# How long an example takes depends on the machine and on what is loaded when it runs first. The default run draws the
+# same examples every time; `HYPOTHESIS_PROFILE=search pytest` draws new ones.
+settings.register_profile("nest", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "nest"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

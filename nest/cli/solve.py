@@ -35,11 +35,14 @@ def solve(
     """
     from nest import planner
     from nest.errors import InputError
+    from nest.files import check_writable
     from nest.hooks.registry import registry
     from nest.report import summary
 
     if output is not None and len(problems) > 1:
         raise InputError("--output takes the plan of one problem; give one problem, or --json for several.")
+    if output is not None:
+        check_writable(output)
     code = DONE
     for problem in problems:
         progress = _progress()

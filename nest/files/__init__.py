@@ -10,9 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from nest.files.source import Source
 
+from nest.errors import InputError, PlacedErrors
+
 T = TypeVar("T")
 
-__all__ = ["read", "read_mapping", "read_text", "read_value", "structure", "unstructure", "write_text"]
+__all__ = [
+    "check_writable",
+    "placed",
+    "read",
+    "read_mapping",
+    "read_text",
+    "read_value",
+    "structure",
+    "unstructure",
+    "write_text",
+]
 
 
 def read(path: Path, cls: type[T]) -> T:
@@ -52,9 +64,14 @@ def structure(mapping: Mapping[str, Any], cls: type[T]) -> T:
     Raises:
         InputErrors: every mistake found, each with its path.
     """
-    from nest.files.source import Source
+    from nest.files.source import Mistake, Source
+    from nest.files.survey import survey
 
-    return structure_source(Source("", "", "", dict(mapping)), cls)
+    source = Source("", "", "", dict(mapping))
+    strange = survey(source.mapping, ())
+    if strange:
+        raise source.errors(Mistake(*row) for row in strange)
+    return structure_source(source, cls)
 
 
 def structure_source(source: "Source", cls: type[T]) -> T:
@@ -63,13 +80,24 @@ def structure_source(source: "Source", cls: type[T]) -> T:
     Raises:
         InputErrors: every mistake found, each with its place in the source.
     """
-    from nest.errors import InputErrors
     from nest.files.structuring import Mistakes, converter
 
     try:
         return converter().structure(source.mapping, cls)
     except Mistakes as mistakes:
-        raise InputErrors(source.located(mistakes.found)) from None
+        raise source.errors(mistakes.found) from None
+
+
+def placed(path: Path, error: InputError) -> InputError:
+    """`error`, found after the file at `path` was read, with the file and the line of what each sentence begins with.
+
+    An error that names its file already stays as it is.
+    """
+    if isinstance(error, PlacedErrors):
+        return error
+    from nest.files.placing import place
+
+    return place(path, error)
 
 
 def read_value(text: str) -> Any:
@@ -88,6 +116,17 @@ def unstructure(record: Any) -> Any:
     from nest.files.unstructuring import plain
 
     return plain(record)
+
+
+def check_writable(path: Path) -> None:
+    """Make sure, before time is spent on what should be written, that `path` can name a file.
+
+    Raises:
+        InputError: its folder does not exist, or it is a folder itself.
+    """
+    from nest.files.writing import check_writable
+
+    check_writable(Path(path))
 
 
 def write_text(path: Path, text: str) -> None:

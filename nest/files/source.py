@@ -1,47 +1,38 @@
-"""Files as mappings that remember where things were written."""
+"""Texts as mappings that remember where things were written."""
 
 import json
-import math
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from attrs import frozen
 
-from nest.errors import InputError
+from nest.errors import InputErrors, PlacedErrors, Steps, dotted
+from nest.files.survey import survey
 
 LARGEST_FILE = 64 * 2**20
 """Bytes; a larger file is refused unread. A problem with a thousand measured layers takes a few MiB."""
 
+LARGEST_YAML = 8 * 2**20
+"""Characters of YAML, which ruamel.yaml reads at 0.2 to 0.4 MB/s (measured on lists of numbers and on keys)."""
+
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
-
-Steps = tuple[str | int, ...]
-
-
-def dotted(steps: Steps) -> str:
-    """A path as people write it: `cluster.levels[1].fanout`."""
-    text = ""
-    for step in steps:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text
 
 
 @frozen
 class Mistake:
-    """One thing that is wrong in a file.
+    """One thing that is wrong in a text.
 
     Attributes:
         steps: the path to it.
         sentence: what is wrong, to follow the path.
-        is_key: whether the key itself is wrong, rather than its value.
     """
 
     steps: Steps
     sentence: str
-    is_key: bool = False
 
 
 @frozen
@@ -60,22 +51,23 @@ class Source:
     format: str
     mapping: dict[str, Any]
 
-    def located(self, mistakes: Iterable[Mistake]) -> list[str]:
+    def errors(self, mistakes: Iterable[Mistake]) -> InputErrors:
         """A sentence for each mistake, after its file and line, in the order of the lines."""
-        from nest.files.places import line_of
+        from nest.files.places import lines_of
 
-        rows = []
-        for mistake in mistakes:
-            line = line_of(self, mistake.steps) if self.text else None
-            place = ":".join(str(part) for part in (self.name, line) if part)
-            where = dotted(mistake.steps)
-            told = " ".join(part for part in (where, mistake.sentence) if part)
-            rows.append((line or 0, f"{place}: {told}." if place else f"{told}."))
-        rows.sort(key=lambda row: row[0])
-        sentences = [sentence for _, sentence in rows]
-        if len(sentences) > MOST_REPORTED:
-            sentences[MOST_REPORTED:] = [f"... and {len(sentences) - MOST_REPORTED} more mistakes."]
-        return sentences
+        found = list(dict.fromkeys(mistakes))
+        lines = lines_of(self, [mistake.steps for mistake in found])
+        ordered = sorted(zip(lines, found, strict=True), key=lambda row: row[0] or 0)
+        sentences = [self._sentence(line, mistake) for line, mistake in ordered[:MOST_REPORTED]]
+        if len(ordered) > MOST_REPORTED:
+            sentences.append(f"{self.name}: ... and {len(ordered) - MOST_REPORTED} more mistakes.".removeprefix(": "))
+        return PlacedErrors(sentences) if self.name else InputErrors(sentences)
+
+    def _sentence(self, line: int | None, mistake: Mistake) -> str:
+        place = ":".join(str(part) for part in (self.name, line) if part)
+        told = " ".join(part for part in (dotted(mistake.steps), mistake.sentence) if part)
+        ended = told if told.endswith("?") else f"{told}."
+        return f"{place}: {ended}" if place else ended
 
 
 def read_source(path: Path) -> Source:
@@ -86,41 +78,53 @@ def read_source(path: Path) -> Source:
     """
     try:
         if path.is_dir():
-            raise InputError(f"{path}: this is a folder; name a file in it.")
+            raise PlacedErrors([f"{path}: this is a folder; name a file in it."])
         size = path.stat().st_size
         if size > LARGEST_FILE:
-            raise InputError(
-                f"{path}: the file has {size / 2**20:.0f} MiB, more than the {LARGEST_FILE // 2**20} MiB nest reads."
-            )
-        data = path.read_bytes()
+            raise PlacedErrors([f"{path}: the file has {size / 2**20:.0f} MiB, more than the {_LARGEST} nest reads."])
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_FILE + 1)  # A device or a pipe says nothing of its size beforehand.
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file.") from None
+        raise PlacedErrors([f"{path}: there is no such file."]) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise PlacedErrors([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}."]) from None
+    if len(data) > LARGEST_FILE:
+        raise PlacedErrors([f"{path}: this has more than the {_LARGEST} nest reads."])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{path}: this is not text in UTF-8; nest reads YAML, JSON and TOML.") from None
+        raise PlacedErrors([f"{path}: this is not text in UTF-8; nest reads YAML, JSON and TOML."]) from None
     return parse(text, str(path))
+
+
+_LARGEST = f"{LARGEST_FILE // 2**20} MiB"
 
 
 def parse(text: str, name: str) -> Source:
     """`text` as a mapping; the suffix of `name` tells the format, else the text's first character.
 
     Raises:
-        InputError: it is not YAML, JSON or TOML with a mapping at its top.
+        InputError: it is not YAML, JSON or TOML with a mapping at its top, or holds what no format shares.
     """
     known = SUFFIXES.get(Path(name).suffix.lower())
     form = known or ("json" if text.lstrip()[:1] == "{" else "yaml")
     if not text.strip():
-        raise InputError(f"{name}: the file is empty.")
+        raise PlacedErrors([f"{name}: the file is empty."])
+    repeated: list[tuple[dict[str, Any], str]] = []
     try:
-        content = {"json": _json, "toml": _toml, "yaml": _yaml}[form](text, name)
+        content = {"json": _json, "toml": _toml, "yaml": _yaml}[form](text, repeated)
+    except _UnreadableError as error:
+        place = f"{name}:{error.line}" if error.line is not None else name
+        raise PlacedErrors([f"{place}: {error}."]) from None
     except RecursionError:
-        raise InputError(f"{name}: the file is nested too deeply to be read.") from None
+        raise PlacedErrors([f"{name}: the file is nested too deeply to be read."]) from None
     if not isinstance(content, dict):
-        raise InputError(f"{name}: expected keys and values at the top of the file, found {_kind(content)}.")
-    return Source(name, text, form, content)
+        raise PlacedErrors([f"{name}: expected keys and values at the top of the file, found {_kind(content)}."])
+    source = Source(name, text, form, content)
+    mistakes = [Mistake(*row) for row in survey(content, repeated)]
+    if mistakes:
+        raise source.errors(mistakes)
+    return source
 
 
 def parse_value(text: str) -> Any:
@@ -129,7 +133,30 @@ def parse_value(text: str) -> Any:
     Raises:
         InputError: it is not YAML.
     """
-    return _yaml(text, text)
+    try:
+        content = _yaml(text, [])
+    except _UnreadableError as error:
+        raise InputErrors([f"{text!r:.60}: {error}."]) from None
+    except RecursionError:
+        raise InputErrors([f"{text!r:.60}: this is nested too deeply to be read."]) from None
+    mistakes = survey(content, [])
+    if mistakes:
+        raise InputErrors(
+            [" ".join(f"{text!r:.60}: {dotted(steps)} {sentence}.".split()) for steps, sentence in mistakes]
+        )
+    return content
+
+
+class _UnreadableError(Exception):
+    """A text is not in its format.
+
+    Attributes:
+        line: where, from 1; None: unknown.
+    """
+
+    def __init__(self, sentence: str, line: int | None = None) -> None:
+        self.line = line
+        super().__init__(sentence)
 
 
 def _kind(content: Any) -> str:
@@ -138,79 +165,65 @@ def _kind(content: Any) -> str:
     return "a single word or number" if content is not None else "nothing"
 
 
-def _json(text: str, name: str) -> Any:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+def _json(text: str, repeated: list[tuple[dict[str, Any], str]]) -> Any:
+    def pairs(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) < len(items):
-            keys = [key for key, _ in items]
-            repeated = next(key for key in keys if keys.count(key) > 1)
-            raise InputError(f"{name}: key {repeated!r} is given twice in one place; keep one.")
+            seen: set[str] = set()
+            repeated.extend((found, key) for key, _ in items if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         return found
 
-    def constant(word: str) -> NoReturn:
-        raise InputError(f"{name}: {word} is not a number nest can use; numbers must be finite.")
-
     try:
-        return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+        return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
-        raise InputError(f"{name}:{error.lineno}: this is not JSON: {error.msg} (column {error.colno}).") from None
+        raise _UnreadableError(f"this is not JSON: {error.msg} (column {error.colno})", error.lineno) from None
     except ValueError as error:
-        raise InputError(f"{name}: this is not JSON: {error}.") from None
+        raise _UnreadableError(f"this is not JSON: {_short(str(error))}") from None
 
 
-def _toml(text: str, name: str) -> Any:
+def _toml(text: str, _: object) -> Any:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-        place = f"{name}:{found[1]}" if found else name
         reason = str(error).split(" (at ")[0]
-        raise InputError(f"{place}: this is not TOML: {reason}.") from None
+        if reason.startswith("Cannot "):  # overwrite a value, declare a table twice, ...
+            reason += "; give each key once"
+        raise _UnreadableError(f"this is not TOML: {reason}", int(found[1]) if found else None) from None
+    except ValueError as error:
+        raise _UnreadableError(f"this is not TOML: {_short(str(error))}") from None
 
 
-def _yaml(text: str, name: str) -> Any:
+def _yaml(text: str, _: object) -> Any:
     from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    reader = YAML(typ="safe", pure=True)
+    if len(text) > LARGEST_YAML:
+        raise _UnreadableError(
+            f"YAML is read up to {LARGEST_YAML // 2**20} MiB, this has {len(text) / 2**20:.0f}; "
+            "write it as JSON, which is read much faster"
+        )
     try:
-        content = reader.load(text)
+        return YAML(typ="safe", pure=True).load(text)
+    except DuplicateKeyError as error:
+        key = re.search(r'duplicate key "(.{1,60})', str(error.problem))
+        told = key[1].split('" with value')[0] if key else ""
+        raise _UnreadableError(f"key {told!r} is given twice in one place; keep one", _line(error)) from None
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{name}:{mark.line + 1}" if mark is not None else name
-        reason = " ".join(str(error.problem or error.context or "it cannot be parsed").split()).rstrip(".")
-        raise InputError(f"{place}: this is not YAML: {_short(reason)}.") from None
-    except YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{name}: this is not YAML: {_short(reason)}.") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{name}: this is not YAML: {_short(str(error))}.") from None
-    _check_tree(content, name)
-    return content
+        reason = error.problem or error.context or "it cannot be parsed"
+        raise _UnreadableError(f"this is not YAML: {_short(reason)}", _line(error)) from None
+    except (YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
+        raise _UnreadableError(f"this is not YAML: {_short(str(error))}") from None
+
+
+def _line(error: Any) -> int | None:
+    mark = error.problem_mark or error.context_mark
+    return int(mark.line) + 1 if mark is not None else None
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 120 else text[:117] + "..."
-
-
-MOST_VALUES = 5_000_000
-"""Values one file may hold; YAML aliases can make more of them than there are bytes."""
-
-
-def _check_tree(content: Any, name: str) -> None:
-    """Refuse aliases that blow up, numbers that are not finite, and keys that are not words."""
-    stack, seen = [content], 0
-    while stack:
-        item = stack.pop()
-        seen += 1
-        if seen > MOST_VALUES:
-            raise InputError(f"{name}: the file holds more than {MOST_VALUES} values, counting what aliases repeat.")
-        if isinstance(item, dict):
-            for key in item:
-                if not isinstance(key, str):
-                    raise InputError(f"{name}: key {key!r} is not a word; put it in quotes.")
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-        elif isinstance(item, float) and not math.isfinite(item):
-            raise InputError(f"{name}: {item} is not a number nest can use; numbers must be finite.")
+    if "integer string conversion" in text:
+        return "a whole number has more than 4300 digits"
+    words = " ".join(text.split()).rstrip(".")
+    return words if len(words) <= 120 else words[:117] + "..."

@@ -10,16 +10,16 @@ A record class may say how it is written, by class variables:
 import operator
 import types
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 from cattrs import Converter
 
-from nest.errors import FieldError, InputError
-from nest.files.source import Mistake, Steps
-from nest.units import UNITS, parse
+from nest.errors import FieldError, FieldErrors, InputError, Steps
+from nest.files.names import nearest
+from nest.files.source import Mistake
+from nest.units import QUANTITIES, parse, shown
 
 LARGEST = 2**53
 """Whole numbers above this are not all told apart by float64."""
@@ -39,7 +39,7 @@ class Mistakes(Exception):  # noqa: N818 - a bundle of mistakes, never shown by 
 
     def below(self, *steps: str | int) -> list[Mistake]:
         """The mistakes as seen from further up."""
-        return [attrs.evolve(mistake, steps=(*steps, *mistake.steps)) for mistake in self.found]
+        return [Mistake((*steps, *mistake.steps), mistake.sentence) for mistake in self.found]
 
 
 @cache
@@ -50,7 +50,7 @@ def converter() -> Converter:
     made.register_structure_hook(float, _float)
     made.register_structure_hook(bool, _boolean)
     made.register_structure_hook(str, _word)
-    for kind in UNITS:
+    for kind in QUANTITIES:
         made.register_structure_hook_func(partial(operator.is_, kind), _quantity)
     made.register_structure_hook_factory(attrs.has, partial(_record_hook, made=made))
     for origins, hook in (((tuple,), _tuple_hook), ((dict,), _mapping_hook), ((Union, types.UnionType), _union_hook)):
@@ -62,22 +62,11 @@ def _has_origin(origins: tuple[Any, ...], cls: Any) -> bool:
     return get_origin(cls) in origins
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    if value is None:
-        return "nothing"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _integer(value: Any, _: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Mistakes.one(f"must be a whole number, is {_shown(value)}")
+        raise Mistakes.one(f"must be a whole number, is {shown(value)}")
     if abs(value) > LARGEST:
         raise Mistakes.one("is too large: whole numbers go up to 2**53")
     return value
@@ -85,25 +74,25 @@ def _integer(value: Any, _: Any) -> int:
 
 def _float(value: Any, _: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise Mistakes.one(f"must be a number, is {_shown(value)}")
+        raise Mistakes.one(f"must be a number, is {shown(value)}")
     try:
         number = float(value)
     except OverflowError:
         number = float("inf")
     if number != number or number in (float("inf"), float("-inf")):
-        raise Mistakes.one(f"must be a finite number, is {_shown(value)}")
+        raise Mistakes.one(f"must be a finite number, is {shown(value)}")
     return number
 
 
 def _boolean(value: Any, _: Any) -> bool:
     if not isinstance(value, bool):
-        raise Mistakes.one(f"must be true or false, is {_shown(value)}")
+        raise Mistakes.one(f"must be true or false, is {shown(value)}")
     return value
 
 
 def _word(value: Any, _: Any) -> str:
     if not isinstance(value, str):
-        raise Mistakes.one(f"must be text, is {_shown(value)}")
+        raise Mistakes.one(f"must be text, is {shown(value)}")
     return value
 
 
@@ -120,10 +109,10 @@ def _tuple_hook(cls: Any, made: Converter) -> Callable[[Any, Any], tuple[Any, ..
     open_ended = len(arguments) == 2 and arguments[1] is Ellipsis
 
     def structure(value: Any, _: Any) -> tuple[Any, ...]:
-        if open_ended and not isinstance(value, (list, tuple)) and not _is_mapping_or_nothing(value):
-            value = [value]
+        if open_ended and isinstance(value, (bool, int, float, str)):
+            return (made.structure(value, arguments[0]),)
         if not isinstance(value, (list, tuple)):
-            raise Mistakes.one(f"must be a list, is {_shown(value)}")
+            raise Mistakes.one(f"must be a list, is {shown(value)}")
         if not open_ended and len(value) != len(arguments):
             raise Mistakes.one(f"must be a list of {len(arguments)} items, has {len(value)}")
         kinds = [arguments[0]] * len(value) if open_ended else arguments
@@ -140,17 +129,12 @@ def _tuple_hook(cls: Any, made: Converter) -> Callable[[Any, Any], tuple[Any, ..
     return structure
 
 
-def _is_mapping_or_nothing(value: Any) -> bool:
-    """Whether `value` cannot be the short form of a list."""
-    return isinstance(value, Mapping) or value is None
-
-
 def _mapping_hook(cls: Any, made: Converter) -> Callable[[Any, Any], dict[str, Any]]:
     kind = get_args(cls)[1]
 
     def structure(value: Any, _: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise Mistakes.one(f"must hold keys and values, is {_shown(value)}")
+            raise Mistakes.one(f"must hold keys and values, is {shown(value)}")
         found, mistakes = {}, []
         for key, item in value.items():
             try:
@@ -166,53 +150,69 @@ def _mapping_hook(cls: Any, made: Converter) -> Callable[[Any, Any], dict[str, A
 
 def _union_hook(cls: Any, made: Converter) -> Callable[[Any, Any], Any]:
     """The member of a union that a value is written as: by its kind, and by `WRITTEN_UNDER`."""
-    members = get_args(cls)
+    members = [member for member in get_args(cls) if member is not type(None)]
+    optional = len(members) < len(get_args(cls))
     records = [member for member in members if attrs.has(member)]
-    mappings = [member for member in members if get_origin(member) is dict]
-    sequences = [member for member in members if get_origin(member) is tuple]
-    scalars = [member for member in members if member in (bool, int, float, str) or member in UNITS]
 
     def structure(value: Any, _: Any) -> Any:
-        if value is None and type(None) in members:
+        if value is None and optional:
             return None
-        if isinstance(value, Mapping):
-            return _from_mapping(value)
-        if isinstance(value, (list, tuple)) and sequences:
-            return made.structure(value, sequences[0])
-        for kind in (bool, int, float, str):
-            if kind in scalars and type(value) is kind:
-                return made.structure(value, kind)
-        if scalars:
-            return made.structure(value, next((kind for kind in scalars if kind in UNITS), scalars[0]))
-        if sequences:
-            return made.structure(value, sequences[0])
-        if records:
-            return made.structure(value, records[0])
-        raise Mistakes.one(f"cannot be {_shown(value)}")
+        if len(members) == 1:
+            return made.structure(value, members[0])
+        if any(isinstance(value, record) for record in records):
+            return value
+        member = _written_as(value, members)
+        if member is None:
+            raise Mistakes.one(f"must be {_told(members)}, is {shown(value)}")
+        tag = getattr(member, "WRITTEN_UNDER", None)
+        return made.structure(value, member) if tag is None else _below_tag(value, tag, member)
 
-    def _from_mapping(value: Mapping[str, Any]) -> Any:
-        for record in records:
-            tag = getattr(record, "WRITTEN_UNDER", None)
-            if tag is None:
-                return made.structure(value, record)
-            if tag in value:
-                extra = [key for key in value if key != tag]
-                if extra:
-                    raise Mistakes([Mistake((extra[0],), f"cannot stand beside {tag!r}", is_key=True)])
-                try:
-                    return made.structure(value[tag], record)
-                except Mistakes as wrong:
-                    raise Mistakes(wrong.below(tag)) from None
-        if mappings:
-            return made.structure(value, mappings[0])
-        raise Mistakes.one(f"must not hold keys and values, expected {_names(members)}")
+    def _below_tag(value: Mapping[str, Any], tag: str, record: Any) -> Any:
+        extra = [Mistake((key,), f"cannot stand beside {tag}") for key in value if key != tag]
+        if extra:
+            raise Mistakes(extra)
+        try:
+            return made.structure(value[tag], record)
+        except Mistakes as wrong:
+            raise Mistakes(wrong.below(tag)) from None
 
     return structure
 
 
-def _names(members: tuple[Any, ...]) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return " or ".join(words.get(member, "a list") for member in members if member is not type(None))
+def _written_as(value: Any, members: list[Any]) -> Any:
+    """The member of a union that `value` stands for; None: there is none."""
+    for member in members:
+        if type(value) is member:
+            return member
+    return next((member for member in members if _may_stand_for(value, member)), None)
+
+
+def _may_stand_for(value: Any, member: Any) -> bool:
+    if isinstance(value, Mapping):
+        tag = getattr(member, "WRITTEN_UNDER", None)
+        return get_origin(member) is dict or (attrs.has(member) and (tag is None or tag in value))
+    if isinstance(value, (list, tuple)):
+        return get_origin(member) is tuple
+    if isinstance(value, str):
+        return member in QUANTITIES or member is str
+    if isinstance(value, bool) or value is None:
+        return False
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return member in QUANTITIES or member is float or (member is int and whole)
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _told(members: list[Any]) -> str:
+    """What may stand there, in words."""
+    told = [
+        _WORDS.get(member)
+        or (QUANTITIES[member].sentence if member in QUANTITIES else None)
+        or ("a list" if get_origin(member) is tuple else "keys and values")
+        for member in members
+    ]
+    return " or ".join(dict.fromkeys(told))
 
 
 def _record_hook(cls: Any, made: Converter) -> Callable[[Any, Any], Any]:
@@ -227,7 +227,7 @@ def _record_hook(cls: Any, made: Converter) -> Callable[[Any, Any], Any]:
         if short is not None and isinstance(value, str):
             value = {short: value}
         if not isinstance(value, Mapping):
-            raise Mistakes.one(f"must hold keys and values, is {_shown(value)}")
+            raise Mistakes.one(f"must hold keys and values, is {shown(value)}")
         given = {key: item for key, item in value.items() if key in fields and key != rest}
         others = {key: item for key, item in value.items() if key not in given}
         mistakes = [] if rest else _unknown(others, fields)
@@ -259,12 +259,7 @@ def _into(found: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, 
 
 
 def _unknown(keys: Mapping[str, Any], fields: Mapping[str, Any]) -> list[Mistake]:
-    mistakes = []
-    for key in keys:
-        near = get_close_matches(str(key), fields, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(fields)}"
-        mistakes.append(Mistake((key,), f"is not a known key{hint}".rstrip("?"), is_key=True))
-    return mistakes
+    return [Mistake((key,), f"is not a known key; {nearest(str(key), fields)}") for key in keys]
 
 
 def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[Mistake]:
@@ -275,27 +270,21 @@ def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[Mista
         if validator is not None:
             try:
                 validator(None, fields[name], value)
-            except FieldError as error:
-                mistakes.append(Mistake(steps_of(error.place), error.sentence))
+            except (FieldError, FieldErrors) as error:
+                mistakes += _from_errors(error)
     return mistakes
+
+
+def _from_errors(error: FieldError | FieldErrors) -> list[Mistake]:
+    errors = error.errors if isinstance(error, FieldErrors) else (error,)
+    return [Mistake(each.steps, each.sentence) for each in errors]
 
 
 def _build(cls: Any, found: Mapping[str, Any]) -> Any:
     """The record; checks across fields speak up here."""
     try:
         return cls(**found)
-    except FieldError as error:
-        raise Mistakes([Mistake(steps_of(error.place), error.sentence)]) from None
+    except (FieldError, FieldErrors) as error:
+        raise Mistakes(_from_errors(error)) from None
     except InputError as error:
         raise Mistakes.one(str(error).rstrip(".")) from None
-
-
-def steps_of(place: str) -> Steps:
-    """`training.micro_batch[1]` as steps."""
-    steps: list[str | int] = []
-    for part in place.replace("[", ".[").split("."):
-        if part.startswith("["):
-            steps.append(int(part[1:-1]))
-        elif part:
-            steps.append(part)
-    return tuple(steps)

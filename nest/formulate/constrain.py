@@ -45,7 +45,12 @@ def build_space(
     constraints: list[Constraint] = []
     for index, text in enumerate(problem.constraints):
         try:
-            constraints.append(_checked(parse(text), f"constraints[{index}]", names, graph))
+            constraint = parse(text)
+        except InputError as error:
+            problems.append(f"constraints[{index}]: {error}")
+            continue
+        try:
+            constraints.append(_checked(constraint, f"constraints[{index}]", names, graph))
         except InputError as error:
             problems.append(str(error))
     for name, value in fixed.items():

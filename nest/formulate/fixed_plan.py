@@ -5,12 +5,12 @@ from typing import Any
 
 from attrs import evolve
 
-from nest.errors import InputError
-from nest.files import structure
+from nest.errors import InputError, InputErrors
+from nest.files import structure, unstructure
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Solution, StageDecision
-from nest.plan.legality import structure_violations
+from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import Fixed, PlanDocument, Problem
 
 USUAL_RANK_ORDER = "dp-inner"
@@ -18,13 +18,17 @@ USUAL_RANK_ORDER = "dp-inner"
 
 
 def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
-    """`problem` with further decisions, which win over its own."""
+    """`problem` with further decisions, which win over its own.
+
+    Raises:
+        InputErrors: a decision is of a kind no decision is.
+    """
     known = problem.fixed or Fixed({})
-    values = {**known.values, **{name: value for name, value in decisions.items() if name != "stages"}}
-    stages = known.stages
-    if "stages" in decisions:
-        stages = structure({"stages": decisions["stages"]}, Fixed).stages
-    return evolve(problem, fixed=Fixed(values, stages))
+    try:
+        fixed = structure({**unstructure(known), **decisions}, Fixed)
+    except InputErrors as error:
+        raise InputErrors(f"fixed.{told}" for told in error.problems) from None
+    return evolve(problem, fixed=fixed)
 
 
 def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
@@ -45,7 +49,7 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     )
     space = instance.space
     solution = Solution(replicas, space.rank_orders[0], space.schedules[0].name, stages)
-    broken = structure_violations(instance, solution)
+    broken = structure_violations(instance, solution) or permission_violations(instance, solution)
     if broken:
         raise InputError("fixed does not describe a plan: " + "; ".join(broken) + ".")
     return instance, solution
@@ -72,21 +76,13 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
     decided = _values(problem)
     training, search = problem.training, problem.search
-    micro_batch = decided.get("micro_batch") or min(training.micro_batch or (1,))
-    schedule = decided.get("schedule") or training.schedule[0]
     usual = USUAL_RANK_ORDER if USUAL_RANK_ORDER in search.rank_order else search.rank_order[0]
-    recompute = decided.get("recompute") or _usual_recompute(problem)
-    strategies: dict[str, tuple[int | bool, ...]] = {name: (decided.get(name, 1),) for name in known.strategies()}
+    # Only the defaults: whoever builds the instance lets `fixed`, which is kept, win over them.
     narrowed = evolve(
         problem,
-        training=evolve(training, schedule=(schedule,), micro_batch=(micro_batch,)),
-        search=evolve(
-            search,
-            rank_order=(decided.get("rank_order") or usual,),
-            zero=(decided.get("zero", 0),),
-            recompute=(recompute,),
-        ),
-        strategies=strategies,
+        training=evolve(training, schedule=training.schedule[:1], micro_batch=(min(training.micro_batch or (1,)),)),
+        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(_usual_recompute(problem),)),
+        strategies=dict.fromkeys(known.strategies(), (1,)),
         constraints=(),
     )
     return _with_one_candidate(narrowed, decided) if problem.profile is not None else narrowed

@@ -13,7 +13,10 @@ def profile_graph(profile: ProfileSpec) -> LayerGraph:
     Raises:
         InputError: names repeat, an edge names a layer that is not there, or the edges form a cycle.
     """
-    return LayerGraph(profile.layers, tensor_slices(profile)[0])
+    try:
+        return LayerGraph(profile.layers, tensor_slices(profile)[0])
+    except InputError as error:
+        raise InputError(f"profile.edges: {error}") from None
 
 
 Tensors = tuple[tuple[int, tuple[int, ...]], ...]

@@ -48,7 +48,9 @@ def _headline(plan: PlanDocument) -> str:
         f"schedule {plan.schedule}",
         f"rank order {plan.rank_order}",
     ]
-    proof = {"optimal": "Optimal plan", "feasible": "Plan (not proved optimal)"}[plan.status]
+    proof = "Optimal plan" if plan.status == "optimal" else "Best plan found in time"
+    if plan.lower_bound is None:
+        proof = "Plan as decided"
     return f"{proof}: {', '.join(parts)}"
 
 

@@ -1,5 +1,6 @@
 """Plain text tables."""
 
+import re
 from collections.abc import Sequence
 
 
@@ -16,20 +17,31 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     return "\n".join(lines)
 
 
+LONGEST_LIST = 60
+"""Characters of layer names in one row; longer lists are cut short."""
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
 def ranges(names: Sequence[str]) -> str:
-    """Layer names in short: runs such as `layers.0 layers.1 layers.2` become `layers.0-2`."""
-    parts: list[tuple[str, int | None, int | None]] = []
+    """Layer names in short: runs such as `layers.0 layers.1 layers.2` become `layers.0-2`, long lists are cut."""
+    parts: list[str] = []
+    stem, first, last = "", -1, -1
     for name in names:
-        stem, dot, number = name.rpartition(".")
-        if dot and number.isdigit():
-            last = parts[-1] if parts else None
-            if last is not None and last[0] == stem and last[2] == int(number) - 1:
-                parts[-1] = (stem, last[1], int(number))
-            else:
-                parts.append((stem, int(number), int(number)))
+        match = _NUMBERED.fullmatch(name)
+        number = int(match[2]) if match else -1
+        if match and parts and match[1] == stem and number == last + 1 and last >= 0:
+            last = number
+            parts[-1] = f"{stem}{first}-{last}"
         else:
-            parts.append((name, None, None))
-    return ", ".join(
-        stem if first is None else f"{stem}.{first}" if first == last else f"{stem}.{first}-{last}"
-        for stem, first, last in parts
-    )
+            parts.append(name)
+            stem, first, last = (match[1], number, number) if match else ("", -1, -1)
+    whole = ", ".join(parts)
+    if len(whole) <= LONGEST_LIST:
+        return whole
+    shown = parts[0]
+    for part in parts[1:]:
+        if len(shown) + len(part) > LONGEST_LIST - 20:
+            break
+        shown += f", {part}"
+    return f"{shown}, ... ({len(names)} layers)"

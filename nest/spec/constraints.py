@@ -1,4 +1,4 @@
-"""Constraint expressions: text to a small syntax tree, and its evaluation. Nothing here calls `eval`.
+"""Constraints: text to a syntax tree. Nothing here calls `eval`.
 
 The language: names, numbers, quoted words, `+ - * / // %`, comparisons (chains too), `in [...]`, `and or not`,
 parentheses, and the functions `same_stage("a", "b", ...)` and `uniform(zero)` or `uniform(recompute)`, which stand
@@ -6,15 +6,27 @@ alone as a whole constraint.
 """
 
 import ast
-import operator
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import warnings
+from collections.abc import Mapping
 
 from attrs import frozen
 
 from nest.errors import InputError
+from nest.spec.expressions import (
+    Arithmetic,
+    Comparison,
+    Expression,
+    Literal,
+    Logic,
+    Name,
+    Value,
+    evaluate,
+    is_condition,
+    names,
+)
 
-Value = int | float | str | bool
+__all__ = ["PLAN_NAMES", "STAGE_NAMES", "Constraint", "Value", "equals", "parse"]
+
 STAGE_NAMES = frozenset({"zero", "recompute"})
 """Names whose value each stage chooses for itself."""
 
@@ -23,66 +35,30 @@ PLAN_NAMES = frozenset(
 )
 """Names with one value for the whole plan, beside the strategies' degrees."""
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+LONGEST = 1000
+"""Characters of one constraint."""
+
+DEEPEST = 50
+"""Levels of nesting of one constraint."""
+
+_BINARY: Mapping[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
 }
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
+_COMPARE: Mapping[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.In: "in",
+    ast.NotIn: "not in",
 }
-
-
-@frozen
-class Name:
-    """A name whose value the plan gives."""
-
-    name: str
-
-
-@frozen
-class Literal:
-    """A number, word or list of them."""
-
-    value: Value | tuple[Value, ...]
-
-
-@frozen
-class Apply:
-    """An operation on expressions."""
-
-    symbol: str
-    function: Callable[..., Any]
-    arguments: "tuple[Expression, ...]"
-
-
-@frozen
-class Comparison:
-    """A chain `first op second op third ...`."""
-
-    operands: "tuple[Expression, ...]"
-    functions: tuple[Callable[[Any, Any], bool], ...]
-
-
-@frozen
-class Logic:
-    """`and` (every) or `or` (any) of expressions."""
-
-    every: bool
-    arguments: "tuple[Expression, ...]"
-
-
-Expression = Name | Literal | Apply | Comparison | Logic
 
 
 @frozen
@@ -103,7 +79,7 @@ class Constraint:
 
     def names(self) -> frozenset[str]:
         """Names the expression reads."""
-        return frozenset(_names(self.expression)) if self.expression is not None else frozenset()
+        return frozenset(names(self.expression)) if self.expression is not None else frozenset()
 
     @property
     def per_stage(self) -> bool:
@@ -121,42 +97,14 @@ class Constraint:
             return True
         try:
             return bool(evaluate(self.expression, values))
-        except (TypeError, ZeroDivisionError, ArithmeticError) as error:
-            raise InputError(f"constraint `{self.text}` cannot be computed: {error}.") from None
+        except (TypeError, ArithmeticError) as error:
+            raise InputError(f"constraint `{_short(self.text)}` cannot be computed: {error}.") from None
 
 
 def equals(name: str, value: Value) -> Constraint:
     """The constraint `name == value`."""
     shown = repr(value) if isinstance(value, str) else value
-    return Constraint(f"{name} == {shown}", Comparison((Name(name), Literal(value)), (operator.eq,)))
-
-
-def _names(expression: Expression) -> Iterator[str]:
-    match expression:
-        case Name(name):
-            yield name
-        case Literal():
-            return
-        case Comparison(operands=arguments) | Apply(arguments=arguments) | Logic(arguments=arguments):
-            for argument in arguments:
-                yield from _names(argument)
-
-
-def evaluate(expression: Expression, values: Mapping[str, Value]) -> Any:
-    """Value of `expression` where names have `values`."""
-    match expression:
-        case Name(name):
-            return values[name]
-        case Literal(value):
-            return value
-        case Apply(_, function, arguments):
-            return function(*(evaluate(argument, values) for argument in arguments))
-        case Logic(every, arguments):
-            results = (bool(evaluate(argument, values)) for argument in arguments)
-            return all(results) if every else any(results)
-        case Comparison(operands, functions):
-            numbers = [evaluate(operand, values) for operand in operands]
-            return all(f(a, b) for f, a, b in zip(functions, numbers, numbers[1:], strict=False))
+    return Constraint(f"{name} == {shown}", Comparison((Name(name), Literal(value)), ("==",)))
 
 
 def parse(text: str) -> Constraint:
@@ -165,13 +113,34 @@ def parse(text: str) -> Constraint:
     Raises:
         InputError: the text is not in the language of this module; names the part that is not.
     """
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise InputError(f"constraint `{_short(text)}` is not an expression such as `tp * cp <= 8`.") from None
+    tree = _tree(text)
     if isinstance(tree, ast.Call):
         return _call(tree, text)
-    return Constraint(text.strip(), _convert(tree, text))
+    constraint = Constraint(text.strip(), _convert(tree, text))
+    if constraint.expression is None or not is_condition(constraint.expression):
+        raise InputError(
+            f"constraint `{_short(text)}` is neither true nor false; compare it with something, as in `tp * cp <= 8`."
+        )
+    if not constraint.names():
+        constraint.holds({})
+    return constraint
+
+
+def _tree(text: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise InputError(f"constraint `{_short(text)}` is longer than {LONGEST} characters; split it.")
+    try:
+        with warnings.catch_warnings():  # Python warns of odd escapes in quoted words.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise InputError(f"constraint `{_short(text)}` is not an expression such as `tp * cp <= 8`.") from None
+    level: list[ast.AST] = [tree]
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if level:
+        raise InputError(f"constraint `{_short(text)}` is nested more than {DEEPEST} levels deep; split it.")
+    return tree
 
 
 def _short(text: str) -> str:
@@ -205,17 +174,16 @@ def _convert(tree: ast.expr, text: str) -> Expression:
             if all(isinstance(v, Literal) and not isinstance(v.value, tuple) for v in values):
                 return Literal(tuple(v.value for v in values if isinstance(v, Literal)))  # type: ignore[misc]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return Apply(type(op).__name__, _BINARY[type(op)], (_convert(left, text), _convert(right, text)))
+            return Arithmetic(_BINARY[type(op)], (_convert(left, text), _convert(right, text)))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return Apply("USub", operator.neg, (_convert(operand, text),))
+            return Arithmetic("-", (_convert(operand, text),))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return Apply("Not", operator.not_, (_convert(operand, text),))
+            return Logic("not", (_convert(operand, text),))
         case ast.BoolOp(op=op, values=parts):
-            return Logic(isinstance(op, ast.And), tuple(_convert(part, text) for part in parts))
+            return Logic("and" if isinstance(op, ast.And) else "or", tuple(_convert(part, text) for part in parts))
         case ast.Compare(left=left, ops=ops, comparators=rest) if all(type(op) in _COMPARE for op in ops):
-            return Comparison(
-                tuple(_convert(part, text) for part in (left, *rest)), tuple(_COMPARE[type(op)] for op in ops)
-            )
+            symbols = tuple(_COMPARE[type(op)] for op in ops)
+            return Comparison(tuple(_convert(part, text) for part in (left, *rest)), symbols)
         case ast.Call(func=ast.Name(id="same_stage" | "uniform" as name)):
             raise InputError(f"constraint `{_short(text)}`: {name}(...) stands alone; list it on its own.")
     part = ast.unparse(tree)

@@ -1,18 +1,20 @@
 """The input of `nest solve` (FORMATS.md, "Problem")."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import field, frozen
 
-from nest.errors import FieldError
+from nest.errors import FieldError, FieldErrors
 from nest.spec.cluster import ClusterSpec
 from nest.spec.fixed import Fixed
 from nest.spec.model import TransformerSpec
 from nest.spec.profile import ProfileSpec
 from nest.spec.training import Training
-from nest.spec.validators import each, not_empty, one_of
+from nest.spec.validators import degree, each, every, not_empty, one_of
 
 RANK_ORDERS = ("pp-inner", "dp-inner")
+ZERO_STAGES = (0, 1, 2, 3)
 RECOMPUTE_MODES = ("none", "selective", "full")
 
 
@@ -29,11 +31,11 @@ class Search:
 
     rank_order: tuple[str, ...] = field(
         default=RANK_ORDERS,
-        validator=[not_empty, each(one_of(RANK_ORDERS))],
+        validator=every(not_empty, each(one_of(RANK_ORDERS))),
     )
     zero: tuple[int, ...] = field(
-        default=(0, 1, 2, 3),
-        validator=[not_empty, each(one_of((0, 1, 2, 3)))],
+        default=ZERO_STAGES,
+        validator=every(not_empty, each(one_of(ZERO_STAGES))),
     )
     recompute: tuple[str, ...] | None = field(default=None, validator=not_empty)
     mixed: bool = False
@@ -64,7 +66,9 @@ class Problem:
     cluster: ClusterSpec
     model: str | TransformerSpec | dict[str, Any] | None = None
     profile: str | ProfileSpec | None = None
-    strategies: dict[str, tuple[int | bool, ...]] = field(factory=dict)
+    strategies: dict[str, tuple[int | bool, ...]] = field(
+        factory=dict, validator=each(every(not_empty, each(degree())))
+    )
     search: Search = Search()
     constraints: tuple[str, ...] = ()
     fixed: Fixed | None = None
@@ -72,17 +76,29 @@ class Problem:
     collectives: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        if (self.model is None) == (self.profile is None):
-            told = "is missing; give model or profile" if self.model is None else "and profile cannot both be given"
-            raise FieldError("model", told)
+        errors = [*self._model_errors(), *self._batch_errors()]
+        if errors:
+            raise FieldErrors(errors)
+
+    def _model_errors(self) -> Iterator[FieldError]:
+        if self.model is None and self.profile is None:
+            yield FieldError(("model",), "is missing; give model or profile")
+        if self.model is not None and self.profile is not None:
+            yield FieldError(("profile",), "and model cannot both be given; leave one out")
         if self.model is not None and self.training.sequence_length is None:
-            raise FieldError("training.sequence_length", "is missing; a model needs it")
+            yield FieldError(("training", "sequence_length"), "is missing; a model needs it")
+
+    def _batch_errors(self) -> Iterator[FieldError]:
+        batch = self.training.global_batch
         for index, size in enumerate(self.training.micro_batch or ()):
-            if size > self.training.global_batch:
-                raise FieldError(
-                    f"training.micro_batch[{index}]",
-                    f"is {size}, above the global batch of {self.training.global_batch}",
-                )
+            if size > batch:
+                told = f"is {size}, above the global batch of {batch}"
+                yield FieldError(("training", "micro_batch", index), told)
+        if isinstance(self.profile, ProfileSpec):
+            for index, candidate in enumerate(self.profile.candidates):
+                if candidate.samples > batch:
+                    told = f"is {candidate.samples}, above the global batch of {batch}"
+                    yield FieldError(("profile", "candidates", index, "samples"), told)
 
     def to_dict(self) -> dict[str, Any]:
         """The problem as plain mappings, lists and numbers, as FORMATS.md writes it."""

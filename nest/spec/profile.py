@@ -1,8 +1,11 @@
 """Measured layer costs in place of a model: the candidates of PROBLEM.md section 2 as numbers (FORMATS.md)."""
 
+from collections.abc import Iterator
+
 from attrs import field, frozen
 
-from nest.spec.validators import at_least, each, not_empty
+from nest.errors import FieldError, FieldErrors
+from nest.spec.validators import all_different, at_least, each, every, not_empty
 from nest.units import Bytes, Seconds
 
 _EACH_NON_NEGATIVE = each(at_least(0))
@@ -20,7 +23,7 @@ class ProfileGroup:
         update: seconds of the optimizer step.
     """
 
-    ranks: tuple[int, ...] = field(validator=[not_empty, each(at_least(0))])
+    ranks: tuple[int, ...] = field(validator=every(not_empty, all_different, each(at_least(0))))
     weights: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
     gradients: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
     optimizer: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
@@ -70,7 +73,7 @@ class ProfileCandidate:
     state: dict[str, ProfileGroup]
     recompute: dict[str, ProfileRecompute] = field(validator=not_empty)
     edge_bytes: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
-    degrees: dict[str, int] = field(factory=dict)
+    degrees: dict[str, int] = field(factory=dict, validator=each(at_least(1)))
 
 
 @frozen
@@ -84,6 +87,20 @@ class ProfileSpec:
         candidates: at least one.
     """
 
-    layers: tuple[str, ...] = field(validator=not_empty)
+    layers: tuple[str, ...] = field(validator=every(not_empty, all_different))
     edges: tuple[tuple[int, int], ...]
     candidates: tuple[ProfileCandidate, ...] = field(validator=not_empty)
+
+    def __attrs_post_init__(self) -> None:
+        errors = list(self._edge_errors())
+        if errors:
+            raise FieldErrors(errors)
+
+    def _edge_errors(self) -> Iterator[FieldError]:
+        count = len(self.layers)
+        for index, edge in enumerate(self.edges):
+            for end, layer in enumerate(edge):
+                if not 0 <= layer < count:
+                    yield FieldError(("edges", index, end), f"is {layer}, but layers run from 0 to {count - 1}")
+            if edge[0] == edge[1]:
+                yield FieldError(("edges", index), f"goes from layer {edge[0]} to itself")

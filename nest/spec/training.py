@@ -2,7 +2,7 @@
 
 from attrs import field, frozen
 
-from nest.spec.validators import at_least, between, each, not_empty, one_of
+from nest.spec.validators import at_least, between, each, every, not_empty, one_of
 
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
@@ -43,7 +43,7 @@ class Training:
 
     global_batch: int = field(validator=at_least(1))
     sequence_length: int | None = field(default=None, validator=at_least(1))
-    micro_batch: tuple[int, ...] | None = field(default=None, validator=[not_empty, each(at_least(1))])
+    micro_batch: tuple[int, ...] | None = field(default=None, validator=every(not_empty, each(at_least(1))))
     precision: str = field(default="bf16", validator=one_of(PRECISIONS))
     optimizer: str = "adam"
     schedule: tuple[str, ...] = field(default=("1f1b",), validator=not_empty)

@@ -1,86 +1,137 @@
-"""What values of a record may be; None always passes, for fields that may be left out."""
+"""What values of a record may be; None always passes, for fields that may be left out.
+
+Each rule also says what it demands in the words of JSON schema, so that schemas refuse what records refuse.
+"""
 
 import math
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
-from nest.errors import FieldError
+from attrs import frozen
 
-Validator = Callable[[Any, Any, Any], None]
+from nest.errors import FieldError, FieldErrors, Steps
+
+Mistake = tuple[Steps, str]
+
 LARGEST = 2.0**53
 """Whole numbers above this are not all told apart by float64."""
 
 
-def _number(place: str, value: Any) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise FieldError(place, f"must be a finite number, is {value}")
-    if isinstance(value, int) and abs(value) > LARGEST:
-        raise FieldError(place, f"is too large: {value:.3g} is above 2**53")
+@frozen
+class Rule:
+    """An attrs validator.
+
+    Attributes:
+        mistakes: what breaks the rule in a value: the path to it (empty for the value itself) and the sentence that
+            follows the path.
+        keywords: the rule in the words of JSON schema; `items` stands for every item of a sequence.
+    """
+
+    mistakes: Callable[[Any], Iterator[Mistake]]
+    keywords: Mapping[str, Any]
+
+    def __call__(self, _: Any, attribute: Any, value: Any) -> None:
+        """Raise `FieldErrors` for the places of `value` that break the rule."""
+        if value is not None:
+            errors = [FieldError((attribute.name, *steps), sentence) for steps, sentence in self.mistakes(value)]
+            if errors:
+                raise FieldErrors(errors)
 
 
-def at_least(least: float) -> Validator:
+def _rule(wrong: Callable[[Any], str | None], keywords: Mapping[str, Any]) -> Rule:
+    """The rule that `wrong` finds no fault with a value."""
+
+    def mistakes(value: Any) -> Iterator[Mistake]:
+        told = wrong(value)
+        if told is not None:
+            yield (), told
+
+    return Rule(mistakes, keywords)
+
+
+def _number(inside: Callable[[float], bool], told: str, keywords: Mapping[str, Any]) -> Rule:
+    def wrong(value: float) -> str | None:
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"must be a finite number, is {value}"
+        if isinstance(value, int) and abs(value) > LARGEST:
+            return "is too large: whole numbers go up to 2**53"
+        return None if inside(value) else f"must be {told}, is {value:g}"
+
+    return _rule(wrong, keywords)
+
+
+def at_least(least: float) -> Rule:
     """A finite number of at least `least`."""
-
-    def validate(_: Any, attribute: Any, value: Any) -> None:
-        if value is not None:
-            _number(attribute.name, value)
-            if value < least:
-                raise FieldError(attribute.name, f"must be at least {least:g}, is {value:g}")
-
-    return validate
+    return _number(lambda value: value >= least, f"at least {least:g}", {"minimum": least})
 
 
-def above(bound: float) -> Validator:
+def above(bound: float) -> Rule:
     """A finite number above `bound`."""
-
-    def validate(_: Any, attribute: Any, value: Any) -> None:
-        if value is not None:
-            _number(attribute.name, value)
-            if value <= bound:
-                raise FieldError(attribute.name, f"must be above {bound:g}, is {value:g}")
-
-    return validate
+    return _number(lambda value: value > bound, f"above {bound:g}", {"exclusiveMinimum": bound})
 
 
-def between(least: float, most: float) -> Validator:
+def between(least: float, most: float) -> Rule:
     """A finite number from `least` to `most`."""
-
-    def validate(_: Any, attribute: Any, value: Any) -> None:
-        if value is not None:
-            _number(attribute.name, value)
-            if not least <= value <= most:
-                raise FieldError(attribute.name, f"must be from {least:g} to {most:g}, is {value:g}")
-
-    return validate
+    keywords = {"minimum": least, "maximum": most}
+    return _number(lambda value: least <= value <= most, f"from {least:g} to {most:g}", keywords)
 
 
-def one_of(allowed: Collection[Any]) -> Validator:
+def degree() -> Rule:
+    """A whole number of at least 1; or true, the highest degree possible, or false, 1."""
+    return _number(lambda value: isinstance(value, bool) or value >= 1, "at least 1", {"minimum": 1})
+
+
+def one_of(allowed: Collection[Any]) -> Rule:
     """One of `allowed`."""
+    told = ", ".join(str(item) for item in allowed)
+    must = f"must be one of {told}" if len(allowed) > 1 else f"must be {told}"
 
-    def validate(_: Any, attribute: Any, value: Any) -> None:
-        if value is not None and value not in allowed:
-            told = ", ".join(str(item) for item in allowed)
-            raise FieldError(attribute.name, f"must be one of {told}, is {value!r}")
+    def wrong(value: Any) -> str | None:
+        return None if value in allowed else f"{must}, is {value!r:.60}"
 
-    return validate
-
-
-def not_empty(_: Any, attribute: Any, value: Any) -> None:
-    """At least one item."""
-    if value is not None and len(value) == 0:
-        raise FieldError(attribute.name, "must not be empty")
+    return _rule(wrong, {"enum": list(allowed)})
 
 
-def each(validator: Validator) -> Validator:
-    """A sequence of which every item passes `validator`."""
+not_empty: Rule = _rule(
+    lambda value: None if len(value) else "must not be empty", {"minItems": 1, "minProperties": 1, "minLength": 1}
+)
+"""At least one item, key or character."""
 
-    class Item:
-        def __init__(self, name: str) -> None:
-            self.name = name
 
-    def validate(record: Any, attribute: Any, value: Any) -> None:
-        if value is not None:
-            for index, item in enumerate(value):
-                validator(record, Item(f"{attribute.name}[{index}]"), item)
+def unique(value: Sequence[Any]) -> Iterator[Mistake]:
+    """The places of items that an earlier item equals."""
+    seen: dict[Any, int] = {}
+    for index, item in enumerate(value):
+        if item in seen:
+            yield (index,), f"is {item!r:.60}, as is the item at [{seen[item]}]; each may be there once"
+        else:
+            seen[item] = index
 
-    return validate
+
+all_different = Rule(unique, {"uniqueItems": True})
+"""No item twice."""
+
+
+def each(rule: Rule) -> Rule:
+    """A sequence, or the values of a mapping, of which every item passes `rule`."""
+
+    def mistakes(value: Any) -> Iterator[Mistake]:
+        rows: Iterable[tuple[str | int, Any]] = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for step, item in rows:
+            for steps, sentence in rule.mistakes(item):
+                yield (step, *steps), sentence
+
+    return Rule(mistakes, {"items": rule.keywords})
+
+
+def every(*rules: Rule) -> Rule:
+    """All of `rules`."""
+
+    def mistakes(value: Any) -> Iterator[Mistake]:
+        for rule in rules:
+            yield from rule.mistakes(value)
+
+    merged: dict[str, Any] = {}
+    for rule in rules:
+        merged |= rule.keywords
+    return Rule(mistakes, cast("Mapping[str, Any]", merged))

@@ -45,16 +45,29 @@ def test_every_downset_once(graph: LayerGraph) -> None:
 def test_differences_and_maxima(graph: LayerGraph, data: st.DataObject) -> None:
     downsets = build(graph)
     values = numpy.array(data.draw(st.lists(st.floats(0, 10), min_size=len(graph.layers), max_size=len(graph.layers))))
-    sums, largest = downsets.differences(values), downsets.largest(values)
+    sums, largest = downsets.pairs.differences(downsets.sums(values)), downsets.stage_largest(values, downsets.pairs)
     sets = [frozenset(numpy.flatnonzero(row).tolist()) for row in downsets.members]
-    for a, larger in enumerate(sets):
-        for b, smaller in enumerate(sets):
-            assert bool(downsets.inside[a, b]) == (smaller < larger)
-            if smaller < larger:
-                stage = sorted(larger - smaller)
-                assert downsets.between(a, b) == tuple(stage)
-                assert sums[a, b] == pytest.approx(sum(values[i] for i in stage))
-                assert largest[a, b] == max(values[i] for i in stage)
+    pairs = list(zip(downsets.pairs.larger.tolist(), downsets.pairs.smaller.tolist(), strict=True))
+    assert sorted(pairs) == [(a, b) for a in range(len(sets)) for b in range(len(sets)) if sets[b] < sets[a]]
+    for place, (a, b) in enumerate(pairs):
+        stage = sorted(sets[a] - sets[b])
+        assert downsets.between(a, b) == tuple(stage)
+        assert sums[place] == pytest.approx(sum(values[i] for i in stage))
+        assert largest[place] == max(values[i] for i in stage)
+
+
+@given(graphs(), st.data())
+def test_least_over_the_stages_of_each_downset(graph: LayerGraph, data: st.DataObject) -> None:
+    pairs = build(graph).pairs
+    kept = numpy.array(data.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs))), dtype=bool)
+    values = numpy.arange(len(pairs), 0, -1, dtype=float)
+    some = pairs.only(kept)
+    least = some.least(values[kept])
+    for index in range(pairs.count):
+        mine = values[kept & (pairs.larger == index)]
+        assert least[index] == (mine.min() if len(mine) else numpy.inf)
+        if len(mine):
+            assert values[kept][some.of_downset(index)].tolist() == mine.tolist()
 
 
 def test_layers_kept_together_are_never_parted() -> None:

@@ -39,32 +39,32 @@ def partition_bounds(tables: StageTables, boundary: Array, in_flight: Sequence[i
         boundary: least seconds a cut adds to either side of it, shape `(downsets,)`.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
     """
-    count = tables.inside.shape[0]
-    slowest, total, sync = (numpy.full(count, numpy.inf) for _ in range(3))
+    pairs = tables.pairs
+    slowest, total, sync = (numpy.full(pairs.count, numpy.inf) for _ in range(3))
     slowest[0] = total[0] = sync[0] = 0.0
     found = numpy.full((3, len(in_flight)), numpy.inf)
     time, least_sync = numpy.empty(0), numpy.empty(0)
     for index, flying in enumerate(in_flight):
         if index == 0 or flying != in_flight[index - 1]:
-            time = (tables.best(flying, numpy.inf)[0] + boundary) + boundary[:, None]
+            time = (tables.best(flying, numpy.inf)[0] + boundary[pairs.smaller]) + boundary[pairs.larger]
             least_sync = tables.least_sync(flying)
-        slowest = numpy.maximum(time, slowest).min(axis=1)
-        total = (time + total).min(axis=1)
-        sync = numpy.maximum(least_sync, sync).min(axis=1)
+        slowest = pairs.least(numpy.maximum(time, slowest[pairs.smaller]))
+        total = pairs.least(time + total[pairs.smaller])
+        sync = pairs.least(numpy.maximum(least_sync, sync[pairs.smaller]))
         found[:, index] = slowest[-1], total[-1], sync[-1]
     return PartitionBounds(*found)
 
 
 def least_peak_memory(tables: StageTables, in_flight: Sequence[int]) -> Array:
     """Least possible memory of the fullest stage, bytes, for every number of stages up to `len(in_flight)`."""
-    count = tables.inside.shape[0]
-    fullest = numpy.full(count, numpy.inf)
+    pairs = tables.pairs
+    fullest = numpy.full(pairs.count, numpy.inf)
     fullest[0] = 0.0
     found = numpy.full(len(in_flight), numpy.inf)
     memory = numpy.empty(0)
     for index, flying in enumerate(in_flight):
         if index == 0 or flying != in_flight[index - 1]:
             memory = tables.least_memory(flying)
-        fullest = numpy.maximum(memory, fullest).min(axis=1)
+        fullest = pairs.least(numpy.maximum(memory, fullest[pairs.smaller]))
         found[index] = fullest[-1]
     return found

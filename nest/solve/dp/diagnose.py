@@ -42,7 +42,7 @@ def _memory(search: "Search", found: list[Configuration]) -> str:
             continue
         seen.add((*key, configuration.stage_counts))
         counts = [count for count in configuration.stage_counts if count < search.downsets.count]
-        tables = search.tables(configuration)
+        tables = search.all_tables(configuration)
         longest = search.in_flight(configuration.schedule, configuration.micro_batches, counts[-1])
         shared = least_peak_memory(tables, longest)
         for count in counts:

@@ -3,14 +3,66 @@
 from collections.abc import Sequence
 
 import numpy
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.errors import InputError
 from nest.instance import Array, LayerGraph
 
-LIMIT = 1024
-"""Most downsets the program accepts: its tables hold a number for each pair of them (8 MB each at the limit)."""
+LIMIT = 20_000
+"""Most downsets that are enumerated."""
+
+PAIR_LIMIT = 5_000_000
+"""Most pairs of nested downsets: tables hold some twenty numbers for each (0.8 GB at the limit)."""
+
+
+@frozen(eq=False)
+class Pairs:
+    """Pairs of nested downsets, each a possible stage: the layers of the larger outside the smaller.
+
+    Attributes:
+        count: number of downsets.
+        larger: index of the larger downset of each pair, ascending.
+        smaller: index of the smaller one.
+        heads: the downsets that are the larger of some pair, ascending.
+        starts: where the pairs of each of `heads` begin.
+    """
+
+    count: int
+    larger: NDArray[numpy.int32]
+    smaller: NDArray[numpy.int32]
+    heads: NDArray[numpy.int64]
+    starts: NDArray[numpy.int64]
+
+    @classmethod
+    def of(cls, count: int, larger: NDArray[numpy.int32], smaller: NDArray[numpy.int32]) -> "Pairs":
+        """The pairs in the order given, in which `larger` must ascend."""
+        starts = numpy.flatnonzero(numpy.diff(larger, prepend=-1))
+        return cls(count, larger, smaller, larger[starts].astype(numpy.int64), starts)
+
+    def differences(self, sums: Array) -> Array:
+        """What each stage holds, given what each downset holds: shape `(downsets,)` to `(pairs,)`."""
+        return numpy.maximum(sums[self.larger] - sums[self.smaller], 0.0)
+
+    def __len__(self) -> int:
+        return len(self.larger)
+
+    def only(self, kept: NDArray[numpy.bool_]) -> "Pairs":
+        """The pairs for which `kept` is true."""
+        return Pairs.of(self.count, self.larger[kept], self.smaller[kept])
+
+    def least(self, values: Array) -> Array:
+        """For each downset the least of `values` over the pairs it is the larger of; infinite where there is none."""
+        found = numpy.full(self.count, numpy.inf)
+        if len(self.starts):
+            found[self.heads] = numpy.minimum.reduceat(values, self.starts)
+        return found
+
+    def of_downset(self, index: int) -> slice:
+        """Where the pairs lie that downset `index` is the larger of."""
+        place = int(numpy.searchsorted(self.heads, index))
+        end = int(self.starts[place + 1]) if place + 1 < len(self.starts) else len(self.larger)
+        return slice(int(self.starts[place]), end)
 
 
 @frozen(eq=False)
@@ -19,42 +71,38 @@ class Downsets:
 
     Attributes:
         members: booleans of shape `(downsets, layers)`.
-        inside: booleans of shape `(downsets, downsets)`: `inside[D, E]` when `E` is a proper subset of `D`.
+        pairs: every stage there can be.
     """
 
     members: NDArray[numpy.bool_]
-    inside: NDArray[numpy.bool_]
+    pairs: Pairs
+    _weights: Array = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        # A product of float64 arrays is some twenty times as fast as one with booleans.
+        object.__setattr__(self, "_weights", self.members.astype(numpy.float64))
 
     @property
     def count(self) -> int:
         """Number of downsets."""
         return len(self.members)
 
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-        return int(self.members.shape[1])
-
     def sums(self, values: Array) -> Array:
         """Sum of `values` (one per layer) over each downset."""
-        return self.members @ values
+        sums: Array = self._weights @ values
+        return sums
 
     def between(self, larger: int, smaller: int) -> tuple[int, ...]:
         """Layers of the first downset that are not in the second, ascending."""
         return tuple(int(i) for i in numpy.flatnonzero(self.members[larger] & ~self.members[smaller]))
 
-    def differences(self, values: Array) -> Array:
-        """Sum of `values` over the stage between each pair: `[D, E]` is the sum over `D` without `E`."""
-        sums = self.sums(values)
-        return numpy.maximum(sums[:, None] - sums[None, :], 0.0)
-
-    def largest(self, values: Array) -> Array:
-        """Largest of `values` over the stage between each pair (0 where the stage is empty)."""
-        result = numpy.zeros((self.count, self.count))
+    def stage_largest(self, values: Array, pairs: Pairs) -> Array:
+        """Largest of `values` over the layers of each stage, shape `(pairs,)`."""
+        result = numpy.zeros(len(pairs))
         for value in sorted(set(values.tolist())):
             if value > 0:
                 above = self.members[:, values >= value].sum(axis=1)
-                result[above[:, None] > above[None, :]] = value
+                result[above[pairs.larger] > above[pairs.smaller]] = value
         return result
 
 
@@ -71,7 +119,8 @@ def build(
         partition: the layers of each stage, when they are decided: only its cuts remain.
 
     Raises:
-        InputError: the graph has more than `LIMIT` such downsets, or the partition is not a pipeline order.
+        InputError: the graph has more than `LIMIT` such downsets or `PAIR_LIMIT` nested pairs of them, or the
+            partition is not a pipeline order.
     """
     groups = [sum(1 << layer for layer in set(group)) for group in together]
     if partition is not None:
@@ -79,14 +128,36 @@ def build(
     else:
         masks = _enumerate(_reachable(graph, groups))
     masks.sort(key=lambda mask: (mask.bit_count(), mask))
-    members = numpy.array(
-        [[bool(mask >> layer & 1) for layer in range(len(graph.layers))] for mask in masks], dtype=bool
-    )
-    sizes = members.sum(axis=1)
+    layers = len(graph.layers)
+    packed = numpy.array([list(mask.to_bytes((layers + 7) // 8, "little")) for mask in masks], dtype=numpy.uint8)
+    members = numpy.unpackbits(packed, axis=1, count=layers, bitorder="little").astype(bool)
+    return Downsets(members, _nested(members))
+
+
+def _nested(members: NDArray[numpy.bool_]) -> Pairs:
+    """Every pair of nested downsets, found a block of rows at a time."""
+    sizes = members.sum(axis=1).astype(numpy.float32)
     counts = members.astype(numpy.float32)
-    overlap = counts @ counts.T
-    inside = (overlap == sizes[None, :]) & (sizes[:, None] > sizes[None, :])
-    return Downsets(members, inside)
+    larger: list[NDArray[numpy.int32]] = []
+    smaller: list[NDArray[numpy.int32]] = []
+    found, block = 0, max(1, 2**22 // len(members))
+    for start in range(0, len(members), block):
+        rows = slice(start, start + block)
+        inside = (counts[rows] @ counts.T == sizes) & (sizes[rows, None] > sizes)
+        above, below = numpy.nonzero(inside)
+        found += len(above)
+        if found > PAIR_LIMIT:
+            raise _too_large(f"{len(members)} ways to cut it, and more than {PAIR_LIMIT} stages between them")
+        larger.append((above + start).astype(numpy.int32))
+        smaller.append(below.astype(numpy.int32))
+    return Pairs.of(len(members), numpy.concatenate(larger), numpy.concatenate(smaller))
+
+
+def _too_large(size: str) -> InputError:
+    return InputError(
+        f"the layer graph has {size}, more than the search can hold; "
+        "merge layers that run side by side, or keep some together with same_stage(...)."
+    )
 
 
 def _successor_masks(graph: LayerGraph) -> list[int]:
@@ -135,15 +206,15 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
 
     Layers that are in the same downsets count as one, so that what is kept together costs nothing.
     """
+    steps = len(set(reach))
+    if steps * (steps + 1) // 2 > PAIR_LIMIT:  # One way to add the steps alone passes through so many nested pairs.
+        raise _too_large(f"{steps} places to cut it, and more than {PAIR_LIMIT} stages between them")
     found = [0]
     for needed in sorted(set(reach), key=lambda mask: (mask.bit_count(), mask)):
         own = sum(1 << layer for layer, mask in enumerate(reach) if mask == needed)
         found += [mask | own for mask in found if (mask | own) & needed == needed]
         if len(found) > LIMIT:
-            raise InputError(
-                f"the layer graph has more than {LIMIT} ways to cut it, more than the search can hold; "
-                "merge layers that run side by side, or keep some together with same_stage(...)."
-            )
+            raise _too_large(f"more than {LIMIT} ways to cut it")
     return found
 
 

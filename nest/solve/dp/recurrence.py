@@ -166,7 +166,7 @@ class Recurrence:
 
     def _end(self) -> Array:
         """What follows the last stage: nothing, at no cost."""
-        after = numpy.full((self.window, len(self.times), self.tables.inside.shape[0]), numpy.inf)
+        after = numpy.full((self.window, len(self.times), self.tables.pairs.count), numpy.inf)
         after[:, 0, 0] = 0.0
         return after
 
@@ -188,6 +188,7 @@ class Recurrence:
 
     def _entries(self, future: Array, stage: int, time_limit: float, sync_limit: float) -> Array:
         """Least cost of `stage` and all after it, by its window position, level in front of it, downset."""
+        pairs = self.tables.pairs
         stage_time, _, _ = self._fastest(stage, sync_limit)
         entries = numpy.full(future.shape, numpy.inf)
         known: dict[bytes, int] = {}
@@ -198,43 +199,54 @@ class Recurrence:
                 continue
             levels_in = range(1) if stage == self.stages else range(len(self.times))
             for level_out, after in enumerate(future[position]):
-                columns = numpy.flatnonzero(numpy.isfinite(after))
-                if len(columns) == 0:
+                rest = after[pairs.smaller]
+                if not numpy.isfinite(rest).any():
                     continue
-                part = stage_time[:, columns] + self.times[level_out][columns]
+                part = stage_time + self.times[level_out][pairs.smaller]
                 for level_in in levels_in:
-                    time = part + self.times[level_in][:, None]
-                    cost = time + after[columns]
+                    time = part + self.times[level_in][pairs.larger]
+                    cost = time + rest
                     if time_limit < numpy.inf:
                         cost[time > time_limit] = numpy.inf
                     best = entries[position, level_in]
-                    numpy.minimum(best, cost.min(axis=1), out=best)
+                    numpy.minimum(best, pairs.least(cost), out=best)
         return entries
 
     def _recover(self, entries: list[Array], futures: list[Array], time_limit: float, sync_limit: float) -> Partition:
         """The stages behind the least entry; among equals the first slot, lowest level, smallest rest."""
         position = int(entries[-1][:, 0, -1].argmin())
-        larger, level_in = self.tables.inside.shape[0] - 1, 0
+        larger, level_in = self.tables.pairs.count - 1, 0
         found = []
         for stage in range(self.stages, 0, -1):
             stage_time, sync, choice = self._fastest(stage, sync_limit)
-            time = (stage_time[larger] + self.times) + self.times[level_in, larger]
-            cost = numpy.where(time <= time_limit, time + futures[stage - 1][position], numpy.inf)
-            level_out, smaller = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
+            row = self.tables.pairs.of_downset(larger)
+            below = self.tables.pairs.smaller[row]
+            time = (stage_time[row] + self.times[:, below]) + self.times[level_in, larger]
+            cost = numpy.where(time <= time_limit, time + futures[stage - 1][position][:, below], numpy.inf)
+            level_out, place_in_row = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
+            pair, smaller = row.start + place_in_row, int(below[place_in_row])
             place = position + self.stages - stage
-            found.append(
-                PlacedStage(
-                    larger,
-                    smaller,
-                    place,
-                    int(choice[larger, smaller]),
-                    float(time[level_out, smaller]),
-                    float(sync[larger, smaller]),
-                )
-            )
+            seconds = float(time[level_out, place_in_row])
+            found.append(PlacedStage(larger, smaller, place, int(choice[pair]), seconds, float(sync[pair])))
             if stage > 1:
                 followers = self._followers(place, level_out, stage)
                 costs = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
                 position = followers.start + int(costs.argmin())
             larger, level_in = smaller, level_out
+        return Partition(tuple(found))
+
+    def placed_side_by_side(self, partition: Partition, boundaries: Boundaries) -> Partition:
+        """The same stages in slots 0, 1, ..., with the boundaries they have there."""
+        found: list[PlacedStage] = []
+        last = len(partition.stages) - 1
+        for slot, stage in enumerate(partition.stages):
+            pairs = self.tables.pairs
+            row = pairs.of_downset(stage.larger)
+            pair = row.start + int(numpy.searchsorted(pairs.smaller[row], stage.smaller))
+            time = float(self.tables.tables[stage.choice].time[pair])
+            if slot < last:
+                time += float(boundaries.times[boundaries.steps[slot], stage.smaller])
+            if slot > 0:
+                time += float(boundaries.times[boundaries.steps[slot - 1], stage.larger])
+            found.append(PlacedStage(stage.larger, stage.smaller, slot, stage.choice, time, stage.sync))
         return Partition(tuple(found))

@@ -14,9 +14,12 @@ from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.placement import Slots, slots
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
-from nest.solve.dp.stages import CandidateTables, StageTables, candidate_tables, stage_tables, zero_tables
+from nest.solve.dp.stages import CandidateSums, StageTables, candidate_sums, stage_tables, zero_tables
 
 T = TypeVar("T")
+ROUNDING = 1e-9
+"""Relative slack on limits that only leave out what is too slow: sums are taken in different orders."""
+
 TABLE_BYTES = 256 * 2**20
 """Most bytes of tables kept for later use."""
 
@@ -66,19 +69,8 @@ class Search:
 
     instance: Instance
     downsets: Downsets
-    _kept: OrderedDict[Hashable, object] = field(factory=OrderedDict)
+    _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict)
     _small: dict[Hashable, object] = field(factory=dict)
-
-    def _keep(self, key: Hashable, size: int, make: Callable[[], T]) -> T:
-        """`make()`, kept while there is room for about `size` matrices over pairs of downsets."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]  # type: ignore[return-value]
-        while len(self._kept) * size * 8 * self.downsets.count**2 > TABLE_BYTES:
-            self._kept.popitem(last=False)
-        made = make()
-        self._kept[key] = made
-        return made
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good."""
@@ -86,30 +78,55 @@ class Search:
             self._small[key] = make()
         return self._small[key]  # type: ignore[return-value]
 
-    def candidate(self, index: int) -> CandidateTables:
-        """Tables of a candidate."""
-        return self._keep(
-            ("candidate", index),
-            24,
-            lambda: candidate_tables(self.instance, self.instance.candidates[index], self.downsets),
+    def sums(self, index: int) -> CandidateSums:
+        """Sums of a candidate over downsets."""
+        candidate = self.instance.candidates[index]
+        return self._once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
+
+    def tables(self, configuration: Configuration, time_limit: float) -> StageTables:
+        """Tables of the stages that fit memory and take at most `time_limit` seconds per micro-batch."""
+        key = (
+            configuration.candidate,
+            configuration.replicas,
+            configuration.rank_order,
+            configuration.choices,
         )
+        limit, known = self._tables.get(key, (-numpy.inf, None))
+        if known is None or limit < time_limit:
+            known = self._make_tables(configuration, time_limit).within(time_limit)
+            self._tables[key] = (time_limit, known)
+            self._drop_oldest()
+        self._tables.move_to_end(key)
+        return known.within(time_limit)
 
-    def tables(self, configuration: Configuration) -> StageTables:
-        """Tables of every choice of every stage."""
+    def _drop_oldest(self) -> None:
+        """Forget the tables used longest ago, once a while, so that all together stay within `TABLE_BYTES`."""
+        if len(self._tables) % 16 and len(self.downsets.pairs) < TABLE_BYTES // 4096:
+            return
+        sizes = {key: tables.bytes for key, (_, tables) in self._tables.items()}
+        total = sum(sizes.values())
+        while total > TABLE_BYTES and len(self._tables) > 1:
+            key, _ = self._tables.popitem(last=False)
+            total -= sizes[key]
 
-        def make() -> StageTables:
-            candidate = self.candidate(configuration.candidate)
-            zeros = zero_tables(
-                self.instance,
-                candidate,
-                configuration.replicas,
-                configuration.rank_order,
-                sorted({choice.zero for choice in configuration.choices}),
-            )
-            return stage_tables(self.instance, self.downsets, candidate, zeros, configuration.choices)
+    def all_tables(self, configuration: Configuration) -> StageTables:
+        """Tables of every stage, whether memory allows it or not."""
+        return self._make_tables(configuration, numpy.inf)
 
-        key = ("tables", configuration.candidate, configuration.replicas, configuration.rank_order)
-        return self._keep((*key, configuration.choices), 24, make)
+    def _make_tables(self, configuration: Configuration, time_limit: float) -> StageTables:
+        """Tables of the stages whose computation alone takes at most `time_limit` seconds."""
+        sums, pairs = self.sums(configuration.candidate), self.downsets.pairs
+        if time_limit < numpy.inf:
+            pairs = pairs.only(pairs.differences(sums.compute) <= time_limit)
+        zeros = zero_tables(
+            self.instance,
+            sums,
+            pairs,
+            configuration.replicas,
+            configuration.rank_order,
+            sorted({choice.zero for choice in configuration.choices}),
+        )
+        return stage_tables(self.instance, self.downsets, sums, pairs, zeros, configuration.choices)
 
     def slots(self, configuration: Configuration) -> Slots:
         """Where blocks may sit."""
@@ -121,9 +138,11 @@ class Search:
 
     def boundaries(self, configuration: Configuration) -> Boundaries:
         """Boundary times at every level that occurs."""
-        cut = self.candidate(configuration.candidate).cut
-        key = ("boundaries", configuration.candidate, configuration.replicas, configuration.rank_order)
-        return self._keep(key, 1, lambda: boundaries(cut, self.slots(configuration), self.instance.cluster.levels))
+        cut = self.sums(configuration.candidate).cut
+        return self._once(
+            ("boundaries", configuration.candidate, configuration.replicas, configuration.rank_order),
+            lambda: boundaries(cut, self.slots(configuration), self.instance.cluster.levels),
+        )
 
     def in_flight(self, schedule: Schedule, micro_batches: int, stages: int) -> tuple[int, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
@@ -148,31 +167,61 @@ class Search:
         weights = [self.objective(configuration, count) for count in configuration.stage_counts]
         return numpy.array([w.slowest for w in weights]) * slowest + numpy.array([w.total for w in weights]) * total
 
-    def floors(self, configuration: Configuration, counts: tuple[int, ...]) -> list[Floor]:
-        """Lower bounds of the three terms for each of `counts` stages, every boundary at its cheapest level."""
+    def floors(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> list[Floor]:
+        """Lower bounds of the three terms for each of `counts` stages, every boundary at its cheapest level.
+
+        They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
+        """
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
+        slowest = min(self.objective(configuration, count).slowest for count in counts)
+        time_limit = limit / slowest * (1 + ROUNDING) if slowest > 0 else numpy.inf
         longest = self.in_flight(schedule, micro_batches, counts[-1])
-        shared = self._partition_bounds(configuration, longest)
+        shared = self._partition_bounds(configuration, longest, time_limit)
         floors = []
         for count in counts:
             own = self.in_flight(schedule, micro_batches, count)
-            bounds = shared if own == longest[:count] else self._partition_bounds(configuration, own)
+            same = own == longest[:count]
+            bounds = shared if same else self._partition_bounds(configuration, own, time_limit)
             floors.append(_floor(bounds, count))
         return floors
 
-    def _partition_bounds(self, configuration: Configuration, in_flight: tuple[int, ...]) -> PartitionBounds:
+    def _partition_bounds(
+        self, configuration: Configuration, in_flight: tuple[int, ...], time_limit: float
+    ) -> PartitionBounds:
         """Partition bounds, shared by the schedules that hold as many micro-batches in flight."""
         key = ("bounds", configuration.candidate, configuration.replicas, configuration.rank_order)
         return self._once(
-            (*key, configuration.choices, in_flight),
-            lambda: partition_bounds(self.tables(configuration), self.boundaries(configuration).relaxed, in_flight),
+            (*key, configuration.choices, in_flight, time_limit),
+            lambda: partition_bounds(
+                self.tables(configuration, time_limit), self.boundaries(configuration).relaxed, in_flight
+            ),
         )
+
+    def gapless(self, configuration: Configuration, stages: int, floor: Floor) -> Found | None:
+        """A plan that is quickly found: the partition of the least slowest stage, its blocks side by side.
+
+        Its batch time bounds the optimum from above.
+        """
+        tables = self.tables(configuration, floor.largest_time * (1 + ROUNDING))
+        boundary = self.boundaries(configuration)
+        flying = self.in_flight(configuration.schedule, configuration.micro_batches, stages)
+        straight = numpy.zeros(stages - 1, dtype=numpy.int64)
+        relaxed = Recurrence(tables, flying, boundary.relaxed[None, :], straight)
+        partition = relaxed.run(floor.largest_time * (1 + ROUNDING), numpy.inf)
+        if partition is None:
+            return None
+        placed = relaxed.placed_side_by_side(partition, boundary)
+        return Found(self.objective(configuration, stages).of(placed), configuration, placed, tables)
 
     def best(self, configuration: Configuration, stages: int, floor: Floor, limit: float) -> Found | None:
         """The best plan of `stages` stages if it beats `limit` seconds, exactly."""
-        tables, boundary = self.tables(configuration), self.boundaries(configuration)
-        places = self.slots(configuration)
         objective = self.objective(configuration, stages)
+        time_limit = numpy.inf
+        if objective.slowest > 0:
+            rest = objective.total * floor.total_time + floor.largest_sync
+            time_limit = (limit - rest) / objective.slowest * (1 + ROUNDING)
+        tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
+        places = self.slots(configuration)
         flying = self.in_flight(configuration.schedule, configuration.micro_batches, stages)
         straight = numpy.zeros(max(stages - 1, 0), dtype=numpy.int64)
         relaxed = Recurrence(tables, flying, boundary.relaxed[None, :], straight)

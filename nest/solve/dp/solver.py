@@ -102,6 +102,7 @@ class _Run:
     best: Found | None = None
     best_rank: tuple[int, ...] = ()
     others: dict[tuple[int, int, int], Found] = field(factory=dict)
+    _least_tried: float = float("inf")
     statistics: dict[str, Any] = field(factory=lambda: {"bounded": 0, "solved": 0})
 
     @property
@@ -164,11 +165,21 @@ class _Run:
                 self.ticket += 1
                 entry = (max(bound, new_bound), _rank(self.instance, refined), self.ticket, refined)
                 heapq.heappush(self.queue, entry)
+                if new_bound < self._least_tried:
+                    self._least_tried = new_bound
+                    self._try_gapless(refined)
             return
         self.statistics["solved"] += 1
         plan = self.search.best(task.configuration, task.counts[0], task.floors[0], limit)
         if plan is not None:
             self._accept(plan, rank)
+
+    def _try_gapless(self, task: Task) -> None:
+        """Take a quick plan of a promising task, so that slow stages can be left out of tables early."""
+        assert task.floors is not None
+        plan = self.search.gapless(task.configuration, task.counts[0], task.floors[0])
+        if plan is not None:
+            self._accept(plan, _rank(self.instance, task))
 
     def _accept(self, plan: Found, rank: tuple[int, ...]) -> None:
         """Take `plan` if it is better, or as good and ahead in rank; remember the loser."""
@@ -209,7 +220,7 @@ def _refine(search: Search, task: Task, limit: float) -> list[tuple[float, Task]
     if not counts:
         return []
     refined = []
-    for count, floor in zip(counts, search.floors(task.configuration, counts), strict=True):
+    for count, floor in zip(counts, search.floors(task.configuration, counts, limit), strict=True):
         bound = search.objective(task.configuration, count).bound(floor)
         if numpy.isfinite(bound):
             refined.append((bound, Task(task.configuration, (count,), (floor,))))

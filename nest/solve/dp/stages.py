@@ -1,6 +1,6 @@
-"""Stage times and memory as arrays over pairs of downsets (PROBLEM.md section 4).
+"""Stage times and memory as arrays over pairs of nested downsets (PROBLEM.md section 4).
 
-Throughout, `[D, E]` stands for the stage that runs the layers of downset `D` outside downset `E`.
+Each pair stands for the stage that runs the layers of the larger downset outside the smaller.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, Instance, ParameterGroup
-from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.downsets import Downsets, Pairs
 from nest.solve.dp.placement import reduction_members
 
 MEMORY_SLACK = 1e-12
@@ -33,7 +33,7 @@ class Choice:
 
 @frozen(eq=False)
 class ChoiceTable:
-    """One choice, for every stage; arrays of shape `(downsets, downsets)`.
+    """One choice, for every stage; arrays of shape `(pairs,)`.
 
     Attributes:
         time: seconds per micro-batch without the boundaries.
@@ -61,49 +61,69 @@ class ChoiceTable:
 
 
 @frozen(eq=False)
-class CandidateTables:
-    """What a candidate's stages cost, whatever the replicas and their order.
+class ModeSums:
+    """A recompute mode summed over downsets; arrays of shape `(downsets,)`, but for `peak`.
+
+    Attributes:
+        extra: seconds added to the backward pass.
+        first: bytes for one in-flight micro-batch.
+        more: bytes for each further one.
+        peak: transient bytes of each layer, shape `(layers,)`.
+        stash_inputs: whether a stage keeps its inputs for each further micro-batch.
+    """
+
+    extra: Array
+    first: Array
+    more: Array
+    peak: Array
+    stash_inputs: bool
+
+
+@frozen(eq=False)
+class CandidateSums:
+    """A candidate summed over downsets, whatever the replicas and their order; arrays of shape `(downsets,)`.
 
     Attributes:
         candidate: the candidate.
-        cut: bytes that enter each downset, shape `(downsets,)`.
+        cut: bytes that enter each downset.
         compute: forward and backward seconds.
-        recompute: by mode name, seconds added, bytes of the first micro-batch with the peak, bytes of each further one.
-        state: by parameter group, the summed weights, gradients, optimizer bytes and update seconds.
+        modes: the recompute modes allowed, by name.
+        state: by parameter group, the weights, gradients, optimizer bytes and update seconds.
     """
 
     candidate: Candidate
     cut: Array
     compute: Array
-    recompute: dict[str, tuple[Array, Array, Array]]
+    modes: dict[str, ModeSums]
     state: tuple[tuple[ParameterGroup, Array, Array, Array, Array], ...]
 
 
-def candidate_tables(instance: Instance, candidate: Candidate, downsets: Downsets) -> CandidateTables:
-    """Tables of `candidate` over `downsets`."""
-    cut = cuts(instance, candidate, downsets)
-    modes: dict[str, tuple[Array, Array, Array]] = {}
+def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets) -> CandidateSums:
+    """Sums of `candidate` over `downsets`."""
     allowed = instance.space.recompute
-    for mode in candidate.recompute:
-        if allowed is not None and mode.name not in allowed:
-            continue
-        more = downsets.differences(mode.more)
-        if mode.stash_inputs:
-            more = more + cut[:, None]
-        first = downsets.differences(mode.first) + downsets.largest(mode.peak)
-        modes[mode.name] = (downsets.differences(mode.extra), first, more)
+    modes = {
+        mode.name: ModeSums(
+            downsets.sums(mode.extra),
+            downsets.sums(mode.first),
+            downsets.sums(mode.more),
+            mode.peak,
+            mode.stash_inputs,
+        )
+        for mode in candidate.recompute
+        if allowed is None or mode.name in allowed
+    }
     state = tuple(
         (
             group,
-            downsets.differences(group.weights),
-            downsets.differences(group.gradients),
-            downsets.differences(group.optimizer),
-            downsets.differences(group.update),
+            downsets.sums(group.weights),
+            downsets.sums(group.gradients),
+            downsets.sums(group.optimizer),
+            downsets.sums(group.update),
         )
         for group in candidate.state
     )
-    compute = downsets.differences(candidate.forward + candidate.backward)
-    return CandidateTables(candidate, cut, compute, modes, state)
+    compute = downsets.sums(candidate.forward + candidate.backward)
+    return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, state)
 
 
 def cuts(instance: Instance, candidate: Candidate, downsets: Downsets) -> Array:
@@ -117,7 +137,7 @@ def cuts(instance: Instance, candidate: Candidate, downsets: Downsets) -> Array:
 
 @frozen(eq=False)
 class ZeroTable:
-    """What one ZeRO stage adds; arrays of shape `(downsets, downsets)`."""
+    """What one ZeRO stage adds; arrays of shape `(pairs,)`."""
 
     time: Array
     sync: Array
@@ -125,14 +145,14 @@ class ZeroTable:
 
 
 def zero_tables(
-    instance: Instance, tables: CandidateTables, replicas: int, rank_order: str, zeros: Sequence[int]
+    instance: Instance, sums: CandidateSums, pairs: Pairs, replicas: int, rank_order: str, zeros: Sequence[int]
 ) -> dict[int, ZeroTable]:
     """Communication, update and state memory of each ZeRO stage (the table of PROBLEM.md section 4)."""
-    shape = tables.compute.shape
-    found = {zero: ZeroTable(numpy.zeros(shape), numpy.zeros(shape), numpy.zeros(shape)) for zero in zeros}
+    found = {zero: ZeroTable(*(numpy.zeros(len(pairs)) for _ in range(3))) for zero in zeros}
     exposed = instance.space.exposed
-    for group, weights, gradients, optimizer, update in tables.state:
-        members = reduction_members(instance.cluster, tables.candidate.width, replicas, rank_order, group.ranks)
+    for group, *summed in sums.state:
+        weights, gradients, optimizer, update = (pairs.differences(each) for each in summed)
+        members = reduction_members(instance.cluster, sums.candidate.width, replicas, rank_order, group.ranks)
         size = len(members)
         member_shape = instance.cluster.shape(members)
         scatter = exposed * collective_times(
@@ -168,7 +188,7 @@ def collective_times(
         return numpy.asarray(vectorised(kind, sizes, shape, cluster.levels), dtype=numpy.float64)
     distinct, inverse = numpy.unique(sizes, return_inverse=True)
     seconds = numpy.array([model.time(kind, float(size), shape, cluster.levels) for size in distinct])
-    return seconds[inverse].reshape(sizes.shape)
+    return seconds[inverse]
 
 
 @frozen(eq=False)
@@ -178,16 +198,22 @@ class StageTables:
     Attributes:
         choices: what a stage may choose, preferred first.
         tables: the table of each choice.
-        cut: bytes that enter each downset.
+        pairs: the stages the tables run over.
         capacity: bytes a stage may use, rounding allowed for.
-        inside: which pairs are stages.
     """
 
     choices: tuple[Choice, ...]
     tables: tuple[ChoiceTable, ...]
-    cut: Array
+    pairs: Pairs
     capacity: float
-    inside: NDArray[numpy.bool_]
+
+    @property
+    def bytes(self) -> int:
+        """Memory the tables take."""
+        shared = {
+            id(array): array.nbytes for each in self.tables for array in (each.time, each.sync, each.first, each.more)
+        }
+        return sum(shared.values())
 
     def best(self, in_flight: int, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
         """Fastest choice of each stage that fits memory and synchronises within `sync_limit` seconds.
@@ -196,14 +222,13 @@ class StageTables:
             Seconds per micro-batch (infinite where nothing fits), seconds once per batch, index of the choice.
             Among equally fast choices the one that synchronises fastest is taken, then the preferred one.
         """
-        shape = self.inside.shape
-        time, sync = numpy.full(shape, numpy.inf), numpy.full(shape, numpy.inf)
-        choice = numpy.zeros(shape, dtype=numpy.int16)
+        time, sync = numpy.full(len(self.pairs), numpy.inf), numpy.full(len(self.pairs), numpy.inf)
+        choice = numpy.zeros(len(self.pairs), dtype=numpy.int16)
         for index, table in enumerate(self.tables):
-            fits = self.inside & (table.first + (in_flight - 1) * table.more <= self.capacity)
+            better = table.first + (in_flight - 1) * table.more <= self.capacity
             if sync_limit < numpy.inf:
-                fits &= table.sync <= sync_limit
-            better = fits & ((table.time < time) | ((table.time == time) & (table.sync < sync)))
+                better &= table.sync <= sync_limit
+            better &= (table.time < time) | ((table.time == time) & (table.sync < sync))
             numpy.copyto(time, table.time, where=better)
             numpy.copyto(sync, table.sync, where=better)
             choice[better] = index
@@ -211,45 +236,66 @@ class StageTables:
 
     def least_sync(self, in_flight: int) -> Array:
         """Least synchronisation of each stage over the choices that fit memory, seconds."""
-        least = numpy.full(self.inside.shape, numpy.inf)
+        least = numpy.full(len(self.pairs), numpy.inf)
         for table in self.tables:
-            fits = self.inside & (table.first + (in_flight - 1) * table.more <= self.capacity)
+            fits = table.first + (in_flight - 1) * table.more <= self.capacity
             numpy.minimum(least, table.sync, out=least, where=fits)
         return least
 
     def least_memory(self, in_flight: int) -> Array:
-        """Least memory of each stage over the choices, bytes; infinite where there is no stage."""
-        least = numpy.full(self.inside.shape, numpy.inf)
+        """Least memory of each stage over the choices, bytes."""
+        least = numpy.full(len(self.pairs), numpy.inf)
         for table in self.tables:
-            numpy.minimum(least, table.first + (in_flight - 1) * table.more, out=least, where=self.inside)
+            numpy.minimum(least, table.first + (in_flight - 1) * table.more, out=least)
         return least
+
+    def within(self, time_limit: float) -> "StageTables":
+        """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
+        kept = numpy.zeros(len(self.pairs), dtype=bool)
+        for table in self.tables:
+            kept |= (table.first <= self.capacity) & (table.time <= time_limit)
+        if kept.all():
+            return self
+        tables = tuple(
+            ChoiceTable(table.time[kept], table.sync[kept], table.first[kept], table.more[kept])
+            for table in self.tables
+        )
+        return StageTables(self.choices, tables, self.pairs.only(kept), self.capacity)
 
 
 def stage_tables(
     instance: Instance,
     downsets: Downsets,
-    tables: CandidateTables,
+    sums: CandidateSums,
+    pairs: Pairs,
     zeros: dict[int, ZeroTable],
     choices: Sequence[Choice],
 ) -> StageTables:
-    """Tables of the given choices; a choice that never helps is left out."""
+    """Tables of the given choices over `pairs`; a choice that never helps is left out."""
+    compute = pairs.differences(sums.compute)
+    reserve = instance.cluster.reserve
+    modes = {name: _mode_arrays(downsets, sums, pairs, name) for name in {each.recompute for each in choices}}
     kept: list[tuple[Choice, ChoiceTable]] = []
     for choice in choices:
-        extra, first, more = tables.recompute[choice.recompute]
+        extra, first, more = modes[choice.recompute]
         zero = zeros[choice.zero]
-        table = ChoiceTable(
-            tables.compute + extra + zero.time,
-            zero.sync,
-            zero.memory + first + instance.cluster.reserve,
-            more,
-        )
+        table = ChoiceTable(compute + extra + zero.time, zero.sync, zero.memory + first + reserve, more)
         if not any(other.dominates(table) for _, other in kept):
             kept = [(old, other) for old, other in kept if not table.dominates(other)]
             kept.append((choice, table))
     return StageTables(
         tuple(choice for choice, _ in kept),
         tuple(table for _, table in kept),
-        tables.cut,
+        pairs,
         instance.cluster.memory * (1 + MEMORY_SLACK),
-        downsets.inside,
     )
+
+
+def _mode_arrays(downsets: Downsets, sums: CandidateSums, pairs: Pairs, name: str) -> tuple[Array, Array, Array]:
+    """Seconds added, bytes of the first micro-batch with the peak, bytes of each further one."""
+    mode = sums.modes[name]
+    more = pairs.differences(mode.more)
+    if mode.stash_inputs:
+        more = more + sums.cut[pairs.larger]
+    first = pairs.differences(mode.first) + downsets.stage_largest(mode.peak, pairs)
+    return pairs.differences(mode.extra), first, more

@@ -1,0 +1,30 @@
+"""Sentences that begin with a path, such as `fixed.tp is 3, ...`, get the file and the line it was written on."""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from nest.errors import InputError, InputErrors, PlacedErrors, Steps
+from nest.files.places import lines_of
+from nest.files.source import read_source
+
+_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[\w-]+|\[\d+\])*")
+_STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
+
+
+def place(path: Path, error: InputError) -> PlacedErrors:
+    """`error` with the file at `path` in front of each sentence, in the order of the lines."""
+    sentences = error.problems if isinstance(error, InputErrors) else (str(error),)
+    lines: list[int | None] = [None] * len(sentences)
+    if path.is_file():  # A pipe cannot be read again.
+        with suppress(InputError):
+            lines = lines_of(read_source(path), [_leading_path(sentence) for sentence in sentences])
+    rows = sorted(zip(lines, sentences, strict=True), key=lambda row: row[0] or 0)
+    return PlacedErrors(f"{path}:{line}: {told}" if line else f"{path}: {told}" for line, told in rows)
+
+
+def _leading_path(sentence: str) -> Steps:
+    found = _PATH.match(sentence)
+    if found is None:
+        return ()
+    return tuple(int(index) if index else name for index, name in _STEP.findall(found[0]))

@@ -1,0 +1,38 @@
+"""Writes what commands print today into the documents: `python -m tests.docs.refresh [DOCUMENT...]`.
+
+Blocks that leave lines out with `...` are not touched; what no longer fits there is named.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.docs.compare import ELISION, same
+from tests.docs.document import REPOSITORY, documents, run
+
+
+def refresh(path: Path) -> list[str]:
+    """Bring one document up to date; what has to be looked at by hand."""
+    text = path.read_text()
+    lines = text.splitlines()
+    complaints = []
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = list(run(text, Path(folder) / "checkout"))
+    for outcome in reversed(outcomes):
+        step = outcome.step
+        if outcome.exit != step.exit:
+            complaints.append(f"{path}: {' '.join(step.arguments)} ended with {outcome.exit}: {outcome.printed[-3:]}")
+        elif step.expected is not None and not same(step.expected, outcome.printed):
+            if ELISION in step.expected:
+                complaints.append(f"{path}, line {step.start}: `{' '.join(step.arguments)}` prints something else now")
+            else:
+                lines[step.start : step.start + len(step.expected)] = outcome.printed
+    path.write_text("\n".join(lines) + "\n")
+    return complaints
+
+
+if __name__ == "__main__":
+    given = [Path(name) for name in sys.argv[1:]] or [REPOSITORY / path for path in documents()]
+    found = [complaint for path in given for complaint in refresh(path)]
+    print("\n".join(found))
+    sys.exit(bool(found))

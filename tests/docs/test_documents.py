@@ -1,0 +1,68 @@
+"""Every command and example of every document runs and prints what the document says; every link leads somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.compare import same
+from tests.docs.document import REPOSITORY, documents, run, steps
+
+REFRESH = "bring documents up to date with: python -m tests.docs.refresh"
+NEEDS_SHARED = "../shared/"
+DOCUMENTS = [str(path) for path in documents()]
+RUNNING = [
+    name for name in DOCUMENTS if re.search(r"^```(console|python)$", (REPOSITORY / name).read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_what_a_document_shows_is_so(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = (REPOSITORY / name).read_text()
+    if NEEDS_SHARED in "".join("".join(step.arguments) for step in steps(text)):
+        request.getfixturevalue("shared")
+    for outcome in run(text, tmp_path / "checkout"):
+        told = " ".join(outcome.step.arguments)
+        printed = "\n".join(outcome.printed)
+        assert outcome.exit == outcome.step.exit, f"{told}\n{printed}"
+        if outcome.step.expected is not None:
+            assert same(outcome.step.expected, outcome.printed), f"{REFRESH}\n{told}\n{printed}"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name: str) -> None:
+    path = REPOSITORY / name
+    for target in links(path.read_text()):
+        place, _, anchor = target.partition("#")
+        found = (path.parent / place).resolve() if place else path
+        assert found.exists(), f"{name} links to {target}, which is not there"
+        assert found.is_relative_to(REPOSITORY), f"{name} links to {target}, outside the repository"
+        if anchor:
+            assert anchor in anchors(found.read_text()), f"{name} links to {target}; that page has no such heading"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    docs = REPOSITORY / "docs"
+    reached, waiting = set(), [docs / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            targets = (link.partition("#")[0] for link in links(page.read_text()))
+            waiting += [(page.parent / target).resolve() for target in targets if target]
+    missing = sorted(str(page.relative_to(docs)) for page in docs.glob("**/*.md") if page not in reached)
+    assert missing == [], "link these pages from docs/index.md"
+
+
+def links(text: str) -> list[str]:
+    """Targets of the links that lead into the repository, code left out."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"`[^`\n]*`", "", prose)
+    found = re.findall(r"\]\(([^)\s]+)\)", prose)
+    return [target for target in found if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(text: str) -> set[str]:
+    """Headings as link targets, as GitHub makes them."""
+    headings = re.findall(r"^#+ +(.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}

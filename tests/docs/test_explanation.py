@@ -1,0 +1,95 @@
+"""What the explanations say of the code is what the code says."""
+
+import re
+import tomllib
+
+from nest.instance import Cluster
+from nest.schedules import nest_schedules
+from nest.solve.dp.downsets import LIMIT, PAIR_LIMIT
+from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
+from tests.docs.document import REPOSITORY, blocks, documents
+
+DOCS = REPOSITORY / "docs"
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Cells of the rows of the table whose header starts with `heading`."""
+    lines = text.splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith(f"| {heading} |"))
+    found = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip() for cell in line.strip().strip("|").split(" |")])
+    return found
+
+
+def test_the_import_law_is_the_one_that_is_kept() -> None:
+    kept = next(each for each in PROJECT["tool"]["importlinter"]["contracts"] if each["type"] == "layers")["layers"]
+    told = [line.replace("nest.", "") for line in kept]
+    text = (DOCS / "explanation" / "house.md").read_text()
+    assert list(next(block for block in blocks(text) if block.language == "text").lines) == told
+    line = re.search(r"`(cli > .*?)`", (REPOSITORY / "CONTRIBUTING.md").read_text())
+    assert line is not None
+    assert line[1].split(" > ") == told
+
+
+def test_every_room_is_listed() -> None:
+    text = (DOCS / "explanation" / "house.md").read_text()
+    listed = {name for row in rows(text, "room") for name in re.findall(r"`([\w.]+)`", row[0])}
+    rooms = {path.name for path in (REPOSITORY / "nest").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    modules = {path.name for path in (REPOSITORY / "nest").glob("*.py") if not path.name.startswith("__")}
+    assert listed == rooms | modules
+
+
+def test_limits_are_those_of_the_code() -> None:
+    assert f"at most {LIMIT:,} downsets and {PAIR_LIMIT:,} pairs" in (DOCS / "explanation" / "search.md").read_text()
+
+
+def test_schedules_are_those_of_the_code() -> None:
+    told = {
+        row[0].split("`")[1]: [cell.strip("`") for cell in row[1:]]
+        for row in rows((DOCS / "explanation" / "problem.md").read_text(), "schedule")
+    }
+    assert set(told) == {schedule.name for schedule in nest_schedules()}
+    for schedule in nest_schedules():
+        for stages, micro_batches in ((1, 1), (3, 2), (4, 16)):
+            values = {"M": micro_batches, "s": stages, "min": min}
+            slowest, total, in_flight = told[schedule.name]
+            assert schedule.weights(micro_batches, stages) == (eval(slowest, values), eval(total, values))
+            for stage in range(1, stages + 1):
+                assert schedule.in_flight(stage, stages, micro_batches) == eval(in_flight, {**values, "i": stage})
+
+
+def test_names_constraints_know_are_listed() -> None:
+    text = (DOCS / "how-to" / "fix-decisions-and-constraints.md").read_text()
+    listed = {name for row in rows(text, "name") for name in re.findall(r"`(\w+)`", row[0])}
+    assert listed == {*PLAN_NAMES, *STAGE_NAMES, "tp", "sp"}
+
+
+def test_readings_of_the_cluster() -> None:
+    """The levels and shapes that the problem page describes in words."""
+    from nest.instance import Level
+
+    cluster = Cluster((Level("node", 2, 1e9, 0), Level("rack", 2, 1e9, 0)), 1e9)
+    assert cluster.level(1, 1) == -1
+    assert (cluster.level(0, 1), cluster.level(1, 2)) == (0, 1)
+    assert cluster.shape([0, 1, 2]) == (2, 2)
+
+
+def test_glossary_is_ordered_and_used() -> None:
+    words = [row[0] for row in rows((DOCS / "glossary.md").read_text(), "word")]
+    assert words == sorted(words, key=str.lower)
+    assert len(set(words)) == len(words)
+    used = "\n".join(path.read_text().lower() for path in (REPOSITORY / "nest").rglob("*.py"))
+    assert [word for word in words if word.lower() not in used] == []
+
+
+def test_words_the_glossary_replaces_are_not_used() -> None:
+    avoided = [word for row in rows((DOCS / "glossary.md").read_text(), "word") for word in row[2].split(", ") if word]
+    assert avoided
+    for path in documents():
+        if path.name != "glossary.md":
+            text = (REPOSITORY / path).read_text().lower()
+            assert [word for word in avoided if re.search(rf"\b{word}\b", text)] == [], path

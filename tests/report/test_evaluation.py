@@ -1,0 +1,58 @@
+"""Derived figures: shares add up, utilisation and bubble follow their definitions."""
+
+import pytest
+
+from nest.instance import Solution, StageDecision
+from nest.plan import evaluate
+from nest.report import ModelFacts, describe_runner_up, figures, time_shares
+from tests.small_instances import candidate, cluster, instance
+
+
+def two_stages(cut: int) -> Solution:
+    layers = tuple(range(6))
+    return Solution(
+        2,
+        "pp-inner",
+        "1f1b",
+        (StageDecision(layers[:cut], 0, "none", 3, 0), StageDecision(layers[cut:], 0, "full", 1, 1)),
+    )
+
+
+def test_shares_add_up_to_the_batch_time() -> None:
+    problem = instance([candidate(6)])
+    for cut in range(1, 6):
+        priced = evaluate(problem, two_stages(cut))
+        assert sum(time_shares(priced).values()) == pytest.approx(priced.batch_time)
+
+
+def test_utilisation_counts_three_forward_passes_on_the_devices_used() -> None:
+    problem = instance([candidate(6)], machines=cluster((2, 4)))
+    priced = evaluate(problem, two_stages(3))
+    found = figures(problem, two_stages(3), priced, ModelFacts(100, 5.0, 7.0))
+    tokens = 8 * 100 / priced.batch_time
+    assert found["devices_used"] == 4
+    assert found["devices"] == 8
+    assert found["tokens_per_second"] == pytest.approx(tokens)
+    assert found["tokens_per_second_per_device"] == pytest.approx(tokens / 4)
+    assert found["model_flops_utilisation"] == pytest.approx(3 * 5.0 * tokens / (4 * 7.0))
+
+
+def test_a_single_stage_has_no_bubble() -> None:
+    problem = instance([candidate(3)])
+    alone = Solution(4, "dp-inner", "1f1b", (StageDecision((0, 1, 2), 0, "none", 0, 0),))
+    assert evaluate(problem, alone).bubble_share == pytest.approx(0.0)
+    assert evaluate(problem, two_stages(3).__class__(1, "dp-inner", "1f1b", alone.stages)).bubble_share < 1e-12
+
+
+def test_the_runner_up_names_the_part_that_grew() -> None:
+    problem = instance([candidate(6)])
+    ranked = sorted((evaluate(problem, two_stages(cut)).batch_time, cut) for cut in range(1, 6))
+    best, worst = ranked[0][1], ranked[-1][1]
+    told = describe_runner_up(
+        problem,
+        (two_stages(best), evaluate(problem, two_stages(best))),
+        (two_stages(worst), evaluate(problem, two_stages(worst))),
+    )
+    assert told["slower_by"] == pytest.approx(ranked[-1][0] / ranked[0][0] - 1)
+    assert "% slower" in told["reason"]
+    assert told["label"] == "pp 2, replicas 2, micro-batch 1"
