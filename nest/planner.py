@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nest.errors import InputError, InternalError
+from nest.errors import FieldError, FieldErrors, InputError, InternalError
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.plan import CheckReport, PricedPlan, document, infeasible
@@ -103,7 +103,8 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
     with _naming(plan):
         read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
         problem = _self_contained(read.problem, known)
-        return check_plan(decided_instance(problem, read, known), read)
+        instance = decided_instance(problem, read, known)
+        return check_plan(instance, read, lambda solution, priced: _figures(instance, solution, priced, problem, known))
 
 
 def load(problem: Source | Problem, fix: Mapping[str, Any] | None = None) -> tuple[Problem, Path | None]:
@@ -126,10 +127,10 @@ def _naming(source: object) -> Iterator[None]:
 
     try:
         yield
-    except InputError as error:
-        if isinstance(source, (str, Path)):
-            raise placed(Path(source), error) from None
-        raise
+    except (InputError, FieldError, FieldErrors) as error:
+        # A decision may make a record that cannot be, such as a micro-batch above the batch.
+        told = error if isinstance(error, InputError) else InputError(f"{error}.")
+        raise placed(Path(source), told) if isinstance(source, (str, Path)) else told from None
 
 
 def _read(source: Source, cls: Any) -> Any:

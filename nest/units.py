@@ -33,6 +33,9 @@ _FLOP_PER_SECOND = {
     f"{prefix}{flop}": factor for prefix, factor in _DECIMAL.items() for flop in ("FLOP/s", "FLOPS", "FLOPs/s")
 }
 
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Sizes of quantities other than 0, in SI units: products and quotients of a few of them stay far from overflow."""
+
 
 @frozen
 class Quantity:
@@ -92,6 +95,8 @@ def parse(value: object, kind: object) -> float:
         raise ValueError(f"must be {quantity.sentence}, is {shown(value)}")
     if not math.isfinite(number):
         raise ValueError(f"must be a finite number, is {shown(value)}")
+    if number and not SMALLEST <= abs(number) <= LARGEST:
+        raise ValueError(f"must be 0 or from {SMALLEST:g} to {LARGEST:g} in SI units, is {shown(value)}")
     return number
 
 

@@ -170,3 +170,27 @@ def test_constraints_on_layers_bind_the_search() -> None:
     plan = nest.solve({**SMALL, "constraints": ["pp == 2", 'same_stage("embedding", "layers.1")', "uniform(zero)"]})
     assert {"embedding", "layers.0", "layers.1"} <= set(plan.stages[0].layers)
     assert len({stage.zero for stage in plan.stages}) == 1
+
+
+@pytest.mark.parametrize(
+    "decisions", [{"width": 4}, {"dp": 4, "replicas": 8}, {"replicas": 2, "micro_batches": 3}, {"devices": 4, "pp": 3}]
+)
+def test_decisions_that_contradict_each_other_are_refused(decisions: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="fixed does not describe a plan"):
+        nest.evaluate(SMALL, fix=decisions)
+
+
+def test_mixed_plans_are_refused_until_they_can_be_searched() -> None:
+    with pytest.raises(InputError, match=r"search\.mixed"):
+        nest.solve({**SMALL, "search": {"mixed": True}})
+
+
+def test_a_profile_without_the_usual_recompute_mode_takes_its_first() -> None:
+    from tests.plan.test_check import PROBLEM
+
+    profile = PROBLEM["profile"]
+    modes = profile["candidates"][0]["recompute"]
+    plain = {**profile["candidates"][0], "degrees": {"tp": 2}}
+    only_full = {**profile["candidates"][0], "name": "full only", "recompute": {"full": modes["none"]}}
+    plan = nest.evaluate({**PROBLEM, "profile": {**profile, "candidates": [plain, only_full]}, "constraints": []})
+    assert plan.stages[0].recompute == "full"

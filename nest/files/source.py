@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ LARGEST_FILE = 64 * 2**20
 
 LARGEST_YAML = 8 * 2**20
 """Characters of YAML, which ruamel.yaml reads at 0.2 to 0.4 MB/s (measured on lists of numbers and on keys)."""
+
+MOST_MERGED = 100_000
+"""Keys that YAML's merge keys may copy; what people write merges a few dozen."""
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
@@ -101,13 +105,13 @@ _LARGEST = f"{LARGEST_FILE // 2**20} MiB"
 
 
 def parse(text: str, name: str) -> Source:
-    """`text` as a mapping; the suffix of `name` tells the format, else the text's first character.
+    """`text` as a mapping; the suffix of `name` tells the format, else how the text begins.
 
     Raises:
         InputError: it is not YAML, JSON or TOML with a mapping at its top, or holds what no format shares.
     """
     known = SUFFIXES.get(Path(name).suffix.lower())
-    form = known or ("json" if text.lstrip()[:1] == "{" else "yaml")
+    form = known or _likely_format(text)
     if not text.strip():
         raise PlacedErrors([f"{name}: the file is empty."])
     repeated: list[tuple[dict[str, Any], str]] = []
@@ -125,6 +129,16 @@ def parse(text: str, name: str) -> Source:
     if mistakes:
         raise source.errors(mistakes)
     return source
+
+
+_TOML_BEGINS = re.compile(r"(?:\s|#[^\n]*\n)*+(?:[\w.-]+[ \t]*=|\[+[ \t]*[\w.-]+[ \t]*\]+[ \t]*(?:#|\n))")
+"""Blank lines and comments, then an assignment or the header of a table."""
+
+
+def _likely_format(text: str) -> str:
+    if text.lstrip()[:1] == "{":
+        return "json"
+    return "toml" if _TOML_BEGINS.match(text) else "yaml"
 
 
 def parse_value(text: str) -> Any:
@@ -205,7 +219,9 @@ def _yaml(text: str, _: object) -> Any:
             "write it as JSON, which is read much faster"
         )
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        reader = YAML(typ="safe", pure=True)
+        reader.Constructor = _bounded_constructor()
+        return reader.load(text)
     except DuplicateKeyError as error:
         key = re.search(r'duplicate key "(.{1,60})', str(error.problem))
         told = key[1].split('" with value')[0] if key else ""
@@ -215,6 +231,30 @@ def _yaml(text: str, _: object) -> Any:
         raise _UnreadableError(f"this is not YAML: {_short(reason)}", _line(error)) from None
     except (YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         raise _UnreadableError(f"this is not YAML: {_short(str(error))}") from None
+
+
+@cache
+def _bounded_constructor() -> Any:
+    """ruamel.yaml's constructor, which stops when merge keys have copied too much.
+
+    A merge copies the keys of what it names, those merged there included: ten merges of ten merges and so on would
+    never end.
+    """
+    from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+
+    class Bounded(SafeConstructor):
+        merged = 0
+
+        def flatten_mapping(self, node: Any) -> Any:
+            given = len(node.value)
+            merge_map = super().flatten_mapping(node)
+            self.merged += max(len(node.value) - given, 0)
+            if self.merged > MOST_MERGED:
+                told = f"merge keys (<<) repeat more than {MOST_MERGED} keys"
+                raise ConstructorError(None, None, told, node.start_mark)
+            return merge_map
+
+    return Bounded
 
 
 def _line(error: Any) -> int | None:

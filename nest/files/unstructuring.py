@@ -9,7 +9,7 @@ import attrs
 def plain(value: Any) -> Any:
     """`value` as mappings, lists and scalars.
 
-    A field that is None is left out, unless its class says `KEEP_NONE = True`.
+    A field that is None by default is left out, unless its class says `KEEP_NONE = True`.
     """
     if attrs.has(type(value)):
         written = _record(value)
@@ -30,6 +30,6 @@ def _record(record: Any) -> dict[str, Any]:
         value = getattr(record, field.name)
         if field.name == rest:
             found.update(plain(value))
-        elif value is not None or keep:
+        elif value is not None or field.default is not None or keep:
             found[field.name] = plain(value)
     return found

@@ -77,12 +77,15 @@ def _check_device(spec: DeviceSpec) -> None:
 
 def _imported(topology: str, registry: Registry, base: Path | None) -> Cluster:
     path = (base or Path()) / topology
-    source: Any = path if path.exists() else topology
+    try:
+        source: Any = path if path.exists() else topology
+    except (OSError, ValueError):  # No file can have such a name.
+        source = topology
     importers = registry.topology_importers()
     for importer in importers.values():
         if importer.accepts(source):
             return importer.load(source)
     raise InputError(
-        f"cluster.topology: no importer knows {topology!r}. Importers: {', '.join(importers) or 'none'}; "
+        f"cluster.topology: no importer knows {topology!r:.200}. Importers: {', '.join(importers) or 'none'}; "
         "a file must exist, relative to the problem."
     )

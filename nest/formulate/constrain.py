@@ -39,25 +39,17 @@ def build_space(
     Raises:
         InputErrors: names, values or layers that are unknown or impossible, all of them.
     """
-    fixed = dict(problem.fixed.values) if problem.fixed is not None else {}
-    names = _known_names(registry, candidates)
-    problems: list[str] = []
-    constraints: list[Constraint] = []
-    for index, text in enumerate(problem.constraints):
-        try:
-            constraint = parse(text)
-        except InputError as error:
-            problems.append(f"constraints[{index}]: {error}")
-            continue
-        try:
-            constraints.append(_checked(constraint, f"constraints[{index}]", names, graph))
-        except InputError as error:
-            problems.append(str(error))
-    for name, value in fixed.items():
-        try:
-            constraints += _decision(name, value, names, fixed, experts)
-        except InputError as error:
-            problems.append(str(error))
+    fixed = _fixed(problem)
+    degrees = {name for candidate in candidates for name in candidate.degrees}
+    demanded, problems = demands(problem, registry, degrees, experts)
+    if problem.search.mixed:
+        problems.append("search.mixed: plans whose stages use different candidates are not searched yet; leave it out.")
+    problems += [
+        str(unknown_name(f"{place} (`{constraint.text}`)", "layer", layer, graph.layers))
+        for place, constraint in demanded
+        for layer in constraint.same_stage
+        if layer not in graph.layers
+    ]
     try:
         stages = problem.fixed.stages if problem.fixed is not None else None
         layers = partition(stages, fixed.get("pp"), graph, blocks) if stages is not None else None
@@ -65,11 +57,11 @@ def build_space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
             exposed=problem.training.exposed_share,
-            schedules=_schedules(problem, registry, fixed.get("schedule")),
-            rank_orders=_rank_orders(problem, fixed.get("rank_order")),
-            zero=_zero(problem, fixed.get("zero")),
+            schedules=allowed_schedules(problem, registry),
+            rank_orders=allowed_rank_orders(problem),
+            zero=allowed_zero(problem),
             recompute=_recompute(problem, candidates, fixed.get("recompute")),
-            constraints=tuple(constraints),
+            constraints=tuple(constraint for _, constraint in demanded),
             partition=layers,
         )
     except InputError as error:
@@ -79,23 +71,40 @@ def build_space(
     return space
 
 
-def _known_names(registry: Registry, candidates: Sequence[Candidate]) -> frozenset[str]:
-    """Names constraints know: those of plans and stages, and every strategy's."""
-    degrees = {name for candidate in candidates for name in candidate.degrees}
-    return frozenset({*PLAN_NAMES, *STAGE_NAMES, *registry.strategies(), *FORESEEN, *degrees})
+def demands(
+    problem: Problem, registry: Registry, degrees: Iterable[str], experts: bool = False
+) -> tuple[list[tuple[str, Constraint]], list[str]]:
+    """What `constraints` and `fixed` demand of a plan, each with its place, and what is wrong with the others.
+
+    Args:
+        problem: as written.
+        registry: offers strategies.
+        degrees: names of degrees that candidates have beside those of strategies.
+        experts: whether the model has routed experts.
+    """
+    fixed, names = _fixed(problem), frozenset({*PLAN_NAMES, *STAGE_NAMES, *registry.strategies(), *FORESEEN, *degrees})
+    found: list[tuple[str, Constraint]] = []
+    wrong: list[str] = []
+    for index, text in enumerate(problem.constraints):
+        place = f"constraints[{index}]"
+        try:
+            constraint = parse(text)
+        except InputError as error:
+            wrong.append(f"{place}: {error}")
+            continue
+        unknown = sorted(constraint.names() - names)
+        wrong += [str(unknown_name(f"{place} (`{constraint.text}`)", "name", name, names)) for name in unknown]
+        found.append((place, constraint))
+    for name, value in fixed.items():
+        try:
+            found += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names, fixed, experts)]
+        except InputError as error:
+            wrong.append(str(error))
+    return found, wrong
 
 
-def _checked(constraint: Constraint, place: str, names: frozenset[str], graph: LayerGraph) -> Constraint:
-    for name in sorted(constraint.names() - names):
-        raise unknown_name(f"{place} (`{constraint.text}`)", "name", name, names)
-    for layer in constraint.same_stage:
-        if layer not in graph.layers:
-            raise _unknown_layer(f"{place} (`{constraint.text}`)", layer, graph)
-    return constraint
-
-
-def _unknown_layer(place: str, layer: str, graph: LayerGraph) -> InputError:
-    return unknown_name(place, "layer", layer, graph.layers)
+def _fixed(problem: Problem) -> dict[str, Value]:
+    return dict(problem.fixed.values) if problem.fixed is not None else {}
 
 
 def _decision(
@@ -125,9 +134,9 @@ def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], ex
             f"{place} is {value}: shard groups smaller than all data-parallel ranks are not planned yet; "
             "leave it out, or give the number of `fixed.dp`."
         )
+    if name == "etp" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
     if name == "etp" and experts:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
         if value != fixed.get("tp", value):
             raise InputError(
                 f"{place} is {value} and fixed.tp is {fixed['tp']}: experts are split as all else so far; "
@@ -137,7 +146,13 @@ def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], ex
     return ()
 
 
-def _schedules(problem: Problem, registry: Registry, fixed: Value | None) -> tuple[Schedule, ...]:
+def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, ...]:
+    """The schedules to choose from, preferred first.
+
+    Raises:
+        InputError: one is unknown.
+    """
+    fixed = _fixed(problem).get("schedule")
     place = "training.schedule" if fixed is None else "fixed.schedule"
     wanted = problem.training.schedule if fixed is None else (str(fixed),)
     known = registry.schedules()
@@ -147,7 +162,13 @@ def _schedules(problem: Problem, registry: Registry, fixed: Value | None) -> tup
     return tuple(known[name] for name in dict.fromkeys(wanted))
 
 
-def _rank_orders(problem: Problem, fixed: Value | None) -> tuple[str, ...]:
+def allowed_rank_orders(problem: Problem) -> tuple[str, ...]:
+    """The rank orders to choose from, preferred first.
+
+    Raises:
+        InputError: `fixed.rank_order` is none.
+    """
+    fixed = _fixed(problem).get("rank_order")
     if fixed is None:
         return tuple(dict.fromkeys(problem.search.rank_order))
     if fixed not in RANK_ORDERS:
@@ -155,7 +176,13 @@ def _rank_orders(problem: Problem, fixed: Value | None) -> tuple[str, ...]:
     return (str(fixed),)
 
 
-def _zero(problem: Problem, fixed: Value | None) -> tuple[int, ...]:
+def allowed_zero(problem: Problem) -> tuple[int, ...]:
+    """The ZeRO stages to choose from, preferred first.
+
+    Raises:
+        InputError: `fixed.zero` is none.
+    """
+    fixed = _fixed(problem).get("zero")
     if fixed is None:
         return tuple(dict.fromkeys(problem.search.zero))
     if isinstance(fixed, bool) or fixed not in (0, 1, 2, 3):

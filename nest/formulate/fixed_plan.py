@@ -16,6 +16,9 @@ from nest.spec import Fixed, PlanDocument, Problem
 USUAL_RANK_ORDER = "dp-inner"
 """Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
 
+USUAL_RECOMPUTE = "none"
+"""Frameworks recompute nothing unless asked to; a profile without that mode takes its first."""
+
 
 def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
     """`problem` with further decisions, which win over its own.
@@ -81,7 +84,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     narrowed = evolve(
         problem,
         training=evolve(training, schedule=training.schedule[:1], micro_batch=(min(training.micro_batch or (1,)),)),
-        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(_usual_recompute(problem),)),
+        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,)),
         strategies=dict.fromkeys(known.strategies(), (1,)),
         constraints=(),
     )
@@ -90,15 +93,6 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
 
 def _values(problem: Problem) -> dict[str, Any]:
     return dict(problem.fixed.values) if problem.fixed is not None else {}
-
-
-def _usual_recompute(problem: Problem) -> str:
-    """No recomputation, where the candidates have that mode."""
-    profile = problem.profile
-    if profile is None or isinstance(profile, str):
-        return "none"
-    modes = [name for candidate in profile.candidates for name in candidate.recompute]
-    return "none" if "none" in modes else modes[0]
 
 
 def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem:
@@ -112,12 +106,21 @@ def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem
         for candidate in profile.candidates
         if all(candidate.degrees.get(name, 1) == decided[name] for name in names if name in decided)
         and candidate.samples == decided.get("micro_batch", candidate.samples)
+        and candidate.width == decided.get("width", candidate.width)
     ]
     if not fitting:
-        wanted = ", ".join(f"{name} {decided[name]}" for name in sorted({*names, "micro_batch"}) if name in decided)
+        asked = [name for name in sorted({*names, "micro_batch", "width"}) if name in decided]
+        wanted = ", ".join(f"{name} {decided[name]}" for name in asked)
         raise InputError(f"fixed asks for {wanted}, but no candidate of the profile has that.")
     chosen = min(fitting, key=lambda c: sum(degree != 1 for n, degree in c.degrees.items() if n not in decided))
-    return evolve(problem, profile=evolve(profile, candidates=(chosen,)), strategies={})
+    modes = tuple(chosen.recompute)
+    recompute = USUAL_RECOMPUTE if USUAL_RECOMPUTE in modes else modes[0]
+    return evolve(
+        problem,
+        profile=evolve(profile, candidates=(chosen,)),
+        search=evolve(problem.search, recompute=(recompute,)),
+        strategies={},
+    )
 
 
 def _stage_count(decided: Mapping[str, Any]) -> int:

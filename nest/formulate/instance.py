@@ -14,6 +14,7 @@ from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
 from nest.formulate.constrain import build_space
 from nest.formulate.layer_kinds import LayerKinds, layer_kinds
+from nest.formulate.names import check_names
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.sources import load_model
@@ -54,6 +55,7 @@ def build_instance(problem: Problem, registry: Registry, base: Path | None = Non
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
     """
+    check_names(problem, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, base, cluster)

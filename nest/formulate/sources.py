@@ -100,11 +100,15 @@ def default_sequence_length(model: Model) -> int:
 
 def _read_model(source: str, base: Path | None) -> Model:
     path = (base or Path()) / source
-    if path.is_dir():
-        path = path / "config.json"
-    if not path.is_file():
+    try:
+        if path.is_dir():
+            path = path / "config.json"
+        there = path.is_file()
+    except (OSError, ValueError):  # No file can have such a name.
+        there = False
+    if not there:
         if path.suffix or "/" in source:
-            raise InputError(f"model: there is no file {str(path)!r}; `nest models` lists the names known.")
+            raise InputError(f"model: there is no file {str(path)!r:.200}; `nest models` lists the names known.")
         raise unknown_name("model", "file or model", source, library_models())
     content = read_mapping(path).mapping
     return read(path, DescribedModel).transformer if _describes(content) else dict(content)

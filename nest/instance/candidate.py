@@ -7,6 +7,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.errors import InputError
+from nest.units import LARGEST
 
 Array = NDArray[numpy.float64]
 
@@ -77,7 +78,7 @@ class Candidate:
         tensor_bytes: bytes each device of the producer sends of each tensor of the layer graph, shape `(tensors,)`.
 
     Raises:
-        InputError: an array has the wrong length, or holds a number that is negative or not finite.
+        InputError: an array has the wrong length, or holds a number that is negative, not finite or above 1e30.
     """
 
     name: str
@@ -102,6 +103,8 @@ class Candidate:
                 raise InputError(f"candidate {self.name!r}: {place} has {array.size} numbers for {expected} layers.")
             if not numpy.isfinite(array).all() or (array < 0).any():
                 raise InputError(f"candidate {self.name!r}: {place} has a number that is negative or not finite.")
+            if (array > LARGEST).any():
+                raise InputError(f"candidate {self.name!r}: {place} has a number above {LARGEST:g}.")
 
     def arrays(self) -> list[tuple[str, Array]]:
         """Every array with its place, `forward`, `state.dense.weights`, ..."""

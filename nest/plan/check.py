@@ -1,14 +1,15 @@
 """Re-derives every number of a plan document and compares."""
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.instance import Instance
+from nest.instance import Instance, Solution
 from nest.plan.document import document, solution_of
-from nest.plan.evaluate import evaluate
+from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import PlanDocument
 
@@ -34,14 +35,24 @@ class CheckReport:
         return not self.disagreements
 
 
-def check(instance: Instance, plan: PlanDocument) -> CheckReport:
+Figures = Callable[[Solution, PricedPlan], Mapping[str, Any]]
+"""Derives the `summary` of a plan."""
+
+
+def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None) -> CheckReport:
     """Whether every number of `plan` follows from its decisions and its problem.
 
     Only a plan that a search found (it has a lower bound) must keep to the lists and constraints of its problem: people
-    also price plans that do not.
+    also price plans that do not. What the search says of itself (`statistics`, `runner_up`, `verification`) does not
+    follow from the plan and is not looked at.
+
+    Args:
+        instance: the plan's problem in numbers.
+        plan: as written.
+        figures: derives the plan's `summary`; left out, the summary is not looked at.
     """
     if plan.status == "infeasible":
-        return CheckReport((), 0)
+        return _check_absence(plan)
     try:
         solution = solution_of(instance, plan)
     except InputError as error:
@@ -51,29 +62,57 @@ def check(instance: Instance, plan: PlanDocument) -> CheckReport:
         broken = permission_violations(instance, solution)
     if broken:
         return CheckReport(tuple(f"Not a plan: {sentence}." for sentence in broken), len(broken))
+    priced = evaluate(instance, solution)
     fresh = document(
         instance,
         solution,
-        evaluate(instance, solution),
+        priced,
         status=plan.status,
         lower_bound=plan.lower_bound,
         problem=plan.problem,
     )
     comparisons = _comparisons(plan, fresh)
+    if figures is not None:
+        comparisons += _common("summary", plan.summary, figures(solution, priced), priced.batch_time)
     found = [
         f"{place} is {_shown(stated)}, recomputed {_shown(derived)}."
-        for place, stated, derived in comparisons
-        if not _agree(stated, derived)
+        for place, stated, derived, unit in comparisons
+        if not _agree(stated, derived, unit)
     ]
     return CheckReport((*found, *_promises(plan, fresh)), len(comparisons))
 
 
-def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[tuple[str, Any, Any]]:
+def _check_absence(plan: PlanDocument) -> CheckReport:
+    """Whether a document that says there is no plan states none."""
+    names = ("batch_time", "lower_bound", "throughput", "candidate", "data_parallel", "micro_batches")
+    stated = [name for name in names if getattr(plan, name) is not None] + (["stages"] if plan.stages else [])
+    found = [f"The status is infeasible, but {name} is given." for name in stated]
+    return CheckReport(tuple(found), len(found))
+
+
+Comparison = tuple[str, Any, Any, float]
+"""A place, what is stated there, what is derived, and how large the numbers were that it is a difference of."""
+
+
+def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Comparison]:
+    """What two summaries both say."""
+    if isinstance(stated, Mapping) and isinstance(derived, Mapping):
+        return [
+            pair
+            for name in stated
+            if name in derived
+            for pair in _common(f"{place}.{name}", stated[name], derived[name], batch_time)
+        ]
+    # Parts of the batch time are differences, and of that size when they are 0.
+    return [(place, stated, derived, batch_time if ".time_shares." in place else 1.0)]
+
+
+def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
     names = ("batch_time", "throughput", "fits", "micro_batches", "candidate")
-    pairs = [(name, getattr(plan, name), getattr(fresh, name)) for name in names]
+    pairs: list[Comparison] = [(name, getattr(plan, name), getattr(fresh, name), 0.0) for name in names]
     fields = ("devices", "time", "sync_time", "memory", "in_flight", "level_in", "level_out")
     for index, (stated, derived) in enumerate(zip(plan.stages, fresh.stages, strict=True)):
-        pairs += [(f"stages[{index}].{name}", getattr(stated, name), getattr(derived, name)) for name in fields]
+        pairs += [(f"stages[{index}].{name}", getattr(stated, name), getattr(derived, name), 0.0) for name in fields]
     return pairs
 
 
@@ -91,9 +130,10 @@ def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
     return found
 
 
-def _agree(stated: Any, derived: Any) -> bool:
-    if isinstance(stated, float) and isinstance(derived, (int, float)):
-        return math.isclose(stated, derived, rel_tol=TOLERANCE, abs_tol=1e-300)
+def _agree(stated: Any, derived: Any, unit: float = 0.0) -> bool:
+    numbers = isinstance(stated, (int, float)) and isinstance(derived, (int, float))
+    if numbers and (isinstance(stated, float) or isinstance(derived, float)):
+        return math.isclose(stated, derived, rel_tol=TOLERANCE, abs_tol=max(TOLERANCE * unit, 1e-300))
     return bool(stated == derived)
 
 

@@ -4,6 +4,11 @@ from typing import Any, ClassVar
 
 from attrs import field, frozen
 
+from nest.spec.problem import Problem
+from nest.spec.validators import at_least, each, one_of
+
+STATUSES = ("optimal", "feasible", "infeasible")
+
 
 @frozen
 class CandidateSummary:
@@ -17,9 +22,9 @@ class CandidateSummary:
     """
 
     name: str
-    degrees: dict[str, int]
-    width: int
-    samples: int
+    degrees: dict[str, int] = field(validator=each(at_least(1)))
+    width: int = field(validator=at_least(1))
+    samples: int = field(validator=at_least(1))
 
 
 @frozen
@@ -81,8 +86,8 @@ class PlanDocument:
 
     KEEP_NONE: ClassVar[bool] = True
 
-    nest: int
-    status: str
+    nest: int = field(validator=one_of((1,)))
+    status: str = field(validator=one_of(STATUSES))
     batch_time: float | None
     lower_bound: float | None
     throughput: float | None
@@ -94,7 +99,7 @@ class PlanDocument:
     micro_batches: int | None
     stages: tuple[StageRecord, ...]
     verification: dict[str, Any] | None
-    problem: dict[str, Any]
+    problem: dict[str, Any] = field(metadata={"holds": Problem})
     diagnosis: str | None = None
     summary: dict[str, Any] = field(factory=dict)
     runner_up: dict[str, Any] | None = None

@@ -83,7 +83,10 @@ def random_fixed(random: Random, problem: dict) -> dict:
         "stages": random_stages(random, problem),
     }
     decisions |= candidate["degrees"]
-    return {name: decisions[name] for name in random.sample(sorted(decisions), random.choice([1, 1, 2]))}
+    drawn = {name: decisions[name] for name in random.sample(sorted(decisions), random.choice([1, 1, 2]))}
+    if "stages" in drawn and "pp" in drawn:  # Another number of stages than are listed is bad input, not infeasible.
+        drawn["pp"] = len(drawn["stages"])
+    return drawn
 
 
 def random_stages(random: Random, problem: dict) -> list[list[str]]:

@@ -1,0 +1,48 @@
+"""`nest schema`: JSON schemas of the files nest reads and writes."""
+
+from pathlib import Path
+
+import typer
+
+from nest.cli.output import to_json, write
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("schema")(schema)
+
+
+def schema(
+    name: str | None = typer.Argument(None, metavar="[NAME]", help="Print this one: problem, profile or plan."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="DIR", help="Write NAME.schema.json, or every schema, into this folder."
+    ),
+) -> None:
+    """Write the JSON schemas of the file formats into `schemas/` (or --output), or print the one named.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from nest.catalogue import unknown_name
+    from nest.errors import InputError
+    from nest.spec.formats import FORMATS
+
+    if name is not None and name not in FORMATS:
+        raise unknown_name("nest schema", "file format", name, FORMATS)
+    if name is not None and output is None:
+        typer.echo(text(name), nl=False)
+        return
+    output = output or Path("schemas")
+    if not output.is_dir():
+        raise InputError(f"{output}: there is no such folder; make it first.")
+    for each in FORMATS if name is None else (name,):
+        path = output / f"{each}.schema.json"
+        write(path, text(each))
+        typer.echo(str(path))
+
+
+def text(name: str) -> str:
+    """The schema of the format called `name`, as the text of its file."""
+    from nest.files.schema import schema as schema_of
+    from nest.spec.formats import FORMATS
+
+    return to_json(schema_of(FORMATS[name], f"nest {name}")) + "\n"

@@ -1,0 +1,65 @@
+"""Names a problem gives to registered and catalogued things: all that nothing answers to, at once."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nest.catalogue import optimizer, unknown_name
+from nest.errors import InputError, InputErrors
+from nest.formulate.choices import allowed_degrees
+from nest.formulate.cluster import build_cluster
+from nest.formulate.constrain import allowed_rank_orders, allowed_schedules, allowed_zero, demands
+from nest.hooks.registry import Registry
+from nest.spec import Problem, ProfileSpec
+
+
+def check_names(problem: Problem, registry: Registry, base: Path | None = None) -> None:
+    """Refuse names nobody knows, and constraints that cannot be read, before anything is built from the rest.
+
+    Args:
+        problem: as written.
+        registry: offers what names may stand for.
+        base: folder that relative paths start from; None: the working directory.
+
+    Raises:
+        InputErrors: every such name and constraint, each with its place.
+    """
+    found = [told for check in _checks(problem, registry, base) for told in _mistakes(check)]
+    found += demands(problem, registry, _profile_degrees(problem))[1]
+    if found:
+        raise InputErrors(found)
+
+
+def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator[Callable[[], Any]]:
+    """Calls that are independent of each other; each raises an error or does nothing."""
+    yield lambda: build_cluster(problem.cluster, registry, base)
+    yield lambda: allowed_degrees(problem, {*registry.strategies(), *_profile_degrees(problem)})
+    yield lambda: _known(problem.costs, registry.cost_models(), "costs", "cost model")
+    yield lambda: _known(problem.collectives, registry.collective_models(), "collectives", "collective model")
+    yield lambda: allowed_schedules(problem, registry)
+    yield lambda: allowed_rank_orders(problem)
+    yield lambda: allowed_zero(problem)
+    if problem.model is not None:
+        yield lambda: optimizer(problem.training.optimizer)
+
+
+def _mistakes(check: Callable[[], Any]) -> tuple[str, ...]:
+    try:
+        check()
+    except InputErrors as errors:
+        return errors.problems
+    except InputError as error:
+        return (str(error),)
+    return ()
+
+
+def _profile_degrees(problem: Problem) -> set[str]:
+    profile = problem.profile
+    if not isinstance(profile, ProfileSpec):
+        return set()
+    return {name for candidate in profile.candidates for name in candidate.degrees}
+
+
+def _known(name: str | None, registered: Mapping[str, Any], place: str, kind: str) -> None:
+    if name is not None and name not in registered:
+        raise unknown_name(place, kind, name, registered)

@@ -1,0 +1,10 @@
+"""The files people and tools exchange (FORMATS.md), by name, with the class of the record each holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nest.spec.plan import PlanDocument
+from nest.spec.problem import Problem
+from nest.spec.profile import ProfileSpec
+
+FORMATS: Mapping[str, Any] = {"problem": Problem, "profile": ProfileSpec, "plan": PlanDocument}

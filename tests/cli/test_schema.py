@@ -1,0 +1,52 @@
+"""`nest schema`: prints and writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nest.cli import app
+from nest.spec.formats import FORMATS
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["nest", "schema", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    return int(stop.value.code or 0)
+
+
+def test_schemas_go_where_the_project_keeps_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch) == 0
+    assert {path.name for path in (tmp_path / "schemas").iterdir()} == {f"{name}.schema.json" for name in FORMATS}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_printed_is_what_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    assert call(monkeypatch, name) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["title"] == f"nest {name}"
+    assert call(monkeypatch, name, "--output", str(tmp_path)) == 0
+    assert capsys.readouterr().out == f"{tmp_path / name}.schema.json\n"
+    assert [path.read_text() for path in tmp_path.iterdir()] == [printed]
+
+
+def test_all_are_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert call(monkeypatch, "--output", str(tmp_path)) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(FORMATS)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.schema.json" for name in FORMATS}
+
+
+@pytest.mark.parametrize("arguments", [["problme"], ["--output", "{none}"], ["plan", "--output", "{none}"]])
+def test_what_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
+) -> None:
+    assert call(monkeypatch, *[each.format(none=tmp_path / "none") for each in arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("nest: ")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,50 @@
+"""The reference pages name every key, command and option there is."""
+
+import re
+from pathlib import Path
+
+import attrs
+import pytest
+import typer
+
+from nest import spec
+from nest.cli import app
+
+REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
+RECORDS = {
+    "problem.md": [
+        spec.Problem,
+        spec.Training,
+        spec.Overlap,
+        spec.ClusterSpec,
+        spec.LevelSpec,
+        spec.DeviceSpec,
+        spec.MatrixPeaks,
+        spec.TransformerSpec,
+        spec.MlaSpec,
+        spec.ProfileSpec,
+        spec.ProfileCandidate,
+        spec.ProfileGroup,
+        spec.ProfileRecompute,
+        spec.Search,
+        spec.Fixed,
+    ],
+    "plan.md": [spec.PlanDocument, spec.StageRecord, spec.CandidateSummary],
+}
+
+
+@pytest.mark.parametrize("page", RECORDS)
+def test_every_key_is_described(page: str) -> None:
+    words = set(re.findall(r"\w+", (REFERENCE / page).read_text()))
+    keys = {field.name for record in RECORDS[page] for field in attrs.fields(record)}
+    assert sorted(keys - words) == []
+
+
+def test_every_command_and_option_is_described() -> None:
+    page = (REFERENCE / "command-line.md").read_text()
+    group = typer.main.get_command(app.app)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        assert f"`nest {name}" in page
+        row = next(line for line in page.splitlines() if line.startswith(f"| `nest {name}"))
+        options = [each for option in command.params for each in option.opts if each.startswith("--")]
+        assert [option for option in options if option != "--help" and option not in row] == []

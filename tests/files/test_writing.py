@@ -1,0 +1,89 @@
+"""Writing: whole or not at all, whatever goes wrong."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from nest import files
+from nest.errors import InputError
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_new_file_has_the_text_and_usual_permissions(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "plan.json", "zwölf\n")
+    assert (tmp_path / "plan.json").read_bytes() == "zwölf\n".encode()
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == 0o666 & ~mask
+    assert left(tmp_path) == ["plan.json"]
+
+
+def test_an_old_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("old and longer")
+    files.write_text(tmp_path / "plan.json", "new")
+    assert (tmp_path / "plan.json").read_text() == "new"
+
+
+@pytest.mark.parametrize("broken", ["write", "replace"])
+def test_failure_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("old")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if broken == "replace":
+        monkeypatch.setattr(Path, "replace", fail)
+    else:
+        monkeypatch.setattr("os.fdopen", fail)
+    with pytest.raises(InputError, match=r"plan.json: cannot write here: No space left on device\."):
+        files.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert left(tmp_path) == ["plan.json"]
+
+
+def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("old")
+    with pytest.raises(InputError, match="cannot write here"):
+        files.write_text(path, "\ud800")
+    assert (path.read_text(), left(tmp_path)) == ("old", ["plan.json"])
+
+
+def test_places_where_no_file_can_be(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no folder"):
+        files.write_text(tmp_path / "none" / "plan.json", "")
+    with pytest.raises(InputError, match="there is a folder of that name"):
+        files.write_text(tmp_path, "")
+    with pytest.raises(InputError, match="cannot write here"):
+        files.write_text(tmp_path / ("x" * 300), "")
+    with pytest.raises(InputError, match="cannot write here"):
+        files.write_text(tmp_path / "a\0b", "")
+    assert left(tmp_path) == []
+
+
+def test_what_a_link_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "plan.json")
+    files.write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "plan.json").read_text() == "new"
+
+
+def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.write_text(pipe, "through")
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)

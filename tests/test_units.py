@@ -1,0 +1,132 @@
+"""Quantities: every unit, every refusal, and numbers that come back as they were written."""
+
+import math
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.units import (
+    LARGEST,
+    QUANTITIES,
+    SMALLEST,
+    Bytes,
+    BytesPerSecond,
+    FlopPerSecond,
+    Seconds,
+    format_bytes,
+    format_seconds,
+    parse,
+    shown,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("450 GB/s", BytesPerSecond, 450e9),
+        ("400 Gbit/s", BytesPerSecond, 50e9),
+        ("400 Gb/s", BytesPerSecond, 50e9),
+        ("400Gbps", BytesPerSecond, 50e9),
+        ("1 GiB/s", BytesPerSecond, 2**30),
+        ("3 us", Seconds, 3e-6),
+        ("3 µs", Seconds, 3e-6),  # the micro sign
+        ("3 μs", Seconds, 3e-6),  # the Greek letter
+        ("2 min", Seconds, 120.0),
+        ("80 GiB", Bytes, 80 * 2**30),
+        ("80 GB", Bytes, 80e9),
+        ("  1.5e3\tkB ", Bytes, 1.5e6),
+        ("12", Bytes, 12.0),
+        (".5 TiB", Bytes, 2**39),
+        ("5. B", Bytes, 5.0),
+        ("989.4 TFLOP/s", FlopPerSecond, 989.4e12),
+        ("-3 s", Seconds, -3.0),
+        (7, Seconds, 7.0),
+        (0, Bytes, 0.0),
+    ],
+)
+def test_what_is_written_is_read(text: object, kind: object, value: float) -> None:
+    assert parse(text, kind) == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "told"),
+    [
+        ("450 GiB", BytesPerSecond, "has the unit 'GiB', which is not that of a bandwidth"),
+        ("450 Gbit", Bytes, "has the unit 'Gbit', which is not that of a size"),
+        ("3 parsecs", Seconds, "has the unit 'parsecs', which is not that of a time"),
+        ("450 gb/s", BytesPerSecond, "has the unit 'gb/s'"),
+        ("1 TB", FlopPerSecond, "has the unit 'TB', which is not that of a speed of computation"),
+        ("nan GB/s", BytesPerSecond, "must be a bandwidth"),
+        ("inf", Bytes, "must be a size"),
+        ("1e999 B", Bytes, "must be a finite number"),
+        ("1 2", Bytes, "must be a size"),
+        ("1,5 GB", Bytes, "must be a size"),
+        ("1_000", Bytes, "unit '_000'"),
+        ("GB", Bytes, "must be a size"),
+        ("", Bytes, "must be a size"),
+        ("٣ GB", Bytes, "must be a size"),  # a digit, but no decimal point goes with it
+        (math.nan, Bytes, "must be a finite number"),
+        (-math.inf, Bytes, "must be a finite number"),
+        (10**400, Bytes, "must be a finite number, is a very large number"),
+        (1e31, Bytes, "must be 0 or from 1e-30 to 1e"),
+        ("1e-300 GB", Bytes, "must be 0 or from 1e-30 to 1e"),
+        (True, Bytes, "must be a size.*is true"),
+        (None, Bytes, "must be a size.*is nothing"),
+        ([1], Bytes, "must be a size.*is a list"),
+        ({"GB": 1}, Bytes, "must be a size.*is a mapping"),
+        ("1" * 200_000 + " a b", Bytes, r"must be a size.{0,200}\.\.\.$"),
+        ("1" + " " * 200_000 + "a b", Bytes, r"must be a size.{0,200}\.\.\.$"),
+        ("1 " + "x" * 200_000, Bytes, r"has the unit .{0,200}\.\.\., which"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(value: object, kind: object, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as error:
+        parse(value, kind)
+    assert len(str(error.value)) < 300
+
+
+numbers = st.floats(min_value=1e-10, max_value=1e10, allow_nan=False)
+
+
+@given(st.sampled_from(sorted(QUANTITIES, key=str)), numbers, st.data())
+def test_every_unit_scales_the_number(kind: Any, number: float, data: st.DataObject) -> None:
+    unit, factor = data.draw(st.sampled_from(sorted(QUANTITIES[kind].units.items())))
+    expected = number * factor
+    for text in (f"{number!r} {unit}", f"{number!r}{unit}", f" {number!r}  {unit} "):
+        assert parse(text, kind) == expected
+    assert parse(-number, kind) == -number
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_number_or_refused(text: str) -> None:
+    for kind in QUANTITIES:
+        with suppress(ValueError):
+            found = parse(text, kind)
+            assert found == 0 or SMALLEST <= abs(found) <= LARGEST
+
+
+@given(st.floats(min_value=1e-9, max_value=1e7))
+def test_seconds_people_read_are_the_seconds(seconds: float) -> None:
+    assert parse(format_seconds(seconds), Seconds) == pytest.approx(seconds, rel=6e-4)
+
+
+@given(st.floats(min_value=1, max_value=1e18))
+def test_bytes_people_read_are_the_bytes(size: float) -> None:
+    assert parse(format_bytes(size), Bytes) == pytest.approx(size, rel=6e-4)
+
+
+def test_nothing_has_no_unit_to_choose() -> None:
+    assert (format_seconds(0), format_bytes(0)) == ("0 s", "0 B")
+    assert (format_seconds(90 * 60), format_seconds(48 * 3600)) == ("90 min", "48 h")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(None, "nothing"), (True, "true"), ({}, "a mapping"), ((), "a list"), (10**4000, "a very large number"), (3, "3")],
+)
+def test_values_in_messages_are_short(value: object, told: str) -> None:
+    assert shown(value) == told
+    assert len(shown("x" * 1000)) <= 60
