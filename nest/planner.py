@@ -100,7 +100,7 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
     from nest.formulate.fixed_plan import decided_instance
 
     known = plugins or registry()
-    with _naming(plan):
+    with _naming(plan, "problem"):
         read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
         problem = _self_contained(read.problem, known)
         instance = decided_instance(problem, read, known)
@@ -121,8 +121,8 @@ def load(problem: Source | Problem, fix: Mapping[str, Any] | None = None) -> tup
 
 
 @contextmanager
-def _naming(source: object) -> Iterator[None]:
-    """Let errors name the file that `source` is, when it is one, and the line of what they speak of."""
+def _naming(source: object, below: str = "") -> Iterator[None]:
+    """Let errors name the file that `source` is, when it is one, and the line of what they speak of, `below` a key."""
     from nest.files import placed
 
     try:
@@ -130,7 +130,7 @@ def _naming(source: object) -> Iterator[None]:
     except (InputError, FieldError, FieldErrors) as error:
         # A decision may make a record that cannot be, such as a micro-batch above the batch.
         told = error if isinstance(error, InputError) else InputError(f"{error}.")
-        raise placed(Path(source), told) if isinstance(source, (str, Path)) else told from None
+        raise placed(Path(source), told, below) if isinstance(source, (str, Path)) else told from None
 
 
 def _read(source: Source, cls: Any) -> Any:

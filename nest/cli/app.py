@@ -7,11 +7,7 @@ import typer
 
 from nest import __version__
 
-COMMANDS = tuple(
-    name
-    for name in ("solve", "evaluate", "check", "models", "catalogue", "strategies", "schema")
-    if (__import__("pathlib").Path(__file__).parent / f"{name}.py").exists()
-)
+COMMANDS = ("solve", "evaluate", "check", "models", "catalogue", "strategies", "schema")
 """Modules of this package, each with `register(app)`, in the order `nest --help` shows."""
 
 app = typer.Typer(
@@ -20,6 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 

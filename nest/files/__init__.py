@@ -88,16 +88,21 @@ def structure_source(source: "Source", cls: type[T]) -> T:
         raise source.errors(mistakes.found) from None
 
 
-def placed(path: Path, error: InputError) -> InputError:
+def placed(path: Path, error: InputError, below: str = "") -> InputError:
     """`error`, found after the file at `path` was read, with the file and the line of what each sentence begins with.
 
     An error that names its file already stays as it is.
+
+    Args:
+        path: the file.
+        error: its sentences may begin with a path, such as `fixed.tp is 3, ...`.
+        below: the key of the file under which these paths begin; empty: at its top.
     """
     if isinstance(error, PlacedErrors):
         return error
     from nest.files.placing import place
 
-    return place(path, error)
+    return place(path, error, below)
 
 
 def read_value(text: str) -> Any:

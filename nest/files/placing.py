@@ -12,13 +12,28 @@ _PATH = re.compile(r"[A-Za-z_]\w*(?:\.[\w-]+|\[\d+\])*")
 _STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
 
 
-def place(path: Path, error: InputError) -> PlacedErrors:
-    """`error` with the file at `path` in front of each sentence, in the order of the lines."""
-    sentences = error.problems if isinstance(error, InputErrors) else (str(error),)
+def place(path: Path, error: InputError, below: str = "") -> PlacedErrors:
+    """`error` with the file at `path` in front of each sentence, in the order of the lines.
+
+    Args:
+        path: the file.
+        error: its sentences may begin with a path.
+        below: the key under which these paths begin; empty: at the top of the file.
+    """
+    sentences = list(error.problems if isinstance(error, InputErrors) else (str(error),))
     lines: list[int | None] = [None] * len(sentences)
     if path.is_file():  # A pipe cannot be read again.
         with suppress(InputError):
-            lines = lines_of(read_source(path), [_leading_path(sentence) for sentence in sentences])
+            source = read_source(path)
+            paths = [_leading_path(sentence) for sentence in sentences]
+            if below:
+                known = source.mapping.get(below)
+                inside = [isinstance(known, dict) and steps[:1] and steps[0] in known for steps in paths]
+                sentences = [
+                    f"{below}.{told}" if there else told for told, there in zip(sentences, inside, strict=True)
+                ]
+                paths = [(below, *steps) for steps in paths]
+            lines = lines_of(source, paths)
     rows = sorted(zip(lines, sentences, strict=True), key=lambda row: row[0] or 0)
     return PlacedErrors(f"{path}:{line}: {told}" if line else f"{path}: {told}" for line, told in rows)
 

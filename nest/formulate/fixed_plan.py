@@ -7,11 +7,12 @@ from attrs import evolve
 
 from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
+from nest.formulate.choices import micro_batches
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Solution, StageDecision
 from nest.plan.legality import permission_violations, structure_violations
-from nest.spec import Fixed, PlanDocument, Problem
+from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 
 USUAL_RANK_ORDER = "dp-inner"
 """Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
@@ -68,11 +69,24 @@ def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> I
         return build_instance(evaluation_problem(problem, known), known)
     if plan.candidate is None or problem.model is None:
         return build_instance(problem, known)
-    degrees: dict[str, tuple[int | bool, ...]] = {
-        name: (plan.candidate.degrees.get(name, 1),) for name in known.strategies()
-    }
-    training = evolve(problem.training, micro_batch=(plan.candidate.samples,))
-    return build_instance(evolve(problem, strategies=degrees, training=training), known)
+    narrowed = _narrowed(problem, plan.candidate, known)
+    return build_instance(problem if narrowed is None else narrowed, known)
+
+
+def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) -> Problem | None:
+    """`problem` with no other candidate, which is priced faster; None when it does not allow this one."""
+    if candidate.samples not in micro_batches(problem):
+        return None
+    strategies = dict(problem.strategies)
+    for name in known.strategies():
+        degree = candidate.degrees.get(name, 1)
+        written = strategies.get(name, (degree,))
+        if any(each == degree and not isinstance(each, bool) for each in written):
+            strategies[name] = (degree,)
+        elif not any(isinstance(each, bool) for each in written):
+            return None
+    training = evolve(problem.training, micro_batch=(candidate.samples,))
+    return evolve(problem, strategies=strategies, training=training)
 
 
 def evaluation_problem(problem: Problem, known: Registry) -> Problem:

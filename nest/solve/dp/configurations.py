@@ -80,7 +80,8 @@ def configurations(instance: Instance, most_stages: int) -> tuple[list[Configura
 def _sharings(instance: Instance, index: int, exclusions: Exclusions) -> Iterator[tuple[int, int]]:
     """Numbers of replicas of a candidate, ascending, with their micro-batches."""
     candidate = instance.candidates[index]
-    for replicas in range(1, instance.cluster.size // candidate.width + 1):
+    most = min(instance.cluster.size // candidate.width, instance.space.global_batch // candidate.samples)
+    for replicas in range(1, most + 1):
         micro_batches = instance.micro_batches(candidate, replicas)
         if micro_batches is None:
             exclusions.batch.append((index, replicas))
