@@ -101,7 +101,8 @@ class PricedPlan:
         """Share of the batch in which a device, on average over the stages, waits for the pipeline."""
         busy = self.micro_batches * sum(stage.time for stage in self.stages) / len(self.stages)
         whole = self.batch_time
-        return (whole - self.sync - busy) / whole if whole > 0 else 0.0
+        # Rounding must not make a plan without a bubble show a negative one.
+        return max((whole - self.sync - busy) / whole, 0.0) if whole > 0 else 0.0
 
 
 def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
