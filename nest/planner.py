@@ -39,17 +39,18 @@ def solve(
     Raises:
         InputError: the problem cannot be used; the text names the place and the remedy.
     """
+    from nest.formulate.instance import build_instance
     from nest.solve.dp import solve as search
 
     if time_limit is not None and not 0 < time_limit < float("inf"):
         raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
     known = plugins or registry()
     with _naming(problem):
-        whole = _self_contained(problem, known)
-        instance = _instance(whole, known)
+        whole = _self_contained(problem)
+        instance = build_instance(whole, known)
         result = search(instance, time_limit, progress)
     written = whole.to_dict()
-    origins = _plugins(known)
+    origins = known.distributions()
     if result.solution is None:
         return infeasible(written, result.diagnosis or "", statistics=result.statistics, plugins=origins)
     return _document(instance, result, result.solution, whole, known, origins)
@@ -72,7 +73,7 @@ def evaluate(
 
     known = plugins or registry()
     with _naming(problem):
-        whole = _self_contained(problem, known, fix)
+        whole = _self_contained(problem, fix)
         instance, solution = fixed_plan(whole, known)
     priced = price(instance, solution)
     return document(
@@ -83,7 +84,7 @@ def evaluate(
         lower_bound=None,
         problem=whole.to_dict(),
         summary=_figures(instance, solution, priced, whole, known),
-        plugins=_plugins(known),
+        plugins=known.distributions(),
     )
 
 
@@ -102,22 +103,9 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
     known = plugins or registry()
     with _naming(plan, "problem"):
         read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
-        problem = _self_contained(read.problem, known)
+        problem = _self_contained(read.problem)
         instance = decided_instance(problem, read, known)
         return check_plan(instance, read, lambda solution, priced: _figures(instance, solution, priced, problem, known))
-
-
-def load(problem: Source | Problem, fix: Mapping[str, Any] | None = None) -> tuple[Problem, Path | None]:
-    """A problem with its base folder, which paths inside it are relative to.
-
-    Raises:
-        InputError: the problem cannot be read.
-    """
-    from nest.formulate.fixed_plan import with_decisions
-
-    base = Path(problem).parent if isinstance(problem, (str, Path)) else None
-    read = problem if isinstance(problem, Problem) else _read(problem, Problem)
-    return (with_decisions(read, fix) if fix else read), base
 
 
 @contextmanager
@@ -155,23 +143,14 @@ def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
         raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
 
 
-def _self_contained(problem: Source | Problem, known: Registry, fix: Mapping[str, Any] | None = None) -> Problem:
-    """The problem with every file it refers to read into it, so that a plan can carry it."""
+def _self_contained(problem: Source | Problem, fix: Mapping[str, Any] | None = None) -> Problem:
+    """The problem with `fix` decided and every file it refers to read into it, so that a plan can carry it."""
+    from nest.formulate.fixed_plan import with_decisions
     from nest.formulate.self_contained import self_contained
 
-    read, base = load(problem, fix)
-    return self_contained(read, base)
-
-
-def _instance(problem: Problem, known: Registry) -> Instance:
-    from nest.formulate.instance import build_instance
-
-    return build_instance(problem, known)
-
-
-def _plugins(known: Registry) -> dict[str, str]:
-    """Distributions that registered something, with their versions."""
-    return dict(known.distributions())
+    read = problem if isinstance(problem, Problem) else _read(problem, Problem)
+    base = Path(problem).parent if isinstance(problem, (str, Path)) else None
+    return self_contained(with_decisions(read, fix) if fix else read, base)
 
 
 def _document(

@@ -33,6 +33,9 @@ _FLOP_PER_SECOND = {
     f"{prefix}{flop}": factor for prefix, factor in _DECIMAL.items() for flop in ("FLOP/s", "FLOPS", "FLOPs/s")
 }
 
+LARGEST_WHOLE = 2**53
+"""Whole numbers above this are not all told apart by float64."""
+
 SMALLEST, LARGEST = 1e-30, 1e30
 """Sizes of quantities other than 0, in SI units: products and quotients of a few of them stay far from overflow."""
 

@@ -199,13 +199,7 @@ ALTERATIONS: list[tuple[str, Any, bool]] = [
 
 @pytest.mark.parametrize(("path", "value", "allowed"), ALTERATIONS)
 def test_schema_and_reader_agree(path: str, value: Any, allowed: bool) -> None:
-    problem = altered(MEASURED, path, value)
-    assert validator("problem").is_valid(problem) is allowed
-    if allowed:
-        structure(problem, Problem)
-    else:
-        with pytest.raises(InputError):
-            structure(problem, Problem)
+    schema_and_reader_say(altered(MEASURED, path, value), allowed)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +215,10 @@ def test_schema_and_reader_agree(path: str, value: Any, allowed: bool) -> None:
     ],
 )
 def test_models_in_place(model: Any, allowed: bool) -> None:
-    problem = {**DESCRIBED, "model": model}
+    schema_and_reader_say({**DESCRIBED, "model": model}, allowed)
+
+
+def schema_and_reader_say(problem: dict[str, Any], allowed: bool) -> None:
     assert validator("problem").is_valid(problem) is allowed
     if allowed:
         structure(problem, Problem)

@@ -19,10 +19,7 @@ from cattrs import Converter
 from nest.errors import FieldError, FieldErrors, InputError, Steps
 from nest.files.names import nearest
 from nest.files.source import Mistake
-from nest.units import QUANTITIES, parse, shown
-
-LARGEST = 2**53
-"""Whole numbers above this are not all told apart by float64."""
+from nest.units import LARGEST_WHOLE, QUANTITIES, parse, shown
 
 
 class Mistakes(Exception):  # noqa: N818 - a bundle of mistakes, never shown by this name
@@ -67,7 +64,7 @@ def _integer(value: Any, _: Any) -> int:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise Mistakes.one(f"must be a whole number, is {shown(value)}")
-    if abs(value) > LARGEST:
+    if abs(value) > LARGEST_WHOLE:
         raise Mistakes.one("is too large: whole numbers go up to 2**53")
     return value
 

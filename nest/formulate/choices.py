@@ -1,6 +1,7 @@
 """Which degrees and micro-batch sizes a problem lets the search use."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from attrs import frozen
 
@@ -10,6 +11,8 @@ from nest.spec import Problem
 
 FORESEEN = ("tp", "sp", "cp", "ep")
 """Strategies FORMATS.md names: without a plug-in that offers it, one may be given with degree 1."""
+
+Model = TypeVar("Model")
 
 USUAL_MICRO_BATCHES = (1, 2, 4, 8)
 """Micro-batch sizes tried when the problem names none, samples; published Megatron-LM runs use no other
@@ -50,7 +53,7 @@ def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str,
         if name not in known | set(FORESEEN):
             raise unknown_name("strategies", "strategy", name, known | set(FORESEEN))
         found[name] = Allowed(f"strategies.{name}", tuple(degrees))
-    for name, value in (problem.fixed.values if problem.fixed is not None else {}).items():
+    for name, value in problem.decided.items():
         if name in known | set(FORESEEN):
             found[name] = Allowed(f"fixed.{name}", (_degree(f"fixed.{name}", value),))
     for name, allowed in found.items():
@@ -81,7 +84,7 @@ def micro_batches(problem: Problem) -> tuple[int, ...]:
     """
     training = problem.training
     place, sizes = "training.micro_batch", training.micro_batch
-    fixed = problem.fixed.values.get("micro_batch") if problem.fixed is not None else None
+    fixed = problem.decided.get("micro_batch")
     if fixed is not None:
         place, sizes = "fixed.micro_batch", (_fixed_micro_batch(fixed, training.global_batch),)
     if sizes is None:
@@ -102,3 +105,15 @@ def _fixed_micro_batch(value: object, global_batch: int) -> int:
             f"({global_batch})."
         )
     return value
+
+
+def chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: str) -> Model:
+    """The model called `name`; None: the default, which is what was registered first, a built-in.
+
+    Raises:
+        InputError: there is none; the text names `place`.
+    """
+    wanted = next(iter(registered), "") if name is None else name
+    if wanted not in registered:
+        raise unknown_name(place, kind, wanted, registered)
+    return registered[wanted]

@@ -39,7 +39,7 @@ def build_space(
     Raises:
         InputErrors: names, values or layers that are unknown or impossible, all of them.
     """
-    fixed = _fixed(problem)
+    fixed = problem.decided
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, experts)
     if problem.search.mixed:
@@ -82,7 +82,7 @@ def demands(
         degrees: names of degrees that candidates have beside those of strategies.
         experts: whether the model has routed experts.
     """
-    fixed, names = _fixed(problem), frozenset({*PLAN_NAMES, *STAGE_NAMES, *registry.strategies(), *FORESEEN, *degrees})
+    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *registry.strategies(), *FORESEEN, *degrees})
     found: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
     for index, text in enumerate(problem.constraints):
@@ -101,10 +101,6 @@ def demands(
         except InputError as error:
             wrong.append(str(error))
     return found, wrong
-
-
-def _fixed(problem: Problem) -> dict[str, Value]:
-    return dict(problem.fixed.values) if problem.fixed is not None else {}
 
 
 def _decision(
@@ -152,7 +148,7 @@ def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, .
     Raises:
         InputError: one is unknown.
     """
-    fixed = _fixed(problem).get("schedule")
+    fixed = problem.decided.get("schedule")
     place = "training.schedule" if fixed is None else "fixed.schedule"
     wanted = problem.training.schedule if fixed is None else (str(fixed),)
     known = registry.schedules()
@@ -168,7 +164,7 @@ def allowed_rank_orders(problem: Problem) -> tuple[str, ...]:
     Raises:
         InputError: `fixed.rank_order` is none.
     """
-    fixed = _fixed(problem).get("rank_order")
+    fixed = problem.decided.get("rank_order")
     if fixed is None:
         return tuple(dict.fromkeys(problem.search.rank_order))
     if fixed not in RANK_ORDERS:
@@ -182,7 +178,7 @@ def allowed_zero(problem: Problem) -> tuple[int, ...]:
     Raises:
         InputError: `fixed.zero` is none.
     """
-    fixed = _fixed(problem).get("zero")
+    fixed = problem.decided.get("zero")
     if fixed is None:
         return tuple(dict.fromkeys(problem.search.zero))
     if isinstance(fixed, bool) or fixed not in (0, 1, 2, 3):

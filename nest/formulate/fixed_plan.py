@@ -1,7 +1,7 @@
 """Plans that are already decided: `fixed` of a problem, or the decisions a plan document states."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from attrs import evolve
 
@@ -42,9 +42,10 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
         InputError: the decisions do not make a plan.
     """
     instance = build_instance(evaluation_problem(problem, known), known)
-    decided = _values(problem)
+    # Building the instance has refused decisions that are not whole numbers.
+    decided = cast("Mapping[str, int]", problem.decided)
     candidate = instance.candidates[0]
-    partition = instance.space.partition or _even_partition(instance, _stage_count(decided))
+    partition = instance.space.partition or _even_partition(instance, decided.get("pp", 1))
     replicas = _replicas(instance, candidate, decided, len(partition))
     choices = instance.space.recompute or tuple(mode.name for mode in candidate.recompute)
     stages = tuple(
@@ -91,7 +92,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
 
 def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
-    decided = _values(problem)
+    decided = problem.decided
     training, search = problem.training, problem.search
     usual = USUAL_RANK_ORDER if USUAL_RANK_ORDER in search.rank_order else search.rank_order[0]
     # Only the defaults: whoever builds the instance lets `fixed`, which is kept, win over them.
@@ -103,10 +104,6 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
         constraints=(),
     )
     return _with_one_candidate(narrowed, decided) if problem.profile is not None else narrowed
-
-
-def _values(problem: Problem) -> dict[str, Any]:
-    return dict(problem.fixed.values) if problem.fixed is not None else {}
 
 
 def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem:
@@ -137,42 +134,29 @@ def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem
     )
 
 
-def _stage_count(decided: Mapping[str, Any]) -> int:
-    count = decided.get("pp", 1)
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InputError(f"fixed.pp must be a whole number of at least 1, is {count!r}.")
-    return count
-
-
-def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, Any], stages: int) -> int:
+def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, int], stages: int) -> int:
     """Replicas as decided, in whichever terms; else as many as the devices hold."""
     width = candidate.width
     if "replicas" in decided:
-        return _whole(decided["replicas"], "fixed.replicas")
+        return decided["replicas"]
     if "dp" in decided:
         inner = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1)
-        ranks = _whole(decided["dp"], "fixed.dp") * inner
+        ranks = decided["dp"] * inner
         if ranks % width:
             raise InputError(
                 f"fixed.dp = {decided['dp']} makes {ranks} devices a stage, not a multiple of the block's {width}."
             )
         return ranks // width
     if "micro_batches" in decided:
-        share = candidate.samples * _whole(decided["micro_batches"], "fixed.micro_batches")
+        share = candidate.samples * decided["micro_batches"]
         return max(instance.space.global_batch // share, 1)
-    devices = _whole(decided.get("devices", instance.cluster.size), "fixed.devices")
+    devices = decided.get("devices", instance.cluster.size)
     fitting = min(devices, instance.cluster.size) // (width * stages)
     if fitting < 1:
         raise InputError(
             f"fixed asks for {stages} stages of {width} devices, {stages * width} in all, but there are {devices}."
         )
     return fitting
-
-
-def _whole(value: Any, place: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{place} must be a whole number of at least 1, is {value!r}.")
-    return value
 
 
 def _even_partition(instance: Instance, count: int) -> tuple[tuple[int, ...], ...]:

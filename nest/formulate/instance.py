@@ -1,15 +1,13 @@
 """From a problem as written to the instance solvers see."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from attrs import frozen
 
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.files import read
-from nest.formulate.choices import allowed_degrees, micro_batches
+from nest.formulate.choices import allowed_degrees, chosen, micro_batches
 from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
 from nest.formulate.constrain import build_space
@@ -23,8 +21,6 @@ from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, Instance, LayerGraph
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
-
-Model = TypeVar("Model")
 
 
 @frozen
@@ -73,7 +69,7 @@ def build_instance(problem: Problem, registry: Registry, base: Path | None = Non
             formulation.blocks,
             formulation.experts,
         ),
-        collectives=_chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+        collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )
 
 
@@ -112,8 +108,8 @@ def _from_model(
         training=training,
         precision=precision(training.precision),
         optimizer=optimizer(training.optimizer),
-        costs=_chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
-        collectives=_chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+        costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
+        collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )
     strategies = registry.strategies()
     limits, samples = allowed_degrees(problem, strategies), micro_batches(problem)
@@ -144,11 +140,3 @@ def _check_selective(training: Training, graph: OperatorGraph) -> None:
     for kind in training.selective:
         if kind not in kinds and training.selective != Training(1).selective:
             raise unknown_name("training.selective", "kind of operator", kind, kinds)
-
-
-def _chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: str) -> Model:
-    """The model called `name`; the default is what was registered first, a built-in."""
-    wanted = next(iter(registered), "") if name is None else name
-    if wanted not in registered:
-        raise unknown_name(place, kind, wanted, registered)
-    return registered[wanted]

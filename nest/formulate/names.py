@@ -1,12 +1,12 @@
 """Names a problem gives to registered and catalogued things: all that nothing answers to, at once."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nest.catalogue import optimizer, unknown_name
+from nest.catalogue import optimizer
 from nest.errors import InputError, InputErrors
-from nest.formulate.choices import allowed_degrees
+from nest.formulate.choices import allowed_degrees, chosen
 from nest.formulate.cluster import build_cluster
 from nest.formulate.constrain import allowed_rank_orders, allowed_schedules, allowed_zero, demands
 from nest.hooks.registry import Registry
@@ -34,8 +34,8 @@ def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator
     """Calls that are independent of each other; each raises an error or does nothing."""
     yield lambda: build_cluster(problem.cluster, registry, base)
     yield lambda: allowed_degrees(problem, {*registry.strategies(), *_profile_degrees(problem)})
-    yield lambda: _known(problem.costs, registry.cost_models(), "costs", "cost model")
-    yield lambda: _known(problem.collectives, registry.collective_models(), "collectives", "collective model")
+    yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
+    yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
     yield lambda: allowed_schedules(problem, registry)
     yield lambda: allowed_rank_orders(problem)
     yield lambda: allowed_zero(problem)
@@ -58,8 +58,3 @@ def _profile_degrees(problem: Problem) -> set[str]:
     if not isinstance(profile, ProfileSpec):
         return set()
     return {name for candidate in profile.candidates for name in candidate.degrees}
-
-
-def _known(name: str | None, registered: Mapping[str, Any], place: str, kind: str) -> None:
-    if name is not None and name not in registered:
-        raise unknown_name(place, kind, name, registered)

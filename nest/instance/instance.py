@@ -38,12 +38,11 @@ class LayerGraph:
                 raise InputError(f"layer {self.layers[producer]!r} has an edge to itself.")
         self.topological_order()
 
-    def predecessors(self) -> tuple[frozenset[int], ...]:
-        """For each layer, the layers whose tensors it reads."""
+    def successors(self) -> tuple[frozenset[int], ...]:
+        """For each layer, the layers that read its tensors."""
         found: list[set[int]] = [set() for _ in self.layers]
         for producer, consumers in self.tensors:
-            for consumer in consumers:
-                found[consumer].add(producer)
+            found[producer].update(consumers)
         return tuple(frozenset(group) for group in found)
 
     def topological_order(self) -> tuple[int, ...]:
@@ -54,12 +53,11 @@ class LayerGraph:
         """
         import heapq
 
-        successors: list[set[int]] = [set() for _ in self.layers]
+        successors = self.successors()
         waiting = [0] * len(self.layers)
-        for consumer, producers in enumerate(self.predecessors()):
-            waiting[consumer] = len(producers)
-            for producer in producers:
-                successors[producer].add(consumer)
+        for consumers in successors:
+            for consumer in consumers:
+                waiting[consumer] += 1
         free = [layer for layer, count in enumerate(waiting) if count == 0]
         heapq.heapify(free)
         order = []

@@ -100,6 +100,11 @@ class Problem:
                     told = f"is {candidate.samples}, above the global batch of {batch}"
                     yield FieldError(("profile", "candidates", index, "samples"), told)
 
+    @property
+    def decided(self) -> dict[str, int | float | str | bool]:
+        """The values of `fixed` by name; none when it is left out."""
+        return self.fixed.values if self.fixed is not None else {}
+
     def to_dict(self) -> dict[str, Any]:
         """The problem as plain mappings, lists and numbers, as FORMATS.md writes it."""
         from nest.files import unstructure

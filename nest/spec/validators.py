@@ -10,11 +10,9 @@ from typing import Any, cast
 from attrs import frozen
 
 from nest.errors import FieldError, FieldErrors, Steps
+from nest.units import LARGEST_WHOLE
 
 Mistake = tuple[Steps, str]
-
-LARGEST = 2.0**53
-"""Whole numbers above this are not all told apart by float64."""
 
 
 @frozen
@@ -53,7 +51,7 @@ def _number(inside: Callable[[float], bool], told: str, keywords: Mapping[str, A
     def wrong(value: float) -> str | None:
         if isinstance(value, float) and not math.isfinite(value):
             return f"must be a finite number, is {value}"
-        if isinstance(value, int) and abs(value) > LARGEST:
+        if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
             return "is too large: whole numbers go up to 2**53"
         return None if inside(value) else f"must be {told}, is {value:g}"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nest import units
-from nest.files import source, structuring, survey
+from nest.files import source, survey
 from nest.formulate import cluster
 from nest.models.building import config
 from nest.spec import constraints
@@ -22,7 +22,7 @@ REFERENCE = REPOSITORY / "docs" / "reference"
         ("problem.md", r"YAML (\d+) MiB", source.LARGEST_YAML / 2**20),
         ("problem.md", r"([\d,]+) values", survey.MOST_VALUES),
         ("problem.md", r"(\d+) levels of nesting", survey.DEEPEST),
-        ("problem.md", r"whole numbers up to 2\^(\d+)", structuring.LARGEST.bit_length() - 1),
+        ("problem.md", r"whole numbers up to 2\^(\d+)", units.LARGEST_WHOLE.bit_length() - 1),
         ("problem.md", r"from (\S+) to", units.SMALLEST),
         ("problem.md", r"from 1e-30 to (\S+) in SI", units.LARGEST),
         ("problem.md", r"([\d,]+) devices \|", cluster.MOST_DEVICES),

@@ -1,10 +1,10 @@
 """What is decided before stages are: candidate, replicas, rank order, schedule, and the choices stages may make."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import product
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule
 from nest.solve.dp.stages import Choice
@@ -36,19 +36,19 @@ class Configuration:
     stage_counts: tuple[int, ...]
 
 
-@frozen
+@define
 class Exclusions:
     """Why configurations fell away, for the diagnosis of an infeasible problem.
 
     Attributes:
-        batch: (candidate, replicas) pairs that cannot share the batch.
+        batch: pairs of candidate and replicas that cannot share the batch.
         constraints: per constraint text, combinations it alone refused first.
         combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
     """
 
-    batch: list[tuple[int, int]]
-    constraints: dict[str, int]
-    combinations: list[int]
+    batch: int = 0
+    constraints: Counter[str] = field(factory=Counter)
+    combinations: int = 0
 
 
 def configurations(instance: Instance, most_stages: int) -> tuple[list[Configuration], Exclusions]:
@@ -58,11 +58,11 @@ def configurations(instance: Instance, most_stages: int) -> tuple[list[Configura
         instance: the problem.
         most_stages: stages the layer graph can be cut into.
     """
-    exclusions = Exclusions([], defaultdict(int), [0])
+    exclusions = Exclusions()
     rules = _Rules(instance, exclusions)
     found: list[Configuration] = []
     for index, candidate in enumerate(instance.candidates):
-        sharings = list(_sharings(instance, index, exclusions))
+        sharings = list(_sharings(instance, candidate, exclusions))
         choices = stage_choices(instance, candidate)
         for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
             for replicas, micro_batches in sharings:
@@ -77,14 +77,13 @@ def configurations(instance: Instance, most_stages: int) -> tuple[list[Configura
     return found, exclusions
 
 
-def _sharings(instance: Instance, index: int, exclusions: Exclusions) -> Iterator[tuple[int, int]]:
+def _sharings(instance: Instance, candidate: Candidate, exclusions: Exclusions) -> Iterator[tuple[int, int]]:
     """Numbers of replicas of a candidate, ascending, with their micro-batches."""
-    candidate = instance.candidates[index]
     most = min(instance.cluster.size // candidate.width, instance.space.global_batch // candidate.samples)
     for replicas in range(1, most + 1):
         micro_batches = instance.micro_batches(candidate, replicas)
         if micro_batches is None:
-            exclusions.batch.append((index, replicas))
+            exclusions.batch += 1
         else:
             yield replicas, micro_batches
 
@@ -134,7 +133,7 @@ class _Rules:
         self, values: dict[str, Value], ranks: int, counts: range, choices: tuple[Choice, ...]
     ) -> dict[tuple[Choice, ...], tuple[int, ...]]:
         """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform."""
-        self.exclusions.combinations[0] += len(counts)
+        self.exclusions.combinations += len(counts)
         refusing = next((each for each in self.once if not each.holds(values)), None)
         if refusing is not None:
             self.exclusions.constraints[refusing.text] += len(counts)

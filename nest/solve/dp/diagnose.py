@@ -3,16 +3,20 @@
 from typing import TYPE_CHECKING
 
 from nest.solve.dp.bounds import least_peak_memory
-from nest.solve.dp.configurations import Configuration, Exclusions, configurations
+from nest.solve.dp.configurations import Configuration, Exclusions
 
 if TYPE_CHECKING:
     from nest.solve.dp.search import Search
 
 
-def diagnose(search: "Search", exclusions: Exclusions) -> str:
-    """One or two sentences on the tightest constraint of an infeasible instance."""
-    instance = search.instance
-    found, _ = configurations(instance, len(instance.graph.layers))
+def diagnose(search: "Search", found: list[Configuration], exclusions: Exclusions) -> str:
+    """One or two sentences on the tightest constraint of an infeasible instance.
+
+    Args:
+        search: what is known of the instance.
+        found: the configurations its constraints allow.
+        exclusions: what they refuse.
+    """
     tried = [c for c in found if c.stage_counts[0] < search.downsets.count]
     if tried:
         return _memory(search, tried)
@@ -22,7 +26,7 @@ def diagnose(search: "Search", exclusions: Exclusions) -> str:
             f"but plans need at least {min(c.stage_counts[0] for c in found)}; drop a same_stage constraint or ask "
             "for fewer stages."
         )
-    if exclusions.combinations[0] == 0:
+    if exclusions.combinations == 0:
         return _batch(search, exclusions)
     return _constraints(exclusions)
 
@@ -37,10 +41,11 @@ def _memory(search: "Search", found: list[Configuration]) -> str:
             configuration.replicas,
             configuration.schedule.name,
             configuration.choices,
+            configuration.stage_counts,
         )
-        if (*key, configuration.stage_counts) in seen:
+        if key in seen:
             continue
-        seen.add((*key, configuration.stage_counts))
+        seen.add(key)
         counts = [count for count in configuration.stage_counts if count < search.downsets.count]
         tables = search.all_tables(configuration)
         longest = search.in_flight(configuration.schedule, configuration.micro_batches, counts[-1])
@@ -83,8 +88,8 @@ def _batch(search: "Search", exclusions: Exclusions) -> str:
 
 def _constraints(exclusions: Exclusions) -> str:
     """The constraint that refuses most, or the set that together refuses all."""
-    total = exclusions.combinations[0]
-    counts = sorted(exclusions.constraints.items(), key=lambda item: -item[1])
+    total = exclusions.combinations
+    counts = exclusions.constraints.most_common()
     text, refused = counts[0]
     if refused >= total:
         return f"Constraint `{text}` is tightest: it refuses all {total} combinations of candidate, replicas, stages."

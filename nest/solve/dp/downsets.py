@@ -160,21 +160,13 @@ def _too_large(size: str) -> InputError:
     )
 
 
-def _successor_masks(graph: LayerGraph) -> list[int]:
-    masks = [0] * len(graph.layers)
-    for producer, consumers in graph.tensors:
-        for consumer in consumers:
-            masks[producer] |= 1 << consumer
-    return masks
-
-
 def _reachable(graph: LayerGraph, groups: Sequence[int]) -> list[int]:
     """For each layer, itself and the layers that are in every downset it is in, as bitmasks.
 
     These are its successors, the members of its groups, and so on from each of those.
     """
-    reach = [1 << layer | successors for layer, successors in enumerate(_successor_masks(graph))]
-    successors = _successor_lists(graph)
+    reach = [1 << layer for layer in range(len(graph.layers))]
+    successors = graph.successors()
     mates = [[group for group in groups if group >> layer & 1] for layer in range(len(reach))]
     order = graph.topological_order()[::-1]
     changed = True
@@ -192,13 +184,6 @@ def _reachable(graph: LayerGraph, groups: Sequence[int]) -> list[int]:
             if mask != reach[layer]:
                 reach[layer], changed = mask, changed or bool(groups)
     return reach
-
-
-def _successor_lists(graph: LayerGraph) -> list[set[int]]:
-    lists: list[set[int]] = [set() for _ in graph.layers]
-    for producer, consumers in graph.tensors:
-        lists[producer].update(consumers)
-    return lists
 
 
 def _enumerate(reach: Sequence[int]) -> list[int]:
@@ -219,7 +204,7 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
 
 
 def _partition_masks(graph: LayerGraph, partition: Sequence[Sequence[int]]) -> list[int]:
-    successors = _successor_masks(graph)
+    successors = [sum(1 << layer for layer in each) for each in graph.successors()]
     masks = [0]
     for stage in reversed(partition):
         mask = masks[-1]

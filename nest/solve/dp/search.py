@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 import numpy
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from nest.instance import Array, Instance, Schedule, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
@@ -58,7 +58,7 @@ class Found:
         return Solution(configuration.replicas, configuration.rank_order, configuration.schedule.name, tuple(stages))
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Search:
     """What is known of one instance while it is searched.
 
@@ -70,6 +70,7 @@ class Search:
     instance: Instance
     downsets: Downsets
     _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict)
+    _table_bytes: int = 0
     _small: dict[Hashable, object] = field(factory=dict)
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -93,21 +94,21 @@ class Search:
         )
         limit, known = self._tables.get(key, (-numpy.inf, None))
         if known is None or limit < time_limit:
-            known = self._make_tables(configuration, time_limit).within(time_limit)
-            self._tables[key] = (time_limit, known)
-            self._drop_oldest()
+            made = self._make_tables(configuration, time_limit).within(time_limit)
+            self._keep(key, time_limit, made)
+            return made
         self._tables.move_to_end(key)
         return known.within(time_limit)
 
-    def _drop_oldest(self) -> None:
-        """Forget the tables used longest ago, once a while, so that all together stay within `TABLE_BYTES`."""
-        if len(self._tables) % 16 and len(self.downsets.pairs) < TABLE_BYTES // 4096:
-            return
-        sizes = {key: tables.bytes for key, (_, tables) in self._tables.items()}
-        total = sum(sizes.values())
-        while total > TABLE_BYTES and len(self._tables) > 1:
-            key, _ = self._tables.popitem(last=False)
-            total -= sizes[key]
+    def _keep(self, key: Hashable, time_limit: float, tables: StageTables) -> None:
+        """Keep `tables`, and drop those used longest ago while all together exceed `TABLE_BYTES`."""
+        if key in self._tables:
+            self._table_bytes -= self._tables.pop(key)[1].bytes
+        self._tables[key] = (time_limit, tables)
+        self._table_bytes += tables.bytes
+        while self._table_bytes > TABLE_BYTES and len(self._tables) > 1:
+            _, (_, oldest) = self._tables.popitem(last=False)
+            self._table_bytes -= oldest.bytes
 
     def all_tables(self, configuration: Configuration) -> StageTables:
         """Tables of every stage, whether memory allows it or not."""
@@ -202,12 +203,10 @@ class Search:
 
         Its batch time bounds the optimum from above.
         """
-        tables = self.tables(configuration, floor.largest_time * (1 + ROUNDING))
-        boundary = self.boundaries(configuration)
-        flying = self.in_flight(configuration.schedule, configuration.micro_batches, stages)
-        straight = numpy.zeros(stages - 1, dtype=numpy.int64)
-        relaxed = Recurrence(tables, flying, boundary.relaxed[None, :], straight)
-        partition = relaxed.run(floor.largest_time * (1 + ROUNDING), numpy.inf)
+        time_limit = floor.largest_time * (1 + ROUNDING)
+        tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
+        relaxed = self._relaxed(configuration, stages, tables)
+        partition = relaxed.run(time_limit, numpy.inf)
         if partition is None:
             return None
         placed = relaxed.placed_side_by_side(partition, boundary)
@@ -221,18 +220,21 @@ class Search:
             rest = objective.total * floor.total_time + floor.largest_sync
             time_limit = (limit - rest) / objective.slowest * (1 + ROUNDING)
         tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
-        places = self.slots(configuration)
-        flying = self.in_flight(configuration.schedule, configuration.micro_batches, stages)
-        straight = numpy.zeros(max(stages - 1, 0), dtype=numpy.int64)
-        relaxed = Recurrence(tables, flying, boundary.relaxed[None, :], straight)
-        choice_of_places = len(boundary.times) > 1 and places.count > stages
+        relaxed = self._relaxed(configuration, stages, tables)
+        choice_of_places = len(boundary.times) > 1 and self.slots(configuration).count > stages
         if choice_of_places and walk(relaxed.run, objective, floor, limit)[1] is None:
             return None
         exact = relaxed
         if len(boundary.times) > 1:
-            exact = Recurrence(tables, flying, boundary.times, boundary.steps)
+            exact = Recurrence(tables, relaxed.in_flight, boundary.times, boundary.steps)
         value, partition = walk(exact.run, objective, floor, limit)
         return None if partition is None else Found(value, configuration, partition, tables)
+
+    def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
+        """The recurrence over `tables` with every boundary at its cheapest level."""
+        flying = self.in_flight(configuration.schedule, configuration.micro_batches, stages)
+        boundary = self.boundaries(configuration).relaxed[None, :]
+        return Recurrence(tables, flying, boundary, numpy.zeros(stages - 1, dtype=numpy.int64))
 
 
 def _floor(bounds: PartitionBounds, stages: int) -> Floor:

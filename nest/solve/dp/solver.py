@@ -16,7 +16,7 @@ from nest.solve.dp.pareto import TOLERANCE, Floor
 from nest.solve.dp.search import Found, Search
 
 Progress = Callable[[float | None, float, float], None]
-"""Called now and then with the best batch time so far, the lower bound, and the share of work left out or done."""
+"""Called now and then with the best batch time so far, the lower bound, and the seconds spent."""
 
 
 @frozen(order=False)
@@ -26,12 +26,12 @@ class Task:
     Attributes:
         configuration: what is decided.
         counts: numbers of stages still open.
-        floors: bounds of the three terms for each count; None while only compute bounds are known.
+        floor: bounds of the three terms when a single count is left; None while only compute bounds are known.
     """
 
     configuration: Configuration
     counts: tuple[int, ...]
-    floors: tuple[Floor, ...] | None = None
+    floor: Floor | None = None
 
 
 def solve(instance: Instance, time_limit: float | None = None, progress: Progress | None = None) -> Result:
@@ -70,7 +70,7 @@ def solve(instance: Instance, time_limit: float | None = None, progress: Progres
     run.statistics.update(downsets=downsets.count, candidates=len(instance.candidates), configurations=len(found))
     bound = run.find_best(time_limit)
     if run.best is None:
-        return Result("infeasible", diagnosis=diagnose(search, exclusions), statistics=run.statistics)
+        return Result("infeasible", diagnosis=diagnose(search, found, exclusions), statistics=run.statistics)
     stopped = bound < run.best.value * (1 - TOLERANCE)
     if not stopped:
         run.find_second()
@@ -138,9 +138,8 @@ class _Run:
             bound, rank, _, task = heapq.heappop(self.queue)
             if bound >= limit:
                 break
-            if (task.configuration.candidate, task.configuration.replicas, task.counts[0]) != own or len(
-                task.counts
-            ) > 1:
+            kinds = {(task.configuration.candidate, task.configuration.replicas, count) for count in task.counts}
+            if kinds != {own}:
                 self._work(bound, rank, task, limit)
         self.statistics = statistics
 
@@ -159,7 +158,7 @@ class _Run:
 
     def _work(self, bound: float, rank: tuple[int, ...], task: Task, limit: float) -> None:
         """Split a configuration by stage count, or solve one stage count exactly."""
-        if task.floors is None:
+        if task.floor is None:
             self.statistics["bounded"] += 1
             for new_bound, refined in _refine(self.search, task, limit):
                 self.ticket += 1
@@ -170,14 +169,14 @@ class _Run:
                     self._try_gapless(refined)
             return
         self.statistics["solved"] += 1
-        plan = self.search.best(task.configuration, task.counts[0], task.floors[0], limit)
+        plan = self.search.best(task.configuration, task.counts[0], task.floor, limit)
         if plan is not None:
             self._accept(plan, rank)
 
     def _try_gapless(self, task: Task) -> None:
         """Take a quick plan of a promising task, so that slow stages can be left out of tables early."""
-        assert task.floors is not None
-        plan = self.search.gapless(task.configuration, task.counts[0], task.floors[0])
+        assert task.floor is not None
+        plan = self.search.gapless(task.configuration, task.counts[0], task.floor)
         if plan is not None:
             self._accept(plan, _rank(self.instance, task))
 
@@ -223,5 +222,5 @@ def _refine(search: Search, task: Task, limit: float) -> list[tuple[float, Task]
     for count, floor in zip(counts, search.floors(task.configuration, counts, limit), strict=True):
         bound = search.objective(task.configuration, count).bound(floor)
         if numpy.isfinite(bound):
-            refined.append((bound, Task(task.configuration, (count,), (floor,))))
+            refined.append((bound, Task(task.configuration, (count,), floor)))
     return refined
