@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import nest.solve  # noqa: F401
 
 if TYPE_CHECKING:
+    from nest.instance import Standing
     from nest.plan import CheckReport
     from nest.spec import PlanDocument, Problem
 
@@ -23,14 +24,14 @@ def solve(
     problem: "Source | Problem",
     *,
     time_limit: float | None = None,
-    progress: Callable[[float | None, float, float], None] | None = None,
+    progress: "Callable[[Standing], None] | None" = None,
 ) -> "PlanDocument":
     """The fastest plan of a problem, proved optimal; or why there is none.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
         time_limit: seconds after which the best plan so far is taken, with its proven bound.
-        progress: called with the best batch time so far (or None), the lower bound and the seconds spent.
+        progress: told now and then how far the search is.
 
     Raises:
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.

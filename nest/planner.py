@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.errors import FieldError, FieldErrors, InputError, InternalError
 from nest.hooks.registry import Registry, registry
-from nest.instance import Instance, Result, Solution
+from nest.instance import Instance, Result, Solution, Standing
 from nest.plan import CheckReport, PricedPlan, document, infeasible
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
@@ -18,7 +18,7 @@ AGREEMENT = 1e-9
 """Relative difference allowed between the solver's batch time and the plan's own pricing (PROBLEM.md section 5)."""
 
 Source = str | Path | Mapping[str, Any]
-Progress = Callable[[float | None, float, float], None]
+Progress = Callable[[Standing], None]
 
 
 def solve(
@@ -33,7 +33,7 @@ def solve(
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
         time_limit: seconds after which the best plan so far is taken, with its proven bound.
-        progress: called with the best batch time so far (or None), the lower bound and the seconds spent.
+        progress: told now and then how far the search is.
         plugins: registered strategies, importers and the like; left out, those installed.
 
     Raises:

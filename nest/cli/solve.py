@@ -3,11 +3,14 @@
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from nest.cli.output import DONE, NO_PLAN, to_json, warn, write
+
+if TYPE_CHECKING:
+    from nest.instance import Standing
 
 
 def register(app: typer.Typer) -> None:
@@ -64,24 +67,33 @@ def solve(
 
 
 def _statistics(statistics: dict[str, Any]) -> str:
-    width = max((len(name) for name in statistics), default=0)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in statistics.items())
+    rows: list[tuple[str, Any]] = []
+    for name, value in statistics.items():
+        parts = value if isinstance(value, dict) else {}
+        rows.append((name.replace("_", " "), sum(parts.values()) if parts else value))
+        rows += [(f"  {part}", count) for part, count in parts.items()]
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
 
 
 class _Progress:
-    """One line on the terminal, from two seconds on, with the best plan, the bound and the gap between them."""
+    """One line on the terminal, from two seconds on: the best plan, the bound, their gap, the share explored."""
 
     def __init__(self) -> None:
         self._shown = 0.0
         self._line = ""
 
-    def __call__(self, best: float | None, bound: float, seconds: float) -> None:
+    def __call__(self, standing: "Standing") -> None:
         now = time.monotonic()
-        if seconds < 2 or now - self._shown < 0.5:
+        if standing.seconds < 2 or now - self._shown < 0.5:
             return
         self._shown = now
+        best, bound = standing.best, standing.bound
         found = f"best {best:.6g} s, gap {best / bound - 1:.2%}" if best and bound > 0 else "no plan yet"
-        self._put(f"searching for {seconds:.0f} s: {found}, no plan is faster than {bound:.6g} s")
+        self._put(
+            f"searching for {standing.seconds:.0f} s: {found}, no plan is faster than {bound:.6g} s, "
+            f"{standing.explored:.1%} explored"
+        )
 
     def clear(self) -> None:
         """Remove the line."""

@@ -42,8 +42,6 @@ def build_space(
     fixed = problem.decided
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, experts)
-    if problem.search.mixed:
-        problems.append("search.mixed: plans whose stages use different candidates are not searched yet; leave it out.")
     problems += [
         str(unknown_name(f"{place} (`{constraint.text}`)", "layer", layer, graph.layers))
         for place, constraint in demanded
@@ -63,6 +61,7 @@ def build_space(
             recompute=_recompute(problem, candidates, fixed.get("recompute")),
             constraints=tuple(constraint for _, constraint in demanded),
             partition=layers,
+            mixed=problem.search.mixed,
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None

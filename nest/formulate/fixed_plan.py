@@ -66,9 +66,10 @@ def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> I
     Raises:
         InputError: the document's problem cannot be used.
     """
-    if plan.lower_bound is None:
+    searched = plan.lower_bound is not None or plan.status == "infeasible"
+    if not searched:
         return build_instance(evaluation_problem(problem, known), known)
-    if plan.candidate is None or problem.model is None:
+    if plan.candidate is None or problem.model is None or problem.search.mixed:
         return build_instance(problem, known)
     narrowed = _narrowed(problem, plan.candidate, known)
     return build_instance(problem if narrowed is None else narrowed, known)

@@ -4,7 +4,7 @@ from nest.instance.candidate import Array, Candidate, ParameterGroup, RecomputeM
 from nest.instance.cluster import Cluster, Level
 from nest.instance.instance import Instance, LayerGraph, Space
 from nest.instance.protocols import CollectiveModel, Schedule
-from nest.instance.solution import Result, Solution, StageDecision
+from nest.instance.solution import Result, Solution, StageDecision, Standing
 
 __all__ = [
     "Array",
@@ -21,5 +21,6 @@ __all__ = [
     "Solution",
     "Space",
     "StageDecision",
+    "Standing",
     "read_only",
 ]

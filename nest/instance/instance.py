@@ -89,6 +89,8 @@ class Space:
         recompute: names of recompute modes to choose from; None: all of a candidate's.
         constraints: what every plan must satisfy.
         partition: when given, the layers of each stage.
+        mixed: whether stages of one plan may use different candidates with the same samples.
+        together: groups of layers that no cut may part, beside those of `constraints`.
     """
 
     global_batch: int
@@ -100,6 +102,8 @@ class Space:
     recompute: tuple[str, ...] | None = None
     constraints: tuple[Constraint, ...] = ()
     partition: tuple[tuple[int, ...], ...] | None = None
+    mixed: bool = False
+    together: tuple[tuple[int, ...], ...] = ()
 
 
 @frozen(eq=False)

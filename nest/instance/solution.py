@@ -42,6 +42,24 @@ class Solution:
 
 
 @frozen
+class Standing:
+    """How far a search is.
+
+    Attributes:
+        best: batch time of the best plan so far, seconds; None when there is none yet.
+        bound: no plan is faster, seconds.
+        explored: share of the combinations of candidate, replicas, rank order, schedule, choices and number of stages
+            that are settled, from 0 to 1.
+        seconds: spent so far.
+    """
+
+    best: float | None
+    bound: float
+    explored: float
+    seconds: float
+
+
+@frozen
 class Result:
     """What a solver found.
 

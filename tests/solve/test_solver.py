@@ -128,7 +128,7 @@ def test_a_time_limit_gives_a_plan_with_a_bound_below_it() -> None:
 def test_progress_bounds_never_exceed_the_optimum() -> None:
     seen: list[tuple[float | None, float]] = []
     problem = instance([candidate(6), candidate(6, name="d", samples=2, seed=3)], machines=cluster((2, 2, 2)))
-    result = solve(problem, progress=lambda best, bound, _: seen.append((best, bound)))
+    result = solve(problem, progress=lambda standing: seen.append((standing.best, standing.bound)))
     assert seen
     assert result.batch_time is not None
     assert all(bound <= result.batch_time * (1 + 1e-12) for _, bound in seen)

@@ -6,6 +6,7 @@ import numpy
 from attrs import frozen
 
 from nest.instance import Array, Candidate
+from nest.solve.dp.meter import Meter
 from nest.solve.dp.stages import StageTables
 
 
@@ -31,27 +32,37 @@ def compute_bounds(candidate: Candidate, stages: Array) -> tuple[Array, float]:
     return numpy.maximum(total / stages, float(times.max())), total
 
 
-def partition_bounds(tables: StageTables, boundary: Array, in_flight: Sequence[int]) -> PartitionBounds:
-    """Bounds for every number of stages up to `len(in_flight)`.
+def partition_bounds(
+    tables: StageTables, boundary: Array, in_flight: Sequence[int], time_limit: float, meter: Meter
+) -> PartitionBounds:
+    """Bounds for every number of stages up to `len(in_flight)`, for stages of at most `time_limit` seconds.
 
     Args:
         tables: the stages' choices.
         boundary: least seconds a cut adds to either side of it, shape `(downsets,)`.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
+        time_limit: most seconds a stage may take per micro-batch.
+        meter: counts the work.
     """
     pairs = tables.pairs
-    slowest, total, sync = (numpy.full(pairs.count, numpy.inf) for _ in range(3))
-    slowest[0] = total[0] = sync[0] = 0.0
+    around = boundary[pairs.smaller] + boundary[pairs.larger]
+    before = numpy.full((3, pairs.count), numpy.inf)
+    before[:, 0] = 0.0
     found = numpy.full((3, len(in_flight)), numpy.inf)
-    time, least_sync = numpy.empty(0), numpy.empty(0)
+    time, least_sync, fits = numpy.empty(0), numpy.empty(0), -1
     for index, flying in enumerate(in_flight):
-        if index == 0 or flying != in_flight[index - 1]:
-            time = (tables.best(flying, numpy.inf)[0] + boundary[pairs.smaller]) + boundary[pairs.larger]
+        if fits != (fits := tables.same_fits(flying)):
+            time = tables.best(flying, numpy.inf)[0] + around
             least_sync = tables.least_sync(flying)
-        slowest = pairs.least(numpy.maximum(time, slowest[pairs.smaller]))
-        total = pairs.least(time + total[pairs.smaller])
-        sync = pairs.least(numpy.maximum(least_sync, sync[pairs.smaller]))
-        found[:, index] = slowest[-1], total[-1], sync[-1]
+        rows = tables.window(index, len(in_flight) - index - 1, time_limit)
+        smaller = pairs.smaller[rows.pairs]
+        after = numpy.full((3, pairs.count), numpy.inf)
+        rows.lower(after[0], numpy.maximum(time[rows.pairs], before[0, smaller]))
+        rows.lower(after[1], time[rows.pairs] + before[1, smaller])
+        rows.lower(after[2], numpy.maximum(least_sync[rows.pairs], before[2, smaller]))
+        found[:, index] = after[:, -1]
+        before = after
+        meter.count(len(rows))
     return PartitionBounds(*found)
 
 

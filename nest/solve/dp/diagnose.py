@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from nest.solve.dp.search import Search
 
 
-def diagnose(search: "Search", found: list[Configuration], exclusions: Exclusions) -> str:
+def diagnose(search: "Search", exclusions: Exclusions) -> str:
     """One or two sentences on the tightest constraint of an infeasible instance.
 
     Args:
-        search: what is known of the instance.
-        found: the configurations its constraints allow.
+        search: what is known of the instance, with the configurations its constraints allow.
         exclusions: what they refuse.
     """
+    found = search.configurations
     tried = [c for c in found if c.stage_counts[0] < search.downsets.count]
     if tried:
         return _memory(search, tried)

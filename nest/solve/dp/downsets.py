@@ -58,11 +58,43 @@ class Pairs:
             found[self.heads] = numpy.minimum.reduceat(values, self.starts)
         return found
 
+    def rows(self, first: int, last: int) -> "Rows":
+        """The pairs whose larger downset lies from `first` to `last`."""
+        begin, end = (int(i) for i in numpy.searchsorted(self.heads, (first, last + 1)))
+        if begin == end:
+            return Rows(slice(0, 0), self.heads[:0], self.starts[:0])
+        start = int(self.starts[begin])
+        stop = int(self.starts[end]) if end < len(self.starts) else len(self.larger)
+        return Rows(slice(start, stop), self.heads[begin:end], self.starts[begin:end] - start)
+
     def of_downset(self, index: int) -> slice:
         """Where the pairs lie that downset `index` is the larger of."""
         place = int(numpy.searchsorted(self.heads, index))
         end = int(self.starts[place + 1]) if place + 1 < len(self.starts) else len(self.larger)
         return slice(int(self.starts[place]), end)
+
+
+@frozen(eq=False)
+class Rows:
+    """Some consecutive pairs, whole rows of one larger downset each.
+
+    Attributes:
+        pairs: where they lie.
+        heads: the larger downset of each row.
+        starts: where each row begins, counted from the first of these pairs.
+    """
+
+    pairs: slice
+    heads: NDArray[numpy.int64]
+    starts: NDArray[numpy.int64]
+
+    def __len__(self) -> int:
+        return int(self.pairs.stop - self.pairs.start)
+
+    def lower(self, found: Array, values: Array) -> None:
+        """Lower `found`, one number per downset, to the least of `values` (one per pair) in each row."""
+        if len(self.starts):
+            found[self.heads] = numpy.minimum(found[self.heads], numpy.minimum.reduceat(values, self.starts))
 
 
 @frozen(eq=False)
@@ -72,10 +104,12 @@ class Downsets:
     Attributes:
         members: booleans of shape `(downsets, layers)`.
         pairs: every stage there can be.
+        empty_stages: stages that may hold no layer.
     """
 
     members: NDArray[numpy.bool_]
     pairs: Pairs
+    empty_stages: int = 0
     _weights: Array = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -87,10 +121,28 @@ class Downsets:
         """Number of downsets."""
         return len(self.members)
 
+    @property
+    def most_stages(self) -> int:
+        """Stages that a plan can have at most."""
+        return self.count - 1 + self.empty_stages
+
     def sums(self, values: Array) -> Array:
         """Sum of `values` (one per layer) over each downset."""
         sums: Array = self._weights @ values
         return sums
+
+    def with_empty_stages(self, most: int) -> "Downsets":
+        """The same downsets, where up to `most` stages more may hold no layer."""
+        every = numpy.arange(self.count, dtype=numpy.int32)
+        larger = numpy.concatenate([self.pairs.larger, every])
+        smaller = numpy.concatenate([self.pairs.smaller, every])
+        order = numpy.lexsort((smaller, larger))
+        return Downsets(self.members, Pairs.of(self.count, larger[order], smaller[order]), most)
+
+    def only(self, kept: NDArray[numpy.int64]) -> "Downsets":
+        """The lattice of some of the downsets, by index ascending, the empty one and the whole among them."""
+        members = self.members[kept]
+        return Downsets(members, _nested(members))
 
     def between(self, larger: int, smaller: int) -> tuple[int, ...]:
         """Layers of the first downset that are not in the second, ascending."""
@@ -119,16 +171,37 @@ def build(
         partition: the layers of each stage, when they are decided: only its cuts remain.
 
     Raises:
-        InputError: the graph has more than `LIMIT` such downsets or `PAIR_LIMIT` nested pairs of them, or the
-            partition is not a pipeline order.
+        TooManyCuts: the graph has more than `LIMIT` such downsets or `PAIR_LIMIT` nested pairs of them.
+        InputError: the partition is not a pipeline order.
+    """
+    return lattice(cuts(graph, together, partition), len(graph.layers))
+
+
+def cuts(
+    graph: LayerGraph,
+    together: Sequence[Sequence[int]] = (),
+    partition: Sequence[Sequence[int]] | None = None,
+) -> list[int]:
+    """The downsets of `build` as bitmasks of layers, smallest first.
+
+    Raises:
+        TooManyCuts: there are more than `LIMIT`.
+        InputError: the partition is not a pipeline order.
     """
     groups = [sum(1 << layer for layer in set(group)) for group in together]
     if partition is not None:
         masks = [m for m in _partition_masks(graph, partition) if all(m & group in (0, group) for group in groups)]
     else:
         masks = _enumerate(_reachable(graph, groups))
-    masks.sort(key=lambda mask: (mask.bit_count(), mask))
-    layers = len(graph.layers)
+    return sorted(masks, key=lambda mask: (mask.bit_count(), mask))
+
+
+def lattice(masks: Sequence[int], layers: int) -> Downsets:
+    """The downsets given as bitmasks, smallest first, with every stage between two of them.
+
+    Raises:
+        TooManyCuts: there are more than `PAIR_LIMIT` such stages.
+    """
     packed = numpy.array([list(mask.to_bytes((layers + 7) // 8, "little")) for mask in masks], dtype=numpy.uint8)
     members = numpy.unpackbits(packed, axis=1, count=layers, bitorder="little").astype(bool)
     return Downsets(members, _nested(members))
@@ -147,17 +220,20 @@ def _nested(members: NDArray[numpy.bool_]) -> Pairs:
         above, below = numpy.nonzero(inside)
         found += len(above)
         if found > PAIR_LIMIT:
-            raise _too_large(f"{len(members)} ways to cut it, and more than {PAIR_LIMIT} stages between them")
+            raise TooManyCuts(f"{len(members)} ways to cut it, and more than {PAIR_LIMIT} stages between them")
         larger.append((above + start).astype(numpy.int32))
         smaller.append(below.astype(numpy.int32))
     return Pairs.of(len(members), numpy.concatenate(larger), numpy.concatenate(smaller))
 
 
-def _too_large(size: str) -> InputError:
-    return InputError(
-        f"the layer graph has {size}, more than the search can hold; "
-        "merge layers that run side by side, or keep some together with same_stage(...)."
-    )
+class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an ending
+    """The layer graph can be cut in more ways than the search can hold."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__(
+            f"the layer graph has {size}, more than the search can hold; set search.granularity to block, "
+            "merge layers that run side by side, or keep some together with same_stage(...)."
+        )
 
 
 def _reachable(graph: LayerGraph, groups: Sequence[int]) -> list[int]:
@@ -193,13 +269,13 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
     """
     steps = len(set(reach))
     if steps * (steps + 1) // 2 > PAIR_LIMIT:  # One way to add the steps alone passes through so many nested pairs.
-        raise _too_large(f"{steps} places to cut it, and more than {PAIR_LIMIT} stages between them")
+        raise TooManyCuts(f"{steps} places to cut it, and more than {PAIR_LIMIT} stages between them")
     found = [0]
     for needed in sorted(set(reach), key=lambda mask: (mask.bit_count(), mask)):
         own = sum(1 << layer for layer, mask in enumerate(reach) if mask == needed)
         found += [mask | own for mask in found if (mask | own) & needed == needed]
         if len(found) > LIMIT:
-            raise _too_large(f"more than {LIMIT} ways to cut it")
+            raise TooManyCuts(f"more than {LIMIT} ways to cut it")
     return found
 
 

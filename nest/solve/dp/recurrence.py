@@ -12,6 +12,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Level
+from nest.solve.dp.meter import Meter
 from nest.solve.dp.placement import Slots
 from nest.solve.dp.stages import StageTables
 
@@ -105,12 +106,14 @@ class Recurrence:
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
         times: boundary seconds per level, shape `(levels, downsets)`.
         steps: level (index into `times`) between neighbouring slots; slots are one more.
+        meter: counts the work.
     """
 
     tables: StageTables
     in_flight: tuple[int, ...]
     times: Array
     steps: NDArray[numpy.int64]
+    meter: Meter
     _reach: list[list[int]] = field(init=False)
     _best: dict[int, tuple[Array, Array, NDArray[numpy.int16]]] = field(factory=dict)
     _best_limit: list[float] = field(factory=list)
@@ -141,11 +144,12 @@ class Recurrence:
             self._best.clear()
             self._best_limit[:] = [sync_limit]
         flying = self.in_flight[stage - 1]
-        if flying in self._best:
-            return self._best[flying]
+        fits = self.tables.same_fits(flying)
+        if fits in self._best:
+            return self._best[fits]
         best = self.tables.best(flying, sync_limit)
         if (len(self._best) + 1) * sum(array.nbytes for array in best) <= REMEMBERED_BYTES:
-            self._best[flying] = best
+            self._best[fits] = best
         return best
 
     def run(self, time_limit: float, sync_limit: float) -> Partition | None:
@@ -188,9 +192,12 @@ class Recurrence:
 
     def _entries(self, future: Array, stage: int, time_limit: float, sync_limit: float) -> Array:
         """Least cost of `stage` and all after it, by its window position, level in front of it, downset."""
-        pairs = self.tables.pairs
-        stage_time, _, _ = self._fastest(stage, sync_limit)
         entries = numpy.full(future.shape, numpy.inf)
+        rows = self.tables.window(stage - 1, self.stages - stage, time_limit)
+        if not len(rows):
+            return entries
+        stage_time = self._fastest(stage, sync_limit)[0][rows.pairs]
+        larger, smaller = self.tables.pairs.larger[rows.pairs], self.tables.pairs.smaller[rows.pairs]
         known: dict[bytes, int] = {}
         for position in range(self.window):
             twin = known.setdefault(future[position].tobytes(), position)
@@ -199,17 +206,17 @@ class Recurrence:
                 continue
             levels_in = range(1) if stage == self.stages else range(len(self.times))
             for level_out, after in enumerate(future[position]):
-                rest = after[pairs.smaller]
+                rest = after[smaller]
                 if not numpy.isfinite(rest).any():
                     continue
-                part = stage_time + self.times[level_out][pairs.smaller]
+                part = stage_time + self.times[level_out][smaller]
                 for level_in in levels_in:
-                    time = part + self.times[level_in][pairs.larger]
+                    time = part + self.times[level_in][larger]
                     cost = time + rest
                     if time_limit < numpy.inf:
                         cost[time > time_limit] = numpy.inf
-                    best = entries[position, level_in]
-                    numpy.minimum(best, pairs.least(cost), out=best)
+                    rows.lower(entries[position, level_in], cost)
+                    self.meter.count(len(rows))
         return entries
 
     def _recover(self, entries: list[Array], futures: list[Array], time_limit: float, sync_limit: float) -> Partition:

@@ -1,7 +1,9 @@
-"""Tables and bounds of configurations, made when first asked for and shared among those that agree."""
+"""Plans of one candidate each: tables and bounds, made when first asked for and shared among those that agree."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import numpy
@@ -10,68 +12,171 @@ from attrs import define, field, frozen
 from nest.instance import Array, Instance, Schedule, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.downsets import Downsets, Pairs
+from nest.solve.dp.found import Found, Kind, Rank
+from nest.solve.dp.meter import Meter
 from nest.solve.dp.pareto import Floor, Objective, walk
-from nest.solve.dp.placement import Slots, slots
+from nest.solve.dp.placement import Slots, reduction_members, slots
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
-from nest.solve.dp.stages import CandidateSums, StageTables, candidate_sums, stage_tables, zero_tables
+from nest.solve.dp.run import Bounded
+from nest.solve.dp.stages import (
+    MEMORY_SLACK,
+    ROUNDING,
+    CandidateSums,
+    StageTables,
+    candidate_sums,
+    stage_tables,
+    zero_tables,
+)
 
 T = TypeVar("T")
-ROUNDING = 1e-9
-"""Relative slack on limits that only leave out what is too slow: sums are taken in different orders."""
-
 TABLE_BYTES = 256 * 2**20
 """Most bytes of tables kept for later use."""
 
 
-@frozen
-class Found:
-    """A plan the search priced.
+@frozen(order=False)
+class Task:
+    """A part of the search: a configuration with some of its stage counts.
 
     Attributes:
-        value: batch time, seconds.
-        configuration: its configuration.
-        partition: its stages.
-        tables: what its stages' choices mean.
+        configuration: what is decided.
+        counts: numbers of stages still open, ascending.
+        floor: bounds of the three terms when a single count is left; None while only compute bounds are known.
     """
 
-    value: float
     configuration: Configuration
-    partition: Partition
-    tables: StageTables
+    counts: tuple[int, ...]
+    floor: Floor | None = None
 
-    def solution(self, downsets: Downsets, width: int) -> Solution:
-        """The decisions, for others to price."""
-        stages = []
-        for stage in self.partition.stages:
-            choice = self.tables.choices[stage.choice]
-            stages.append(
-                StageDecision(
-                    downsets.between(stage.larger, stage.smaller),
-                    self.configuration.candidate,
-                    choice.recompute,
-                    choice.zero,
-                    stage.slot * width,
-                )
-            )
+    @property
+    def members(self) -> int:
+        """How many numbers of stages are open."""
+        return len(self.counts)
+
+    @property
+    def solvable(self) -> bool:
+        """Whether a single number of stages is left, with its bounds."""
+        return self.floor is not None
+
+    def only(self, kind: Kind) -> bool:
+        """Whether all its plans are of that kind."""
         configuration = self.configuration
-        return Solution(configuration.replicas, configuration.rank_order, configuration.schedule.name, tuple(stages))
+        return all(kind == ((configuration.candidate,), configuration.replicas, count) for count in self.counts)
 
 
 @define(eq=False)
 class Search:
-    """What is known of one instance while it is searched.
+    """The plans of one candidate each, and what is known of them while they are searched.
 
     Attributes:
         instance: the problem.
         downsets: the cuts of its layer graph.
+        configurations: what may be decided before stages are.
+        meter: counts the work.
     """
 
     instance: Instance
     downsets: Downsets
+    configurations: list[Configuration]
+    meter: Meter = field(factory=Meter)
     _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict)
     _table_bytes: int = 0
     _small: dict[Hashable, object] = field(factory=dict)
+
+    def families(self) -> Iterator[Bounded[Task]]:
+        """Every configuration, by its bounds from compute."""
+        for configuration in self.configurations:
+            task = Task(configuration, configuration.stage_counts)
+            yield Bounded(float(self.first_bounds(configuration).min()), self._rank(task), task)
+
+    def split(self, family: Task, limit: float, dropped: Counter[str]) -> list[Bounded[Task]]:
+        """One task per number of stages, with bounds from partitions."""
+        cheap = self.first_bounds(family.configuration)
+        quick = tuple(count for count, bound in zip(family.counts, cheap, strict=True) if bound <= limit)
+        fewest = self._fewest_stages(family.configuration) if quick else 0
+        counts = tuple(count for count in quick if fewest <= count <= self.downsets.most_stages)
+        found = []
+        if counts:
+            for count, floor in zip(counts, self.floors(family.configuration, counts, limit), strict=True):
+                bound = self.objective(family.configuration, count).bound(floor)
+                if numpy.isfinite(bound):
+                    task = Task(family.configuration, (count,), floor)
+                    found.append(Bounded(bound, self._rank(task), task))
+        dropped["bound from compute"] += len(family.counts) - len(quick)
+        dropped["memory in total"] += len(quick) - len(counts)
+        dropped["memory of a stage, or a stage too slow"] += len(counts) - len(found)
+        return found
+
+    def _fewest_stages(self, configuration: Configuration) -> int:
+        """Stages that are needed at least to hold the whole model with one micro-batch in flight."""
+        sums, cluster = self.sums(configuration.candidate), self.instance.cluster
+        members = partial(reduction_members, cluster, sums.candidate.width)
+        total = min(float(sums.modes[choice.recompute].first[-1]) for choice in configuration.choices)
+        zero = max(choice.zero for choice in configuration.choices)
+        for group, weights, gradients, optimizer, _ in sums.state:
+            size = len(members(configuration.replicas, configuration.rank_order, group.ranks)) if zero else 1
+            total += float(weights[-1]) / (size if zero >= 3 else 1)
+            total += float(gradients[-1]) / (size if zero >= 2 else 1)
+            total += float(optimizer[-1]) / (size if zero >= 1 else 1)
+        room = cluster.memory * (1 + MEMORY_SLACK) - cluster.reserve
+        return math.ceil(total * (1 - ROUNDING) / room) if room > 0 else self.downsets.count
+
+    def quick(self, family: Task) -> Found | None:
+        """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
+        assert family.floor is not None
+        configuration, stages = family.configuration, family.counts[0]
+        time_limit = family.floor.largest_time * (1 + ROUNDING)
+        tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
+        relaxed = self._relaxed(configuration, stages, tables)
+        partition = relaxed.run(time_limit, numpy.inf)
+        if partition is None:
+            return None
+        placed = relaxed.placed_side_by_side(partition, boundary)
+        return self._found(family, self.objective(configuration, stages).of(placed), placed, tables)
+
+    def solve(self, family: Task, limit: float, dropped: Counter[str]) -> Found | None:
+        """The best plan of one number of stages if it beats `limit`, exactly."""
+        assert family.floor is not None
+        configuration, stages, floor = family.configuration, family.counts[0], family.floor
+        objective = self.objective(configuration, stages)
+        time_limit = numpy.inf
+        if objective.slowest > 0:
+            rest = objective.total * floor.total_time + floor.largest_sync
+            time_limit = (limit - rest) / objective.slowest * (1 + ROUNDING)
+        tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
+        relaxed = self._relaxed(configuration, stages, tables)
+        choice_of_places = len(boundary.times) > 1 and self.slots(configuration).count > stages
+        if choice_of_places and walk(relaxed.run, objective, floor, limit)[1] is None:
+            dropped["recurrence without places"] += 1
+            return None
+        exact = relaxed
+        if len(boundary.times) > 1:
+            exact = Recurrence(tables, relaxed.in_flight, boundary.times, boundary.steps, self.meter)
+        value, partition = walk(exact.run, objective, floor, limit)
+        dropped["recurrence"] += 1
+        return None if partition is None else self._found(family, value, partition, tables)
+
+    def _found(self, family: Task, value: float, partition: Partition, tables: StageTables) -> Found:
+        configuration = family.configuration
+        width = self.instance.candidates[configuration.candidate].width
+        stages = tuple(
+            StageDecision(
+                self.downsets.between(stage.larger, stage.smaller),
+                configuration.candidate,
+                tables.choices[stage.choice].recompute,
+                tables.choices[stage.choice].zero,
+                stage.slot * width,
+            )
+            for stage in partition.stages
+        )
+        solution = Solution(configuration.replicas, configuration.rank_order, configuration.schedule.name, stages)
+        return Found(value, self._rank(family), solution)
+
+    def _rank(self, task: Task) -> Rank:
+        """Where the best of a task could stand among ties: devices, stages, then the configuration's order."""
+        width = self.instance.candidates[task.configuration.candidate].width
+        stages = task.counts[0]
+        return (task.configuration.replicas * width * stages, stages, task.configuration.order)
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good."""
@@ -91,6 +196,7 @@ class Search:
             configuration.replicas,
             configuration.rank_order,
             configuration.choices,
+            configuration.stage_counts[-1],
         )
         limit, known = self._tables.get(key, (-numpy.inf, None))
         if known is None or limit < time_limit:
@@ -116,9 +222,8 @@ class Search:
 
     def _make_tables(self, configuration: Configuration, time_limit: float) -> StageTables:
         """Tables of the stages whose computation alone takes at most `time_limit` seconds."""
-        sums, pairs = self.sums(configuration.candidate), self.downsets.pairs
-        if time_limit < numpy.inf:
-            pairs = pairs.only(pairs.differences(sums.compute) <= time_limit)
+        sums = self.sums(configuration.candidate)
+        pairs = self._useful_pairs(sums.compute, configuration.stage_counts[-1], time_limit)
         zeros = zero_tables(
             self.instance,
             sums,
@@ -128,6 +233,21 @@ class Search:
             sorted({choice.zero for choice in configuration.choices}),
         )
         return stage_tables(self.instance, self.downsets, sums, pairs, zeros, configuration.choices)
+
+    def _useful_pairs(self, compute: Array, most_stages: int, time_limit: float) -> Pairs:
+        """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
+        pairs, whole = self.downsets.pairs, self.downsets.count - 1
+        if most_stages <= 2:
+            first, last = pairs.larger == whole, pairs.smaller == 0
+            pairs = pairs.only(first & last if most_stages == 1 else first | last)
+        if time_limit == numpy.inf:
+            return pairs
+        seconds = pairs.differences(compute)
+        kept = seconds <= time_limit
+        least = compute[-1] - (most_stages - 1) * time_limit
+        if least > 0:
+            kept &= seconds >= least * (1 - ROUNDING)
+        return pairs.only(kept)
 
     def slots(self, configuration: Configuration) -> Slots:
         """Where blocks may sit."""
@@ -162,11 +282,16 @@ class Search:
 
     def first_bounds(self, configuration: Configuration) -> Array:
         """Lower bound on the batch time for each of the configuration's stage counts, from compute alone."""
-        stages = numpy.array(configuration.stage_counts, dtype=numpy.float64)
         candidate = self.instance.candidates[configuration.candidate]
-        slowest, total = compute_bounds(candidate, stages)
-        weights = [self.objective(configuration, count) for count in configuration.stage_counts]
-        return numpy.array([w.slowest for w in weights]) * slowest + numpy.array([w.total for w in weights]) * total
+        schedule, micro_batches = configuration.schedule, configuration.micro_batches
+        counts = configuration.stage_counts
+        weights = self._once(
+            ("weights", schedule.name, micro_batches, counts),
+            lambda: numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64),
+        )
+        slowest, total = compute_bounds(candidate, numpy.array(counts, dtype=numpy.float64))
+        bounds: Array = weights[:, 0] * slowest + weights[:, 1] * total
+        return bounds
 
     def floors(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> list[Floor]:
         """Lower bounds of the three terms for each of `counts` stages, every boundary at its cheapest level.
@@ -174,8 +299,12 @@ class Search:
         They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
         """
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        slowest = min(self.objective(configuration, count).slowest for count in counts)
-        time_limit = limit / slowest * (1 + ROUNDING) if slowest > 0 else numpy.inf
+        total = compute_bounds(self.instance.candidates[configuration.candidate], numpy.ones(1))[1]
+        weights = [self.objective(configuration, count) for count in counts]
+        time_limit = max(
+            (limit - each.total * total) / each.slowest * (1 + ROUNDING) if each.slowest > 0 else numpy.inf
+            for each in weights
+        )
         longest = self.in_flight(schedule, micro_batches, counts[-1])
         shared = self._partition_bounds(configuration, longest, time_limit)
         floors = []
@@ -192,49 +321,21 @@ class Search:
         """Partition bounds, shared by the schedules that hold as many micro-batches in flight."""
         key = ("bounds", configuration.candidate, configuration.replicas, configuration.rank_order)
         return self._once(
-            (*key, configuration.choices, in_flight, time_limit),
+            (*key, configuration.choices, configuration.stage_counts[-1], in_flight, time_limit),
             lambda: partition_bounds(
-                self.tables(configuration, time_limit), self.boundaries(configuration).relaxed, in_flight
+                self.tables(configuration, time_limit),
+                self.boundaries(configuration).relaxed,
+                in_flight,
+                time_limit,
+                self.meter,
             ),
         )
-
-    def gapless(self, configuration: Configuration, stages: int, floor: Floor) -> Found | None:
-        """A plan that is quickly found: the partition of the least slowest stage, its blocks side by side.
-
-        Its batch time bounds the optimum from above.
-        """
-        time_limit = floor.largest_time * (1 + ROUNDING)
-        tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
-        relaxed = self._relaxed(configuration, stages, tables)
-        partition = relaxed.run(time_limit, numpy.inf)
-        if partition is None:
-            return None
-        placed = relaxed.placed_side_by_side(partition, boundary)
-        return Found(self.objective(configuration, stages).of(placed), configuration, placed, tables)
-
-    def best(self, configuration: Configuration, stages: int, floor: Floor, limit: float) -> Found | None:
-        """The best plan of `stages` stages if it beats `limit` seconds, exactly."""
-        objective = self.objective(configuration, stages)
-        time_limit = numpy.inf
-        if objective.slowest > 0:
-            rest = objective.total * floor.total_time + floor.largest_sync
-            time_limit = (limit - rest) / objective.slowest * (1 + ROUNDING)
-        tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
-        relaxed = self._relaxed(configuration, stages, tables)
-        choice_of_places = len(boundary.times) > 1 and self.slots(configuration).count > stages
-        if choice_of_places and walk(relaxed.run, objective, floor, limit)[1] is None:
-            return None
-        exact = relaxed
-        if len(boundary.times) > 1:
-            exact = Recurrence(tables, relaxed.in_flight, boundary.times, boundary.steps)
-        value, partition = walk(exact.run, objective, floor, limit)
-        return None if partition is None else Found(value, configuration, partition, tables)
 
     def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
         """The recurrence over `tables` with every boundary at its cheapest level."""
         flying = self.in_flight(configuration.schedule, configuration.micro_batches, stages)
         boundary = self.boundaries(configuration).relaxed[None, :]
-        return Recurrence(tables, flying, boundary, numpy.zeros(stages - 1, dtype=numpy.int64))
+        return Recurrence(tables, flying, boundary, numpy.zeros(stages - 1, dtype=numpy.int64), self.meter)
 
 
 def _floor(bounds: PartitionBounds, stages: int) -> Floor:

@@ -1,37 +1,25 @@
-"""The conductor of the dynamic program: configurations in order of their best bound, each solved exactly if need be."""
+"""The conductor of the dynamic program: what is cut, what is searched, in what order, and what is answered."""
 
-import heapq
 import time
-from collections.abc import Callable
 from typing import Any
 
-import numpy
-from attrs import define, field, frozen
+from attrs import define, field
 
-from nest.instance import Instance, Result, Solution
-from nest.solve.dp.configurations import Configuration, configurations
+from nest.errors import InputError
+from nest.instance import Instance, Result
+from nest.solve.dp.coarse import coarsenings
+from nest.solve.dp.configurations import Configuration, Exclusions, configurations
 from nest.solve.dp.diagnose import diagnose
-from nest.solve.dp.downsets import build
-from nest.solve.dp.pareto import TOLERANCE, Floor
-from nest.solve.dp.search import Found, Search
+from nest.solve.dp.downsets import Downsets, TooManyCuts, cuts, lattice
+from nest.solve.dp.found import Found
+from nest.solve.dp.idle import attachments, without_costs
+from nest.solve.dp.meter import Meter
+from nest.solve.dp.pareto import TOLERANCE
+from nest.solve.dp.run import Progress, Run
+from nest.solve.dp.search import Search, Task
 
-Progress = Callable[[float | None, float, float], None]
-"""Called now and then with the best batch time so far, the lower bound, and the seconds spent."""
-
-
-@frozen(order=False)
-class Task:
-    """A part of the search: a configuration with some of its stage counts.
-
-    Attributes:
-        configuration: what is decided.
-        counts: numbers of stages still open.
-        floor: bounds of the three terms when a single count is left; None while only compute bounds are known.
-    """
-
-    configuration: Configuration
-    counts: tuple[int, ...]
-    floor: Floor | None = None
+FEW_CUTS = 500
+"""Downsets up to which idle layers are not worth a search of their own."""
 
 
 def solve(instance: Instance, time_limit: float | None = None, progress: Progress | None = None) -> Result:
@@ -44,183 +32,142 @@ def solve(instance: Instance, time_limit: float | None = None, progress: Progres
         instance: the problem.
         time_limit: seconds after which the best plan so far is returned with its proven bound. The first plan is
             always waited for.
-        progress: called after each task.
+        progress: told now and then how far the search is.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
     """
-    started = time.monotonic()
-    graph, space = instance.graph, instance.space
-    together = [
-        tuple(graph.layers.index(name) for name in constraint.same_stage)
-        for constraint in space.constraints
+    if instance.space.mixed:
+        raise InputError("search.mixed: plans whose stages use different candidates are not searched yet; leave it out.")
+    return _Solver(instance, time_limit, progress).solve()
+
+
+def kept_together(instance: Instance) -> list[tuple[int, ...]]:
+    """Groups of layers that no cut may part, as indices."""
+    position = {name: index for index, name in enumerate(instance.graph.layers)}
+    asked = [
+        tuple(position[name] for name in constraint.same_stage)
+        for constraint in instance.space.constraints
         if constraint.same_stage
     ]
-    downsets = build(graph, together, space.partition)
-    found, exclusions = configurations(instance, len(graph.layers))
-    search = Search(instance, downsets)
-    queue: list[tuple[float, tuple[int, ...], int, Task]] = []
-    ticket = 0
-    for configuration in found:
-        bounds = search.first_bounds(configuration)
-        task = Task(configuration, configuration.stage_counts)
-        heapq.heappush(queue, (float(bounds.min()), _rank(instance, task), ticket, task))
-        ticket += 1
-    run = _Run(instance, search, queue, ticket, progress, started)
-    run.statistics.update(downsets=downsets.count, candidates=len(instance.candidates), configurations=len(found))
-    bound = run.find_best(time_limit)
-    if run.best is None:
-        return Result("infeasible", diagnosis=diagnose(search, found, exclusions), statistics=run.statistics)
-    stopped = bound < run.best.value * (1 - TOLERANCE)
-    if not stopped:
-        run.find_second()
-    width = instance.candidates[run.best.configuration.candidate].width
-    return Result(
-        "feasible" if stopped else "optimal",
-        run.best.solution(downsets, width),
-        run.best.value,
-        bound if stopped else run.best.value,
-        run.runner_up(),
-        statistics=run.statistics,
-    )
-
-
-RUNNER_UP_EFFORT = 256
-"""Configurations bounded at most to find a runner-up once the optimum is proved."""
+    return [*asked, *instance.space.together]
 
 
 @define
-class _Run:
-    """One search under way: the queue by bound, the best plan so far, and the best of each other kind."""
+class _Solver:
+    """One call of `solve`."""
 
     instance: Instance
-    search: Search
-    queue: list[tuple[float, tuple[int, ...], int, Task]]
-    ticket: int
+    time_limit: float | None
     progress: Progress | None
-    started: float
-    best: Found | None = None
-    best_rank: tuple[int, ...] = ()
-    others: dict[tuple[int, int, int], Found] = field(factory=dict)
-    _least_tried: float = float("inf")
-    statistics: dict[str, Any] = field(factory=lambda: {"bounded": 0, "solved": 0})
+    started: float = field(factory=time.monotonic)
+    meter: Meter = field(factory=Meter)
+    together: list[tuple[int, ...]] = field(init=False)
+    configurations: list[Configuration] = field(init=False)
+    exclusions: Exclusions = field(init=False)
 
-    @property
-    def limit(self) -> float:
-        """Batch time to beat, seconds."""
-        return self.best.value if self.best is not None else float("inf")
+    def __attrs_post_init__(self) -> None:
+        self.together = kept_together(self.instance)
+        self.configurations, self.exclusions = configurations(self.instance, len(self.instance.graph.layers))
 
-    def find_best(self, time_limit: float | None) -> float:
-        """Work the queue off until nothing in it can win; the lower bound reached, infinite when all is done."""
-        while self.queue:
-            bound, rank, _, task = self.queue[0]
-            if bound > self.limit * (1 + TOLERANCE):
-                break
-            if bound >= self.limit * (1 - TOLERANCE) and rank > self.best_rank:
-                heapq.heappop(self.queue)
-                continue
-            if time_limit is not None and self.best is not None and self._seconds() > time_limit:
-                return bound
-            heapq.heappop(self.queue)
-            self._work(bound, rank, task, self.limit * (1 + TOLERANCE))
-            if self.progress is not None:
-                self.progress(self.best.value if self.best else None, bound, self._seconds())
-        return float("inf")
+    def solve(self) -> Result:
+        """The answer, by way of the graph without the cuts around idle layers where that decides it."""
+        graph, partition = self.instance.graph, self.instance.space.partition
+        refused: TooManyCuts | None = None
+        try:
+            masks = cuts(graph, self.together, partition)
+        except TooManyCuts as error:
+            masks, refused = [], error
+        answer: Result | None = None
+        if partition is None and (refused or len(masks) > FEW_CUTS):
+            answer = self._without_idle_layers()
+            if answer is not None and (answer.status == "optimal" or (refused and answer.status == "infeasible")):
+                return answer
+        if refused is None:
+            try:
+                return self._search(lattice(masks, len(graph.layers)))
+            except TooManyCuts as error:
+                refused = error
+        if answer is None:
+            raise refused
+        return answer
 
-    def find_second(self) -> None:
-        """Go on a little for the best plan with other degrees."""
-        assert self.best is not None
-        own = _kind(self.best)
-        effort = self.statistics["bounded"] + RUNNER_UP_EFFORT
-        statistics = dict(self.statistics)
-        while self.queue and self.statistics["bounded"] < effort:
-            limit = min((plan.value for kind, plan in self.others.items() if kind != own), default=float("inf"))
-            bound, rank, _, task = heapq.heappop(self.queue)
-            if bound >= limit:
-                break
-            kinds = {(task.configuration.candidate, task.configuration.replicas, count) for count in task.counts}
-            if kinds != {own}:
-                self._work(bound, rank, task, limit)
-        self.statistics = statistics
+    def _search(self, downsets: Downsets) -> Result:
+        """The answer of a search over `downsets`."""
+        run = self._run(self.instance, downsets, self._first_plan(downsets))
+        bound = run.find_best()
+        statistics = self._statistics(run, downsets)
+        if run.best is None:
+            diagnosis = diagnose(Search(self.instance, downsets, self.configurations), self.exclusions)
+            return Result("infeasible", diagnosis=diagnosis, statistics=statistics)
+        if bound < run.best.value * (1 - TOLERANCE):
+            return _answer(run, bound, statistics)
+        run.find_second()
+        return _answer(run, None, statistics)
 
-    def runner_up(self) -> tuple[Solution, float] | None:
-        """The best plan met that differs from the best in candidate, replicas or number of stages."""
-        assert self.best is not None
-        others = [plan for kind, plan in self.others.items() if kind != _kind(self.best)]
-        if not others:
+    def _without_idle_layers(self) -> Result | None:
+        """The answer of the graph in which idle layers stay with their neighbours; None when it decides nothing.
+
+        It is `feasible` where the bounds of `nest.solve.dp.idle` do not meet.
+        """
+        attached = attachments(self.instance, self.together)
+        if not attached:
             return None
-        second = min(others, key=lambda plan: (plan.value, plan.configuration.order))
-        width = self.instance.candidates[second.configuration.candidate].width
-        return second.solution(self.search.downsets, width), second.value
+        try:
+            masks = cuts(self.instance.graph, [*self.together, *attached])
+            downsets = lattice(masks, len(self.instance.graph.layers))
+        except TooManyCuts:
+            return None
+        above = self._run(self.instance, downsets, self._first_plan(downsets))
+        reached = above.find_best()
+        relaxed = without_costs(self.instance, [layer for layer, _ in attached])
+        known = None if above.best is None else Found(above.best.value, (), above.best.solution)
+        below = self._run(relaxed, downsets.with_empty_stages(len(attached)), known)
+        bound = min(below.find_best(), below.limit)
+        statistics = self._statistics(above, downsets)
+        if above.best is None:
+            if below.best is not None:
+                return None
+            search = Search(self.instance, downsets, self.configurations)
+            return Result("infeasible", diagnosis=diagnose(search, self.exclusions), statistics=statistics)
+        if min(reached, bound) < above.best.value * (1 - TOLERANCE):
+            return _answer(above, bound, statistics)
+        above.find_second()
+        return _answer(above, None, statistics)
 
-    def _seconds(self) -> float:
-        return time.monotonic() - self.started
+    def _first_plan(self, downsets: Downsets) -> Found | None:
+        """A good plan that cuts at some of the downsets only; None where the search itself is as quick."""
+        known: Found | None = None
+        for coarse in coarsenings(downsets, self.instance):
+            run = self._run(self.instance, coarse, known)
+            run.find_best()
+            known = run.best
+        return known
 
-    def _work(self, bound: float, rank: tuple[int, ...], task: Task, limit: float) -> None:
-        """Split a configuration by stage count, or solve one stage count exactly."""
-        if task.floor is None:
-            self.statistics["bounded"] += 1
-            for new_bound, refined in _refine(self.search, task, limit):
-                self.ticket += 1
-                entry = (max(bound, new_bound), _rank(self.instance, refined), self.ticket, refined)
-                heapq.heappush(self.queue, entry)
-                if new_bound < self._least_tried:
-                    self._least_tried = new_bound
-                    self._try_gapless(refined)
-            return
-        self.statistics["solved"] += 1
-        plan = self.search.best(task.configuration, task.counts[0], task.floor, limit)
-        if plan is not None:
-            self._accept(plan, rank)
+    def _run(self, instance: Instance, downsets: Downsets, known: Found | None) -> Run[Task]:
+        search = Search(instance, downsets, self.configurations, self.meter)
+        return Run(search, self.started, self.time_limit, self.progress, known)
 
-    def _try_gapless(self, task: Task) -> None:
-        """Take a quick plan of a promising task, so that slow stages can be left out of tables early."""
-        assert task.floor is not None
-        plan = self.search.gapless(task.configuration, task.counts[0], task.floor)
-        if plan is not None:
-            self._accept(plan, _rank(self.instance, task))
-
-    def _accept(self, plan: Found, rank: tuple[int, ...]) -> None:
-        """Take `plan` if it is better, or as good and ahead in rank; remember the loser."""
-        best = self.best
-        better = best is None or plan.value < best.value * (1 - TOLERANCE)
-        tie = best is not None and abs(plan.value - best.value) <= TOLERANCE * best.value
-        loser: Found | None = plan
-        if better or (tie and rank < self.best_rank):
-            loser, self.best, self.best_rank = best, plan, rank
-        if loser is not None:
-            known = self.others.get(_kind(loser))
-            if known is None or loser.value < known.value:
-                self.others[_kind(loser)] = loser
-
-
-def _kind(plan: Found) -> tuple[int, int, int]:
-    """What tells plans apart for people: candidate, replicas, number of stages."""
-    configuration = plan.configuration
-    return configuration.candidate, configuration.replicas, len(plan.partition.stages)
+    def _statistics(self, run: Run[Task], downsets: Downsets) -> dict[str, Any]:
+        """What the search did, by name."""
+        return {
+            "downsets": downsets.count,
+            "candidates": len(self.instance.candidates),
+            "combinations": run.total,
+            "settled_by": {name: count for name, count in sorted(run.dropped.items()) if count},
+            "states": self.meter.states,
+        }
 
 
-def _rank(instance: Instance, task: Task) -> tuple[int, ...]:
-    """Where a task stands among ties: devices, stages, then the configuration's order."""
-    configuration = task.configuration
-    width = instance.candidates[configuration.candidate].width
-    stages = task.counts[0]
-    return (configuration.replicas * width * stages, stages, configuration.order)
-
-
-def _refine(search: Search, task: Task, limit: float) -> list[tuple[float, Task]]:
-    """The task split by stage count, with bounds from partitions; counts that cannot win are dropped."""
-    cheap = search.first_bounds(task.configuration)
-    counts = tuple(
-        count
-        for count, bound in zip(task.counts, cheap, strict=True)
-        if bound <= limit and count < search.downsets.count
+def _answer(run: Run[Task], bound: float | None, statistics: dict[str, Any]) -> Result:
+    """The best plan of a run; without a `bound` it is proved optimal."""
+    assert run.best is not None
+    second = run.runner_up()
+    return Result(
+        "optimal" if bound is None else "feasible",
+        run.best.solution,
+        run.best.value,
+        run.best.value if bound is None else bound,
+        None if second is None else (second.solution, second.value),
+        statistics=statistics,
     )
-    if not counts:
-        return []
-    refined = []
-    for count, floor in zip(counts, search.floors(task.configuration, counts, limit), strict=True):
-        bound = search.objective(task.configuration, count).bound(floor)
-        if numpy.isfinite(bound):
-            refined.append((bound, Task(task.configuration, (count,), floor)))
-    return refined

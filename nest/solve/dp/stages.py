@@ -7,15 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, Instance, ParameterGroup
-from nest.solve.dp.downsets import Downsets, Pairs
+from nest.solve.dp.downsets import Downsets, Pairs, Rows
 from nest.solve.dp.placement import reduction_members
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity: sums are taken in different orders."""
+
+
+ROUNDING = 1e-9
+"""Relative slack on limits that only leave out what is too slow: sums are taken in different orders."""
+
+MOST_IN_FLIGHT = 2.0**40
+"""Stands for any number of micro-batches in flight."""
 
 
 @frozen
@@ -46,6 +53,22 @@ class ChoiceTable:
     sync: Array
     first: Array
     more: Array
+
+    def fits(self, in_flight: int, capacity: float) -> NDArray[numpy.bool_]:
+        """Which stages fit `capacity` bytes with so many micro-batches in flight."""
+        fitting: NDArray[numpy.bool_] = self.first + (in_flight - 1) * self.more <= capacity
+        return fitting
+
+    def most_in_flight(self, capacity: float) -> NDArray[numpy.int64]:
+        """Micro-batches in flight at most for each stage to fit `capacity` bytes; 0 where not even one does."""
+        with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            room = numpy.where(self.more > 0, (capacity - self.first) / self.more, numpy.inf)
+        most = numpy.clip(numpy.floor(room) + 1, 0, MOST_IN_FLIGHT)
+        # The quotient is rounded: what counts is the comparison that `fits` makes.
+        most += self.first + most * self.more <= capacity
+        most -= (most > 0) & (self.first + (most - 1) * self.more > capacity)
+        found: NDArray[numpy.int64] = numpy.where(self.first <= capacity, most, 0).astype(numpy.int64)
+        return found
 
     def dominates(self, other: "ChoiceTable") -> bool:
         """Whether no stage is better off with `other`."""
@@ -200,12 +223,15 @@ class StageTables:
         tables: the table of each choice.
         pairs: the stages the tables run over.
         capacity: bytes a stage may use, rounding allowed for.
+        compute: seconds of forward and backward, shape `(downsets,)`.
     """
 
     choices: tuple[Choice, ...]
     tables: tuple[ChoiceTable, ...]
     pairs: Pairs
     capacity: float
+    compute: Array
+    _most_in_flight: list[NDArray[numpy.int64]] = field(factory=list, repr=False)
 
     @property
     def bytes(self) -> int:
@@ -214,6 +240,13 @@ class StageTables:
             id(array): array.nbytes for each in self.tables for array in (each.time, each.sync, each.first, each.more)
         }
         return sum(shared.values())
+
+    def same_fits(self, in_flight: int) -> int:
+        """A number that is equal for numbers of micro-batches in flight with which the same choices fit memory."""
+        if not self._most_in_flight:
+            most = [table.most_in_flight(self.capacity) for table in self.tables]
+            self._most_in_flight.append(numpy.unique(numpy.concatenate(most)))
+        return int(numpy.searchsorted(self._most_in_flight[0], in_flight))
 
     def best(self, in_flight: int, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
         """Fastest choice of each stage that fits memory and synchronises within `sync_limit` seconds.
@@ -225,7 +258,7 @@ class StageTables:
         time, sync = numpy.full(len(self.pairs), numpy.inf), numpy.full(len(self.pairs), numpy.inf)
         choice = numpy.zeros(len(self.pairs), dtype=numpy.int16)
         for index, table in enumerate(self.tables):
-            better = table.first + (in_flight - 1) * table.more <= self.capacity
+            better = table.fits(in_flight, self.capacity)
             if sync_limit < numpy.inf:
                 better &= table.sync <= sync_limit
             better &= (table.time < time) | ((table.time == time) & (table.sync < sync))
@@ -238,8 +271,7 @@ class StageTables:
         """Least synchronisation of each stage over the choices that fit memory, seconds."""
         least = numpy.full(len(self.pairs), numpy.inf)
         for table in self.tables:
-            fits = table.first + (in_flight - 1) * table.more <= self.capacity
-            numpy.minimum(least, table.sync, out=least, where=fits)
+            numpy.minimum(least, table.sync, out=least, where=table.fits(in_flight, self.capacity))
         return least
 
     def least_memory(self, in_flight: int) -> Array:
@@ -248,6 +280,19 @@ class StageTables:
         for table in self.tables:
             numpy.minimum(least, table.first + (in_flight - 1) * table.more, out=least)
         return least
+
+    def window(self, after: int, before: int, time_limit: float) -> Rows:
+        """The stages with `after` stages behind them and up to `before` in front, none of which may take longer.
+
+        A downset that computes for longer than its stages may take together, or leaves more than that to the others,
+        is the larger of none of them.
+        """
+        if time_limit == numpy.inf:
+            return self.pairs.rows(0, self.pairs.count - 1)
+        slack = time_limit * (1 + ROUNDING)
+        possible = (self.compute <= (after + 1) * slack) & (self.compute[-1] - self.compute <= before * slack)
+        indices = numpy.flatnonzero(possible)
+        return self.pairs.rows(int(indices[0]), int(indices[-1])) if len(indices) else self.pairs.rows(0, -1)
 
     def within(self, time_limit: float) -> "StageTables":
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
@@ -260,7 +305,7 @@ class StageTables:
             ChoiceTable(table.time[kept], table.sync[kept], table.first[kept], table.more[kept])
             for table in self.tables
         )
-        return StageTables(self.choices, tables, self.pairs.only(kept), self.capacity)
+        return StageTables(self.choices, tables, self.pairs.only(kept), self.capacity, self.compute)
 
 
 def stage_tables(
@@ -288,6 +333,7 @@ def stage_tables(
         tuple(table for _, table in kept),
         pairs,
         instance.cluster.memory * (1 + MEMORY_SLACK),
+        sums.compute,
     )
 
 

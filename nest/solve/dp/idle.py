@@ -1,0 +1,125 @@
+"""Idle layers: what computes nothing and hangs loosely in the graph, and would multiply its cuts.
+
+A layer is *idle* when it takes no time in any candidate. An idle layer whose outputs nobody reads can follow the last
+of its producers, and one that reads nothing (tensors of 0 bytes at most) can wait for the first of its consumers: any
+plan changed so has no slower stage, no larger cut and no fuller device, but for the bytes and the synchronisation of
+the layer itself, and for a stage that is left without layers. So the graph in which idle layers stay with their
+neighbours has
+
+* plans that are plans of the whole graph: its optimum bounds that of the whole graph from above;
+* with nothing charged for the idle layers themselves, and stages without layers allowed, no plan of the whole graph
+  below its optimum: a bound from below.
+
+Where both agree, the optimum is found without the cuts between idle layers and their neighbours.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy
+from attrs import evolve
+
+from nest.instance import Array, Candidate, Instance
+
+
+def attachments(instance: Instance, together: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Pairs of an idle layer and the layer whose stage it can share, both as indices.
+
+    Args:
+        instance: the problem.
+        together: groups of layers that share a stage already; their members are not moved.
+    """
+    graph = _Graph(instance, {layer for group in together for layer in group})
+    found: list[tuple[int, int]] = []
+    changed = True
+    while changed:
+        changed = False
+        for layer in sorted(graph.idle):
+            home = graph.home(layer)
+            if home is not None:
+                graph.move(layer, home)
+                found.append((layer, home))
+                changed = True
+    return found
+
+
+class _Graph:
+    """The layer graph, in which idle layers disappear into others one by one."""
+
+    def __init__(self, instance: Instance, kept: set[int]) -> None:
+        count = len(instance.graph.layers)
+        busy = sum((_seconds(candidate) for candidate in instance.candidates), numpy.zeros(count))
+        self.idle = {layer for layer in range(count) if busy[layer] == 0 and layer not in kept}
+        self.after: list[set[int]] = [set() for _ in range(count)]
+        self.before: list[set[int]] = [set() for _ in range(count)]
+        self.fed: set[int] = set()
+        for index, (producer, consumers) in enumerate(instance.graph.tensors):
+            self.after[producer].update(consumers)
+            for consumer in consumers:
+                self.before[consumer].add(producer)
+            if any(candidate.tensor_bytes[index] > 0 for candidate in instance.candidates):
+                self.fed.update(consumers)
+
+    def home(self, layer: int) -> int | None:
+        """The layer whose stage an idle one can share; None when there is none."""
+        if not self.after[layer]:
+            return _outermost(self.before[layer], self.before)
+        if layer not in self.fed:
+            return _outermost(self.after[layer], self.after)
+        return None
+
+    def move(self, layer: int, home: int) -> None:
+        """Let `layer` disappear into `home`: what it read and what read it is its home's."""
+        self.idle.discard(layer)
+        for before in self.before[layer]:
+            self.after[before].discard(layer)
+            if before != home:
+                self.after[before].add(home)
+                self.before[home].add(before)
+        for after in self.after[layer]:
+            self.before[after].discard(layer)
+            if after != home:
+                self.before[after].add(home)
+                self.after[home].add(after)
+
+
+def _outermost(layers: set[int], neighbours: Sequence[set[int]]) -> int | None:
+    """The one of `layers` from which all others are reached by going on to `neighbours`; None when there is none."""
+    for layer in sorted(layers):
+        reached, waiting = {layer}, [layer]
+        while waiting:
+            for neighbour in neighbours[waiting.pop()] - reached:
+                reached.add(neighbour)
+                waiting.append(neighbour)
+        if layers <= reached:
+            return layer
+    return None
+
+
+def _seconds(candidate: Candidate) -> Array:
+    """Seconds of each layer over all that it may run."""
+    return sum((mode.extra for mode in candidate.recompute), candidate.forward + candidate.backward)
+
+
+def without_costs(instance: Instance, layers: Iterable[int]) -> Instance:
+    """The instance in which `layers` hold nothing: no parameters, no activations."""
+    kept = numpy.ones(len(instance.graph.layers))
+    kept[list(layers)] = 0.0
+    return evolve(instance, candidates=tuple(_scaled(candidate, kept) for candidate in instance.candidates))
+
+
+def _scaled(candidate: Candidate, kept: Array) -> Candidate:
+    state = tuple(
+        evolve(
+            group,
+            weights=group.weights * kept,
+            gradients=group.gradients * kept,
+            optimizer=group.optimizer * kept,
+            update=group.update * kept,
+        )
+        for group in candidate.state
+    )
+    modes = tuple(
+        evolve(mode, first=mode.first * kept, more=mode.more * kept, peak=mode.peak * kept)
+        for mode in candidate.recompute
+    )
+    return evolve(candidate, state=state, recompute=modes)
