@@ -21,8 +21,11 @@ def document(
     problem: dict[str, Any],
     **extra: Any,
 ) -> PlanDocument:
-    """The document of a priced plan; `extra` are the document's optional keys."""
-    candidate = instance.candidates[solution.stages[0].candidate]
+    """The document of a priced plan; `extra` are the document's optional keys.
+
+    Its candidate is that of the widest stage, the first of them in pipeline order; each stage names its own.
+    """
+    candidate = max((instance.candidates[stage.candidate] for stage in solution.stages), key=lambda each: each.width)
     stages = tuple(
         StageRecord(
             layers=tuple(instance.graph.layers[layer] for layer in decision.layers),

@@ -1,8 +1,8 @@
 """Prices decisions: PROBLEM.md section 4, written down once more and without any solver's tables."""
 
-from collections.abc import Sequence
-
+import numpy
 from attrs import frozen
+from numpy.typing import NDArray
 
 from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision
 
@@ -117,15 +117,14 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     micro_batches = instance.micro_batches(candidate, solution.replicas)
     if micro_batches is None:
         raise ValueError("the batch cannot be dealt to the replicas")
-    widths = [instance.candidates[stage.candidate].width for stage in solution.stages]
-    levels = [
-        _boundary_level(instance.cluster, solution, max(widths), index) for index in range(len(solution.stages) - 1)
-    ]
+    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
+    levels = [_boundary_level(instance, solution, size, index) for index in range(len(solution.stages) - 1)]
     around = [-1, *levels, -1]
     stages = tuple(
         _price_stage(
             instance,
             solution,
+            size,
             index,
             schedule.in_flight(index + 1, len(solution.stages), micro_batches),
             (around[index], around[index + 1]),
@@ -143,32 +142,34 @@ def _schedule(instance: Instance, name: str) -> Schedule:
     raise ValueError(f"the schedule {name!r} is not among those allowed")
 
 
+def widest(instance: Instance, solution: Solution) -> int:
+    """Width of the widest block a plan uses (`g` of PROBLEM.md section 3 for mixed widths)."""
+    return max(instance.candidates[stage.candidate].width for stage in solution.stages)
+
+
 def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
     """Devices of one replica (`K` of PROBLEM.md section 3)."""
     return widest * (cluster.size // (replicas * widest))
 
 
-def first_device(solution: Solution, size: int, offset: int, width: int, replica: int) -> int:
-    """First device of the block at `offset` in `replica` (PROBLEM.md section 3); `size` is the replica's."""
+def first_devices(solution: Solution, size: int, offset: int, width: int) -> NDArray[numpy.int64]:
+    """First device of a block of `width` at `offset` in each replica of `size` devices (PROBLEM.md section 3)."""
+    replicas = numpy.arange(solution.replicas, dtype=numpy.int64)
     if solution.rank_order == "pp-inner":
-        return replica * size + offset
-    return offset * solution.replicas + replica * width
+        return replicas * size + offset
+    return offset * solution.replicas + replicas * width
 
 
-def _boundary_level(cluster: Cluster, solution: Solution, widest: int, index: int) -> int:
-    """Level of the boundary between stages `index` and `index + 1`: the worst over the replicas.
-
-    Blocks of one candidate have one width, so both blocks' is `widest`.
-    """
-    size = replica_size(cluster, widest, solution.replicas)
-    here, there = solution.stages[index].offset, solution.stages[index + 1].offset
-    return max(
-        cluster.level(
-            first_device(solution, size, here, widest, replica),
-            first_device(solution, size, there, widest, replica) + widest - 1,
-        )
-        for replica in range(solution.replicas)
-    )
+def _boundary_level(instance: Instance, solution: Solution, size: int, index: int) -> int:
+    """Level of the boundary between stages `index` and `index + 1`: the worst over the replicas."""
+    here, there = solution.stages[index : index + 2]
+    start = first_devices(solution, size, here.offset, instance.candidates[here.candidate].width)
+    width = instance.candidates[there.candidate].width
+    end = first_devices(solution, size, there.offset, width) + width - 1
+    for level, capacity in enumerate(instance.cluster.capacities):
+        if (start // capacity == end // capacity).all():
+            return level
+    raise ValueError(f"the blocks of stages {index + 1} and {index + 2} are not both in the cluster")
 
 
 def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int]) -> float:
@@ -187,7 +188,7 @@ def _point_to_point(cluster: Cluster, size: float, level: int) -> float:
 
 
 def _price_stage(
-    instance: Instance, solution: Solution, index: int, in_flight: int, around: tuple[int, int]
+    instance: Instance, solution: Solution, size: int, index: int, in_flight: int, around: tuple[int, int]
 ) -> PricedStage:
     stage = solution.stages[index]
     candidate = instance.candidates[stage.candidate]
@@ -196,7 +197,7 @@ def _price_stage(
     behind = frozenset(layer for later in solution.stages[index + 1 :] for layer in later.layers)
     entering = cut_bytes(instance, candidate, behind | frozenset(layers))
     leaving = cut_bytes(instance, candidate, behind)
-    sharding, sync, state = _state_costs(instance, solution, candidate, stage)
+    sharding, sync, state = _state_costs(instance, solution, size, stage)
     more = float(mode.more[layers].sum()) + (entering if mode.stash_inputs else 0.0)
     return PricedStage(
         compute=float((candidate.forward[layers] + candidate.backward[layers]).sum()),
@@ -212,20 +213,26 @@ def _price_stage(
         in_flight=in_flight,
         level_in=around[0],
         level_out=around[1],
-        first_device=first_device(solution, 0, stage.offset, candidate.width, 0),
+        first_device=int(first_devices(solution, size, stage.offset, candidate.width)[0]),
         width=candidate.width,
     )
 
 
 def _state_costs(
-    instance: Instance, solution: Solution, candidate: Candidate, stage: StageDecision
+    instance: Instance, solution: Solution, replica: int, stage: StageDecision
 ) -> tuple[float, float, float]:
-    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage."""
+    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage.
+
+    `replica` is the number of devices of a replica.
+    """
+    candidate = instance.candidates[stage.candidate]
     cluster, exposed, zero = instance.cluster, instance.space.exposed, stage.zero
     layers = list(stage.layers)
     per_micro_batch = per_batch = memory = 0.0
     for group in candidate.state:
-        members = _reduction_ranks(cluster, solution, candidate.width, group.ranks)
+        stride = replica if solution.rank_order == "pp-inner" else candidate.width
+        # The stage at offset 0 stands for all (PROBLEM.md section 4).
+        members = {number * stride + rank for number in range(solution.replicas) for rank in group.ranks}
         size = len(members)
         shape = cluster.shape(members)
         weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
@@ -244,9 +251,3 @@ def _state_costs(
         memory += gradients / (size if zero >= 2 else 1)
         memory += optimizer / (size if zero >= 1 else 1)
     return per_micro_batch, per_batch, memory
-
-
-def _reduction_ranks(cluster: Cluster, solution: Solution, width: int, ranks: Sequence[int]) -> set[int]:
-    """Devices that reduce gradients together; the stage at offset 0 stands for all (PROBLEM.md section 4)."""
-    stride = replica_size(cluster, width, solution.replicas) if solution.rank_order == "pp-inner" else width
-    return {replica * stride + rank for replica in range(solution.replicas) for rank in ranks}

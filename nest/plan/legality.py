@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from nest.instance import Instance, Solution
+from nest.instance import Instance, Solution, StageDecision
 from nest.plan.evaluate import replica_size
 from nest.spec.constraints import Constraint, Value
 
@@ -35,8 +35,11 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
 def _devices(instance: Instance, solution: Solution) -> list[str]:
     found = []
     first = instance.candidates[solution.stages[0].candidate]
-    if len({stage.candidate for stage in solution.stages}) > 1:
-        found.append("stages use different candidates")
+    if len({stage.candidate for stage in solution.stages}) > 1 and not instance.space.mixed:
+        found.append("stages use different candidates, which only search.mixed allows")
+    samples = sorted({instance.candidates[stage.candidate].samples for stage in solution.stages})
+    if len(samples) > 1:
+        found.append(f"stages take micro-batches of {', '.join(map(str, samples))} samples; all must take the same")
     if instance.micro_batches(first, solution.replicas) is None:
         found.append(
             f"a batch of {instance.space.global_batch} cannot be dealt to {solution.replicas} replicas "
@@ -81,6 +84,11 @@ def permission_violations(instance: Instance, solution: Solution) -> list[str]:
         wanted = [sorted(stage) for stage in instance.space.partition]
         if [sorted(stage.layers) for stage in solution.stages] != wanted:
             found.append("the stages differ from the ones that are fixed")
+    homes = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
+    for group in instance.space.together:
+        if len({homes[layer] for layer in group}) > 1:
+            first, last = (instance.graph.layers[layer] for layer in (group[0], group[-1]))
+            found.append(f"layers from {first!r} to {last!r} are in several stages, which search.granularity forbids")
     found += [
         f"constraint `{constraint.text}` does not hold"
         for constraint in instance.space.constraints
@@ -98,32 +106,30 @@ def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bo
             if instance.graph.layers[layer] in constraint.same_stage
         }
         return len(homes) == 1
-    choices: list[dict[str, Value]] = [{"zero": s.zero, "recompute": s.recompute} for s in solution.stages]
     if constraint.uniform is not None:
-        return len({choice[constraint.uniform] for choice in choices}) == 1
-    plan = _values(instance, solution)
-    for choice in choices:
-        values: dict[str, Value] = defaultdict(lambda: 1)
-        values.update(plan)
-        values.update(choice)
-        if not constraint.holds(values):
-            return False
-    return True
+        return len({getattr(stage, constraint.uniform) for stage in solution.stages}) == 1
+    return all(constraint.holds(_values(instance, solution, stage)) for stage in solution.stages)
 
 
-def _values(instance: Instance, solution: Solution) -> dict[str, Value]:
-    candidate = instance.candidates[solution.stages[0].candidate]
+def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dict[str, Value]:
+    """The value of every name for one stage; what follows from a candidate is that of the stage's own."""
+    candidate = instance.candidates[stage.candidate]
     ranks = solution.replicas * candidate.width
     shared = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1)
-    return {
-        **candidate.degrees,
-        "pp": len(solution.stages),
-        "dp": ranks // shared if ranks % shared == 0 else ranks / shared,
-        "replicas": solution.replicas,
-        "micro_batch": candidate.samples,
-        "micro_batches": instance.micro_batches(candidate, solution.replicas) or 0,
-        "devices": ranks * len(solution.stages),
-        "width": candidate.width,
-        "rank_order": solution.rank_order,
-        "schedule": solution.schedule,
-    }
+    widths = [instance.candidates[each.candidate].width for each in solution.stages]
+    values: dict[str, Value] = defaultdict(lambda: 1)
+    values.update(candidate.degrees)
+    values.update(
+        pp=len(solution.stages),
+        dp=ranks // shared if ranks % shared == 0 else ranks / shared,
+        replicas=solution.replicas,
+        micro_batch=candidate.samples,
+        micro_batches=instance.micro_batches(candidate, solution.replicas) or 0,
+        devices=solution.replicas * sum(widths),
+        width=candidate.width,
+        rank_order=solution.rank_order,
+        schedule=solution.schedule,
+        zero=stage.zero,
+        recompute=stage.recompute,
+    )
+    return values

@@ -17,9 +17,15 @@ _WORDS = {
 
 
 def label(instance: Instance, solution: Solution) -> str:
-    """The plan's degrees in a few words: `tp 8, sp 8, pp 4, replicas 4, micro-batch 1`."""
+    """The plan's degrees in a few words: `tp 8, sp 8, pp 4, replicas 4, micro-batch 1`.
+
+    Where stages use different candidates, how many there are stands for their degrees.
+    """
     candidate = instance.candidates[solution.stages[0].candidate]
     degrees = [f"{name} {degree}" for name, degree in candidate.degrees.items() if degree != 1]
+    used = len({stage.candidate for stage in solution.stages})
+    if used > 1:
+        degrees = [f"{used} candidates mixed"]
     shape = [
         f"pp {len(solution.stages)}",
         f"replicas {solution.replicas}",

@@ -40,6 +40,8 @@ def summary(plan: PlanDocument) -> str:
 def _headline(plan: PlanDocument) -> str:
     assert plan.candidate is not None
     degrees = [f"{name} {degree}" for name, degree in plan.candidate.degrees.items()]
+    if _mixed(plan):
+        degrees = [f"{len({stage.candidate for stage in plan.stages})} candidates mixed"]
     parts = [
         *degrees,
         f"pp {len(plan.stages)}",
@@ -52,6 +54,11 @@ def _headline(plan: PlanDocument) -> str:
     if plan.lower_bound is None:
         proof = "Plan as decided"
     return f"{proof}: {', '.join(parts)}"
+
+
+def _mixed(plan: PlanDocument) -> bool:
+    """Whether stages use different candidates."""
+    return len({stage.candidate for stage in plan.stages}) > 1
 
 
 def _figures(plan: PlanDocument) -> str:
@@ -80,13 +87,19 @@ def _stages(plan: PlanDocument, level_names: tuple[str, ...]) -> str:
     header = [
         "stage", "layers", "devices", "recompute", "ZeRO", "time", "sync", "memory", "of capacity", "link behind",
     ]  # fmt: skip
-    return table(header, rows, right=(4, 5, 6, 7, 8))
+    right = (4, 5, 6, 7, 8)
+    if _mixed(plan):
+        header.insert(2, "candidate")
+        for run, row in zip(runs, rows, strict=True):
+            row.insert(2, plan.stages[run[0]].candidate)
+        right = (5, 6, 7, 8, 9)
+    return table(header, rows, right=right)
 
 
 def _runs(stages: tuple[StageRecord, ...]) -> list[list[int]]:
     """Neighbouring stages with as many layers of the same kinds and the same choices, as lists of indices."""
     keys = [
-        (tuple(name.rpartition(".")[0] or name for name in stage.layers), stage.recompute, stage.zero)
+        (tuple(name.rpartition(".")[0] or name for name in stage.layers), stage.candidate, stage.recompute, stage.zero)
         for stage in stages
     ]
     return [[index for index, _ in run] for _, run in groupby(enumerate(keys), key=lambda numbered: numbered[1])]

@@ -2,11 +2,31 @@
 
 from typing import TYPE_CHECKING
 
+from attrs import frozen
+
+from nest.instance import Instance
 from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration, Exclusions
 
 if TYPE_CHECKING:
     from nest.solve.dp.search import Search
+
+
+@frozen
+class LeastMemory:
+    """The plan that needs the least memory on its fullest device.
+
+    Attributes:
+        bytes: what it needs there.
+        stages: how many stages it has.
+        replicas: in how many replicas.
+        candidate: name of the candidate of all its stages; empty when they may differ.
+    """
+
+    bytes: float
+    stages: int
+    replicas: int
+    candidate: str = ""
 
 
 def diagnose(search: "Search", exclusions: Exclusions) -> str:
@@ -16,24 +36,45 @@ def diagnose(search: "Search", exclusions: Exclusions) -> str:
         search: what is known of the instance, with the configurations its constraints allow.
         exclusions: what they refuse.
     """
-    found = search.configurations
-    tried = [c for c in found if c.stage_counts[0] < search.downsets.count]
+    found, most = search.configurations, search.downsets.most_stages
+    tried = [configuration for configuration in found if configuration.stage_counts[0] <= most]
     if tried:
-        return _memory(search, tried)
+        return told(search.instance, _least_memory(search, tried))
     if found:
-        return (
-            f"Constraints keep so many layers together that at most {search.downsets.count - 1} stages remain, "
-            f"but plans need at least {min(c.stage_counts[0] for c in found)}; drop a same_stage constraint or ask "
-            "for fewer stages."
-        )
-    if exclusions.combinations == 0:
-        return _batch(search, exclusions)
-    return _constraints(exclusions)
+        return too_few_stages(most, min(configuration.stage_counts[0] for configuration in found))
+    return refused(search.instance, exclusions)
 
 
-def _memory(search: "Search", found: list[Configuration]) -> str:
-    """The least memory any plan needs of its fullest device, against what a device has."""
-    best: tuple[float, Configuration, int] | None = None
+def told(instance: Instance, least: LeastMemory | None) -> str:
+    """That memory is tightest, and by how much."""
+    if least is None:
+        return "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
+    needed, capacity = least.bytes, instance.cluster.memory
+    candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
+    return (
+        f"Memory is tightest: the least that any plan needs on its fullest device is {needed:.6g} bytes "
+        f"({needed / 2**30:.2f} GiB) against a capacity of {capacity:.6g} bytes ({capacity / 2**30:.2f} GiB), "
+        f"{needed - capacity:.6g} bytes too many. That plan has {least.stages} stages{candidate} "
+        f"in {least.replicas} replicas."
+    )
+
+
+def too_few_stages(most: int, fewest: int) -> str:
+    """That layers kept together leave too few stages."""
+    return (
+        f"Constraints keep so many layers together that at most {most} stages remain, "
+        f"but plans need at least {fewest}; drop a same_stage constraint or ask for fewer stages."
+    )
+
+
+def refused(instance: Instance, exclusions: Exclusions) -> str:
+    """What leaves no configuration at all."""
+    return _batch(instance, exclusions) if exclusions.combinations == 0 else _constraints(exclusions)
+
+
+def _least_memory(search: "Search", found: list[Configuration]) -> LeastMemory | None:
+    """The least memory any plan needs of its fullest device."""
+    best: LeastMemory | None = None
     seen = set()
     for configuration in found:
         key = (
@@ -46,33 +87,22 @@ def _memory(search: "Search", found: list[Configuration]) -> str:
         if key in seen:
             continue
         seen.add(key)
-        counts = [count for count in configuration.stage_counts if count < search.downsets.count]
+        counts = [count for count in configuration.stage_counts if count <= search.downsets.most_stages]
         tables = search.all_tables(configuration)
         longest = search.in_flight(configuration.schedule, configuration.micro_batches, counts[-1])
         shared = least_peak_memory(tables, longest)
         for count in counts:
             own = search.in_flight(configuration.schedule, configuration.micro_batches, count)
             peaks = shared if own == longest[:count] else least_peak_memory(tables, own)
-            if best is None or peaks[count - 1] < best[0]:
-                best = (float(peaks[count - 1]), configuration, count)
-    if best is None or best[0] == float("inf"):
-        return "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
-    needed, configuration, stages = best
-    instance = search.instance
-    candidate = instance.candidates[configuration.candidate]
-    capacity = instance.cluster.memory
-    return (
-        f"Memory is tightest: the least that any plan needs on its fullest device is {needed:.6g} bytes "
-        f"({needed / 2**30:.2f} GiB) against a capacity of {capacity:.6g} bytes ({capacity / 2**30:.2f} GiB), "
-        f"{needed - capacity:.6g} bytes too many. That plan has {stages} stages of candidate {candidate.name!r} "
-        f"in {configuration.replicas} replicas."
-    )
+            if peaks[count - 1] < (best.bytes if best is not None else float("inf")):
+                name = search.instance.candidates[configuration.candidate].name
+                best = LeastMemory(float(peaks[count - 1]), count, configuration.replicas, name)
+    return best
 
 
-def _batch(search: "Search", exclusions: Exclusions) -> str:
-    instance = search.instance
+def _batch(instance: Instance, exclusions: Exclusions) -> str:
     samples = sorted({candidate.samples for candidate in instance.candidates})
-    if exclusions.batch and not search.instance.space.partition:
+    if exclusions.batch and not instance.space.partition:
         shown = ", ".join(str(value) for value in samples)
         return (
             f"The batch is tightest: {instance.space.global_batch} samples cannot be dealt evenly to any number of "

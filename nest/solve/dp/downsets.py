@@ -70,6 +70,8 @@ class Pairs:
     def of_downset(self, index: int) -> slice:
         """Where the pairs lie that downset `index` is the larger of."""
         place = int(numpy.searchsorted(self.heads, index))
+        if place == len(self.heads) or self.heads[place] != index:
+            return slice(0, 0)
         end = int(self.starts[place + 1]) if place + 1 < len(self.starts) else len(self.larger)
         return slice(int(self.starts[place]), end)
 

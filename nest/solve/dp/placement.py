@@ -55,7 +55,20 @@ def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots
     return Slots(width, steps)
 
 
-def reduction_members(cluster: Cluster, width: int, replicas: int, rank_order: str, ranks: tuple[int, ...]) -> set[int]:
-    """Devices that reduce gradients together for the stage at offset 0 (PROBLEM.md section 4)."""
-    stride = width * (cluster.size // (replicas * width)) if rank_order == "pp-inner" else width
+def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
+    """Devices of a replica whose widest block has `widest` (`K` of PROBLEM.md section 3)."""
+    return widest * (cluster.size // (replicas * widest))
+
+
+def reduction_members(size: int, width: int, replicas: int, rank_order: str, ranks: tuple[int, ...]) -> set[int]:
+    """Devices that reduce gradients together for a stage at offset 0 (PROBLEM.md section 4).
+
+    Args:
+        size: devices of a replica.
+        width: devices of the stage's block.
+        replicas: data-parallel degree `d`.
+        rank_order: `pp-inner` or `dp-inner`.
+        ranks: offsets inside the block that hold the same parameters.
+    """
+    stride = size if rank_order == "pp-inner" else width
     return {replica * stride + rank for replica in range(replicas) for rank in ranks}

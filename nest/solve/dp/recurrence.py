@@ -27,10 +27,11 @@ class PlacedStage:
     Attributes:
         larger: index of its downset `D`.
         smaller: index of the downset of the stages after it.
-        slot: where its block sits.
+        slot: where its block sits; an offset in mixed plans.
         choice: index of its choice in the stage tables.
         time: seconds per micro-batch.
         sync: seconds once per batch.
+        member: which of a mixed plan's candidates it uses.
     """
 
     larger: int
@@ -39,6 +40,7 @@ class PlacedStage:
     choice: int
     time: float
     sync: float
+    member: int = 0
 
 
 @frozen

@@ -16,7 +16,7 @@ from nest.solve.dp.downsets import Downsets, Pairs
 from nest.solve.dp.found import Found, Kind, Rank
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.pareto import Floor, Objective, walk
-from nest.solve.dp.placement import Slots, reduction_members, slots
+from nest.solve.dp.placement import Slots, reduction_members, replica_size, slots
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
 from nest.solve.dp.run import Bounded
 from nest.solve.dp.stages import (
@@ -110,14 +110,15 @@ class Search:
     def _fewest_stages(self, configuration: Configuration) -> int:
         """Stages that are needed at least to hold the whole model with one micro-batch in flight."""
         sums, cluster = self.sums(configuration.candidate), self.instance.cluster
-        members = partial(reduction_members, cluster, sums.candidate.width)
+        size = replica_size(cluster, sums.candidate.width, configuration.replicas)
+        members = partial(reduction_members, size, sums.candidate.width)
         total = min(float(sums.modes[choice.recompute].first[-1]) for choice in configuration.choices)
         zero = max(choice.zero for choice in configuration.choices)
         for group, weights, gradients, optimizer, _ in sums.state:
-            size = len(members(configuration.replicas, configuration.rank_order, group.ranks)) if zero else 1
-            total += float(weights[-1]) / (size if zero >= 3 else 1)
-            total += float(gradients[-1]) / (size if zero >= 2 else 1)
-            total += float(optimizer[-1]) / (size if zero >= 1 else 1)
+            sharing = len(members(configuration.replicas, configuration.rank_order, group.ranks)) if zero else 1
+            total += float(weights[-1]) / (sharing if zero >= 3 else 1)
+            total += float(gradients[-1]) / (sharing if zero >= 2 else 1)
+            total += float(optimizer[-1]) / (sharing if zero >= 1 else 1)
         room = cluster.memory * (1 + MEMORY_SLACK) - cluster.reserve
         return math.ceil(total * (1 - ROUNDING) / room) if room > 0 else self.downsets.count
 
@@ -230,6 +231,7 @@ class Search:
             pairs,
             configuration.replicas,
             configuration.rank_order,
+            replica_size(self.instance.cluster, sums.candidate.width, configuration.replicas),
             sorted({choice.zero for choice in configuration.choices}),
         )
         return stage_tables(self.instance, self.downsets, sums, pairs, zeros, configuration.choices)

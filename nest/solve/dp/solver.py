@@ -5,7 +5,6 @@ from typing import Any
 
 from attrs import define, field
 
-from nest.errors import InputError
 from nest.instance import Instance, Result
 from nest.solve.dp.coarse import coarsenings
 from nest.solve.dp.configurations import Configuration, Exclusions, configurations
@@ -14,9 +13,12 @@ from nest.solve.dp.downsets import Downsets, TooManyCuts, cuts, lattice
 from nest.solve.dp.found import Found
 from nest.solve.dp.idle import attachments, without_costs
 from nest.solve.dp.meter import Meter
+from nest.solve.dp.mixed.configurations import MixedConfiguration, mixed_configurations
+from nest.solve.dp.mixed.diagnose import diagnose_mixed
+from nest.solve.dp.mixed.search import MixedSearch
 from nest.solve.dp.pareto import TOLERANCE
 from nest.solve.dp.run import Progress, Run
-from nest.solve.dp.search import Search, Task
+from nest.solve.dp.search import Search
 
 FEW_CUTS = 500
 """Downsets up to which idle layers are not worth a search of their own."""
@@ -37,8 +39,6 @@ def solve(instance: Instance, time_limit: float | None = None, progress: Progres
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
     """
-    if instance.space.mixed:
-        raise InputError("search.mixed: plans whose stages use different candidates are not searched yet; leave it out.")
     return _Solver(instance, time_limit, progress).solve()
 
 
@@ -64,11 +64,16 @@ class _Solver:
     meter: Meter = field(factory=Meter)
     together: list[tuple[int, ...]] = field(init=False)
     configurations: list[Configuration] = field(init=False)
+    mixed: list[MixedConfiguration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.together = kept_together(self.instance)
-        self.configurations, self.exclusions = configurations(self.instance, len(self.instance.graph.layers))
+        layers = len(self.instance.graph.layers)
+        self.configurations, self.exclusions = configurations(self.instance, layers)
+        if self.instance.space.mixed:
+            self.exclusions = Exclusions()
+            self.mixed = mixed_configurations(self.instance, layers, len(self.configurations), self.exclusions)
 
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
@@ -94,16 +99,13 @@ class _Solver:
 
     def _search(self, downsets: Downsets) -> Result:
         """The answer of a search over `downsets`."""
-        run = self._run(self.instance, downsets, self._first_plan(downsets))
-        bound = run.find_best()
-        statistics = self._statistics(run, downsets)
+        run, bound = self._find_best(self.instance, downsets, self._first_plan(downsets))
         if run.best is None:
-            diagnosis = diagnose(Search(self.instance, downsets, self.configurations), self.exclusions)
-            return Result("infeasible", diagnosis=diagnosis, statistics=statistics)
+            return self._infeasible(run, downsets)
         if bound < run.best.value * (1 - TOLERANCE):
-            return _answer(run, bound, statistics)
-        run.find_second()
-        return _answer(run, None, statistics)
+            return self._answer(run, bound, downsets)
+        self._find_second(run)
+        return self._answer(run, None, downsets)
 
     def _without_idle_layers(self) -> Result | None:
         """The answer of the graph in which idle layers stay with their neighbours; None when it decides nothing.
@@ -118,37 +120,70 @@ class _Solver:
             downsets = lattice(masks, len(self.instance.graph.layers))
         except TooManyCuts:
             return None
-        above = self._run(self.instance, downsets, self._first_plan(downsets))
-        reached = above.find_best()
+        above, reached = self._find_best(self.instance, downsets, self._first_plan(downsets))
         relaxed = without_costs(self.instance, [layer for layer, _ in attached])
         known = None if above.best is None else Found(above.best.value, (), above.best.solution)
-        below = self._run(relaxed, downsets.with_empty_stages(len(attached)), known)
-        bound = min(below.find_best(), below.limit)
-        statistics = self._statistics(above, downsets)
+        below, bound = self._find_best(relaxed, downsets.with_empty_stages(len(attached)), known)
         if above.best is None:
-            if below.best is not None:
-                return None
-            search = Search(self.instance, downsets, self.configurations)
-            return Result("infeasible", diagnosis=diagnose(search, self.exclusions), statistics=statistics)
-        if min(reached, bound) < above.best.value * (1 - TOLERANCE):
-            return _answer(above, bound, statistics)
-        above.find_second()
-        return _answer(above, None, statistics)
+            return self._infeasible(above, downsets) if below.best is None else None
+        bound = min(reached, bound, below.limit)
+        if bound < above.best.value * (1 - TOLERANCE):
+            return self._answer(above, bound, downsets)
+        self._find_second(above)
+        return self._answer(above, None, downsets)
 
     def _first_plan(self, downsets: Downsets) -> Found | None:
         """A good plan that cuts at some of the downsets only; None where the search itself is as quick."""
         known: Found | None = None
         for coarse in coarsenings(downsets, self.instance):
-            run = self._run(self.instance, coarse, known)
+            run = self._run(Search(self.instance, coarse, self.configurations, self.meter), known)
             run.find_best()
             known = run.best
         return known
 
-    def _run(self, instance: Instance, downsets: Downsets, known: Found | None) -> Run[Task]:
-        search = Search(instance, downsets, self.configurations, self.meter)
-        return Run(search, self.started, self.time_limit, self.progress, known)
+    def _find_best(self, instance: Instance, downsets: Downsets, known: Found | None) -> tuple[Run[Any], float]:
+        """A search that is done, or whose time is up, and the lower bound it reached.
 
-    def _statistics(self, run: Run[Task], downsets: Downsets) -> dict[str, Any]:
+        Mixed plans are searched with the best plan of one candidate in hand.
+        """
+        run: Run[Any] = self._run(Search(instance, downsets, self.configurations, self.meter), known)
+        bound = run.find_best()
+        if instance.space.mixed:
+            plain = run
+            run = self._run(MixedSearch(instance, downsets, self.mixed, self.meter), plain.best)
+            run.others = plain.others
+            bound = run.find_best()
+        return run, bound
+
+    def _find_second(self, run: Run[Any]) -> None:
+        """A runner-up; that of mixed plans is the best plan of one candidate, or what else was met."""
+        if not self.instance.space.mixed:
+            run.find_second()
+
+    def _run(self, searcher: Any, known: Found | None) -> Run[Any]:
+        return Run(searcher, self.started, self.time_limit, self.progress, known)
+
+    def _infeasible(self, run: Run[Any], downsets: Downsets) -> Result:
+        if self.instance.space.mixed:
+            diagnosis = diagnose_mixed(MixedSearch(self.instance, downsets, self.mixed), self.exclusions)
+        else:
+            diagnosis = diagnose(Search(self.instance, downsets, self.configurations), self.exclusions)
+        return Result("infeasible", diagnosis=diagnosis, statistics=self._statistics(run, downsets))
+
+    def _answer(self, run: Run[Any], bound: float | None, downsets: Downsets) -> Result:
+        """The best plan of a run; without a `bound` it is proved optimal."""
+        assert run.best is not None
+        second = run.runner_up()
+        return Result(
+            "optimal" if bound is None else "feasible",
+            run.best.solution,
+            run.best.value,
+            run.best.value if bound is None else bound,
+            None if second is None else (second.solution, second.value),
+            statistics=self._statistics(run, downsets),
+        )
+
+    def _statistics(self, run: Run[Any], downsets: Downsets) -> dict[str, Any]:
         """What the search did, by name."""
         return {
             "downsets": downsets.count,
@@ -157,17 +192,3 @@ class _Solver:
             "settled_by": {name: count for name, count in sorted(run.dropped.items()) if count},
             "states": self.meter.states,
         }
-
-
-def _answer(run: Run[Task], bound: float | None, statistics: dict[str, Any]) -> Result:
-    """The best plan of a run; without a `bound` it is proved optimal."""
-    assert run.best is not None
-    second = run.runner_up()
-    return Result(
-        "optimal" if bound is None else "feasible",
-        run.best.solution,
-        run.best.value,
-        run.best.value if bound is None else bound,
-        None if second is None else (second.solution, second.value),
-        statistics=statistics,
-    )

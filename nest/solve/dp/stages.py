@@ -168,25 +168,34 @@ class ZeroTable:
 
 
 def zero_tables(
-    instance: Instance, sums: CandidateSums, pairs: Pairs, replicas: int, rank_order: str, zeros: Sequence[int]
+    instance: Instance,
+    sums: CandidateSums,
+    pairs: Pairs,
+    replicas: int,
+    rank_order: str,
+    size: int,
+    zeros: Sequence[int],
 ) -> dict[int, ZeroTable]:
-    """Communication, update and state memory of each ZeRO stage (the table of PROBLEM.md section 4)."""
+    """Communication, update and state memory of each ZeRO stage (the table of PROBLEM.md section 4).
+
+    `size` is the number of devices of a replica.
+    """
     found = {zero: ZeroTable(*(numpy.zeros(len(pairs)) for _ in range(3))) for zero in zeros}
     exposed = instance.space.exposed
     for group, *summed in sums.state:
         weights, gradients, optimizer, update = (pairs.differences(each) for each in summed)
-        members = reduction_members(instance.cluster, sums.candidate.width, replicas, rank_order, group.ranks)
-        size = len(members)
+        members = reduction_members(size, sums.candidate.width, replicas, rank_order, group.ranks)
+        sharing = len(members)
         member_shape = instance.cluster.shape(members)
         scatter = exposed * collective_times(
             instance.collectives, "reduce_scatter", gradients, member_shape, instance.cluster
         )
         gather = exposed * collective_times(instance.collectives, "all_gather", weights, member_shape, instance.cluster)
         for zero, table in found.items():
-            numpy.add(table.memory, weights / size if zero >= 3 else weights, out=table.memory)
-            numpy.add(table.memory, gradients / size if zero >= 2 else gradients, out=table.memory)
-            numpy.add(table.memory, optimizer / size if zero >= 1 else optimizer, out=table.memory)
-            numpy.add(table.sync, update / size if zero >= 1 else update, out=table.sync)
+            numpy.add(table.memory, weights / sharing if zero >= 3 else weights, out=table.memory)
+            numpy.add(table.memory, gradients / sharing if zero >= 2 else gradients, out=table.memory)
+            numpy.add(table.memory, optimizer / sharing if zero >= 1 else optimizer, out=table.memory)
+            numpy.add(table.sync, update / sharing if zero >= 1 else update, out=table.sync)
             if zero == 0:
                 numpy.add(table.sync, 2 * scatter, out=table.sync)
             elif zero == 1:
@@ -223,7 +232,7 @@ class StageTables:
         tables: the table of each choice.
         pairs: the stages the tables run over.
         capacity: bytes a stage may use, rounding allowed for.
-        compute: seconds of forward and backward, shape `(downsets,)`.
+        compute: seconds of forward and backward at least, shape `(downsets,)`.
     """
 
     choices: tuple[Choice, ...]
@@ -315,8 +324,12 @@ def stage_tables(
     pairs: Pairs,
     zeros: dict[int, ZeroTable],
     choices: Sequence[Choice],
+    quickest: Array | None = None,
 ) -> StageTables:
-    """Tables of the given choices over `pairs`; a choice that never helps is left out."""
+    """Tables of the given choices over `pairs`; a choice that never helps is left out.
+
+    `quickest` are the seconds each downset computes at least, whatever its stages use; left out, the candidate's.
+    """
     compute = pairs.differences(sums.compute)
     reserve = instance.cluster.reserve
     modes = {name: _mode_arrays(downsets, sums, pairs, name) for name in {each.recompute for each in choices}}
@@ -333,7 +346,7 @@ def stage_tables(
         tuple(table for _, table in kept),
         pairs,
         instance.cluster.memory * (1 + MEMORY_SLACK),
-        sums.compute,
+        sums.compute if quickest is None else quickest,
     )
 
 

@@ -1,0 +1,157 @@
+"""Plans whose stages use different candidates: places, tallies, bounds, certificates (brute force: tests/agreement)."""
+
+from collections import Counter
+from random import Random
+
+import numpy
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode
+from nest.plan import evaluate
+from nest.plan.legality import permission_violations, structure_violations
+from nest.solve.dp import solve
+from nest.solve.dp.configurations import Exclusions
+from nest.solve.dp.downsets import build
+from nest.solve.dp.mixed.configurations import mixed_configurations
+from nest.solve.dp.mixed.places import places
+from nest.solve.dp.mixed.search import MixedSearch
+from nest.solve.dp.mixed.tally import Tally
+from tests.small_instances import candidate, cluster, instance
+
+
+@st.composite
+def two_blocks(draw: st.DrawFn) -> tuple[Cluster, int, int, str, tuple[int, int], tuple[int, int]]:
+    """A cluster, replica size, replicas, rank order, and two blocks in order, each an offset and a width."""
+    fanouts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    machines = Cluster(tuple(Level(f"l{i}", f, 1.0, 0.0) for i, f in enumerate(fanouts)), 1.0)
+    widths = [w for w in range(1, machines.size + 1) if machines.admits(w)]
+    first, second = draw(st.sampled_from(widths)), draw(st.sampled_from(widths))
+    most = machines.size // max(first, second)
+    replicas = draw(st.integers(1, most))
+    size = max(first, second) * (machines.size // (replicas * max(first, second)))
+    pairs = [
+        (a, b) for a in range(0, size - first + 1, first) for b in range(0, size - second + 1, second) if a + first <= b
+    ]
+    if not pairs:
+        return machines, size, replicas, "pp-inner", (0, first), (0, 0)
+    a, b = draw(st.sampled_from(pairs))
+    return machines, size, replicas, draw(st.sampled_from(["pp-inner", "dp-inner"])), (a, first), (b, second)
+
+
+@given(two_blocks())
+def test_the_level_between_blocks_of_any_width(
+    setting: tuple[Cluster, int, int, str, tuple[int, int], tuple[int, int]],
+) -> None:
+    machines, size, replicas, order, *blocks = setting
+    if not blocks[1][1]:
+        return
+    worst = -1
+    for replica in range(replicas):
+        devices: list[int] = []
+        for offset, width in blocks:
+            first = replica * size + offset if order == "pp-inner" else offset * replicas + replica * width
+            devices += range(first, first + width)
+        worst = max(worst, machines.level(min(devices), max(devices)))
+    found = places(machines, size, replicas, order)
+    assert found.level(blocks[0][0], blocks[1][0] + blocks[1][1]) == worst
+
+
+def test_a_tally_counts_devices_and_asks_for_the_widest() -> None:
+    tally = Tally(4, frozenset({5, 6}))
+    state: tuple[int, bool] | None = tally.start
+    assert state is not None
+    state = tally.step(state, 1)
+    assert state is not None
+    assert not tally.accepts(state)
+    state = tally.step(state, 4)
+    assert state is not None
+    assert tally.accepts(state)
+    assert tally.step(state, 4) is None
+    assert Tally().accepts(Tally().start)
+
+
+def mixed(seed: int) -> Instance:
+    """Candidates of several widths on a cluster whose replicas need not fill nodes."""
+    random = Random(seed)
+    layers = random.randint(3, 6)
+    widths = random.sample([1, 2, 3, 6], 3)
+    machines = cluster((6, random.choice([1, 2])), memory=random.choice([40.0, 70.0, 1e9]))
+    found = [
+        candidate(layers, name=f"c{i}", width=width, seed=seed + i, scale=random.uniform(0.8, 1.3) / width)
+        for i, width in enumerate(widths)
+    ]
+    return instance(found, machines=machines, mixed=True, uneven_batch=True, global_batch=random.choice([4, 9]))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_mixed_plans_keep_every_rule_and_are_no_slower_than_plain_ones(seed: int) -> None:
+    problem = mixed(seed)
+    result = solve(problem)
+    plain = solve(evolve(problem, space=evolve(problem.space, mixed=False)))
+    if result.solution is None:
+        assert plain.solution is None
+        return
+    assert result.status == "optimal"
+    assert structure_violations(problem, result.solution) == []
+    assert permission_violations(problem, result.solution) == []
+    priced = evaluate(problem, result.solution)
+    assert priced.fits
+    assert priced.batch_time == pytest.approx(result.batch_time, rel=1e-9)
+    if plain.batch_time is not None:
+        assert result.batch_time is not None
+        assert result.batch_time <= plain.batch_time * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_bound_of_a_family_exceeds_its_best_plan(seed: int) -> None:
+    """Every configuration solved on its own, without a plan to beat, against the bounds that could drop it."""
+    problem = mixed(seed)
+    downsets = build(problem.graph)
+    found = mixed_configurations(problem, len(problem.graph.layers), 0, Exclusions())
+    search = MixedSearch(problem, downsets, found)
+    for family in list(search.families())[::5]:
+        for part in search.split(family.family, 1e6, Counter()):
+            plan = search.solve(part.family, 1e6, Counter())
+            if plan is not None:
+                assert part.bound <= plan.value * (1 + 1e-9)
+                assert family.bound <= plan.value * (1 + 1e-9)
+                assert part.rank <= plan.rank
+
+
+def test_a_layer_that_cannot_be_split_gets_a_narrow_stage() -> None:
+    """Five devices, three layers to a device: the layer that gains nothing from four devices runs on the fifth."""
+    zeros = numpy.zeros(4)
+    held = RecomputeMode("none", zeros, zeros + 1.0, zeros, zeros)
+
+    def made(name: str, width: int, forward: list[float]) -> Candidate:
+        return Candidate(name, {"tp": width}, width, 1, forward, zeros, (), (held,), numpy.zeros(3))
+
+    narrow, wide = made("narrow", 1, [1.0, 4.0, 4.0, 4.0]), made("wide", 4, [1.0, 1.0, 1.0, 1.0])
+    machines = Cluster((Level("node", 8, 1.0, 0.0),), 3.0)
+    problem = instance([narrow, wide], machines=machines, mixed=True, zero=(0,), constraints=["devices <= 5"])
+    result = solve(problem)
+    assert result.solution is not None
+    assert [(stage.candidate, stage.layers) for stage in result.solution.stages] == [(0, (0,)), (1, (1, 2, 3))]
+    assert result.solution.stages[1].offset == 4
+    assert result.batch_time == pytest.approx(7 * 3.0 + 4.0)
+
+
+def test_constraints_hold_on_every_stage_of_a_mixed_plan() -> None:
+    machines = cluster((8,), memory=45.0)
+    found = [candidate(5, name=f"c{w}", width=w, seed=w, scale=1 / w) for w in (1, 2, 4)]
+    for text in ("tp >= 2", "devices <= 6", "dp % 2 == 0", "width != 2 or zero == 1", "devices == 7"):
+        problem = instance(found, machines=machines, mixed=True, constraints=[text])
+        result = solve(problem)
+        assert result.solution is not None, text
+        assert permission_violations(problem, result.solution) == [], text
+
+
+def test_an_infeasible_mixed_problem_names_memory() -> None:
+    found = [candidate(5, name=f"c{w}", width=w, seed=w) for w in (1, 2)]
+    result = solve(instance(found, machines=cluster((4,), memory=1.0), mixed=True))
+    assert result.status == "infeasible"
+    assert result.diagnosis is not None
+    assert "Memory is tightest" in result.diagnosis
