@@ -7,6 +7,7 @@ from attrs import frozen
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError
+from nest.hooks.protocols import Strategy
 from nest.spec import Problem
 
 FORESEEN = ("tp", "sp", "cp", "ep")
@@ -39,6 +40,20 @@ class Allowed:
     def told(self) -> str:
         """What is allowed, for people."""
         return f"{self.place} allows {', '.join(str(d).lower() for d in self.degrees)}"
+
+
+def taking_part(problem: Problem, registered: Mapping[str, Strategy]) -> dict[str, Strategy]:
+    """The strategies candidates are made with.
+
+    A strategy whose `by_default` is false takes part only where `strategies` or `fixed` names it, or where the stages
+    of one plan may differ (`search.mixed`): elsewhere it has little to offer that other decisions have not.
+    """
+    named = {*problem.strategies, *problem.decided}
+    return {
+        name: strategy
+        for name, strategy in registered.items()
+        if problem.search.mixed or name in named or getattr(strategy, "by_default", True)
+    }
 
 
 def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str, Allowed]:

@@ -41,9 +41,10 @@ def compose(
     if refused and not blocks:
         name = next(name for name in strategies if name in refused)
         possible = ", ".join(str(degree) for degree in sorted(refused[name]))
+        sizes = " or ".join(str(samples) for samples in micro_batches)
         raise InputError(
-            f"{allowed[name].told()}, but with this model and cluster {name} can be {possible} only: "
-            "no combination of strategies is left."
+            f"{allowed[name].told()}, but with this model, this cluster and micro-batches of {sizes}, "
+            f"{name} can be {possible} only: no combination of strategies is left."
         )
     widths = ", ".join(str(width) for width in sorted({block.width for block in blocks}))
     groups = ", ".join(str(capacity) for capacity in context.cluster.capacities)

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from attrs import evolve
+
 from nest.catalogue import unknown_name
 from nest.errors import InputError, InputErrors
 from nest.formulate.choices import FORESEEN
-from nest.formulate.partition import partition
+from nest.formulate.partition import partition, unknown_layer
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, LayerGraph, Schedule, Space
 from nest.spec import Problem
@@ -25,6 +27,8 @@ def build_space(
     candidates: Sequence[Candidate],
     blocks: Sequence[str] = (),
     experts: bool = False,
+    operators: Mapping[str, tuple[str, ...]] | None = None,
+    together: tuple[tuple[int, ...], ...] = (),
 ) -> Space:
     """The plans `problem` allows.
 
@@ -35,6 +39,8 @@ def build_space(
         candidates: what may be planned with.
         blocks: names of the repeated transformer blocks; none: every layer counts as one.
         experts: whether the model has routed experts.
+        operators: names of what each layer of the model is planned as, where that is not the layer itself.
+        together: groups of layers that no cut may part, beside those of constraints.
 
     Raises:
         InputErrors: names, values or layers that are unknown or impossible, all of them.
@@ -42,15 +48,20 @@ def build_space(
     fixed = problem.decided
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, experts)
+    parts = operators or {}
+    known = {*graph.layers, *parts}
     problems += [
-        str(unknown_name(f"{place} (`{constraint.text}`)", "layer", layer, graph.layers))
+        str(unknown_layer(f"{place} (`{constraint.text}`)", layer, graph, parts))
         for place, constraint in demanded
         for layer in constraint.same_stage
-        if layer not in graph.layers
+        if layer not in known
     ]
     try:
         stages = problem.fixed.stages if problem.fixed is not None else None
-        layers = partition(stages, fixed.get("pp"), graph, blocks) if stages is not None else None
+        layers = None
+        if stages is not None:
+            layers = partition(stages, fixed.get("pp"), graph, blocks, parts)
+            _check_together(layers, together, graph, problem.search.granularity)
         space = Space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
@@ -59,15 +70,36 @@ def build_space(
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
             recompute=_recompute(problem, candidates, fixed.get("recompute")),
-            constraints=tuple(constraint for _, constraint in demanded),
+            constraints=tuple(_on_planned_layers(constraint, parts) for _, constraint in demanded),
             partition=layers,
             mixed=problem.search.mixed,
+            together=together,
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None
     if problems:
         raise InputErrors(problems)
     return space
+
+
+def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ...]]) -> Constraint:
+    """The constraint with each layer of the model replaced by what it is planned as."""
+    named = tuple(part for layer in constraint.same_stage for part in parts.get(layer, (layer,)))
+    return evolve(constraint, same_stage=named)
+
+
+def _check_together(
+    stages: tuple[tuple[int, ...], ...], together: tuple[tuple[int, ...], ...], graph: LayerGraph, granularity: str
+) -> None:
+    home = {layer: index for index, layers in enumerate(stages) for layer in layers}
+    for group in together:
+        apart = [layer for layer in group if home[layer] != home[group[0]]]
+        if apart:
+            one, other = graph.layers[group[0]], graph.layers[apart[0]]
+            raise InputError(
+                f"fixed.stages: {one!r} is in stage {home[group[0]]} and {other!r} in stage {home[apart[0]]}, but with "
+                f"search.granularity {granularity} no cut may part them; put them into one stage."
+            )
 
 
 def demands(

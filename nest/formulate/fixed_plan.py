@@ -7,8 +7,8 @@ from attrs import evolve
 
 from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
-from nest.formulate.choices import micro_batches
-from nest.formulate.instance import build_instance
+from nest.formulate.choices import micro_batches, taking_part
+from nest.formulate.instance import Formulation, build_instance, formulate
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Solution, StageDecision
 from nest.plan.legality import permission_violations, structure_violations
@@ -41,11 +41,11 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     Raises:
         InputError: the decisions do not make a plan.
     """
-    instance = build_instance(evaluation_problem(problem, known), known)
+    instance, formulation = formulate(evaluation_problem(problem, known), known)
     # Building the instance has refused decisions that are not whole numbers.
     decided = cast("Mapping[str, int]", problem.decided)
     candidate = instance.candidates[0]
-    partition = instance.space.partition or _even_partition(instance, decided.get("pp", 1))
+    partition = instance.space.partition or _even_partition(formulation, decided.get("pp", 1))
     replicas = _replicas(instance, candidate, decided, len(partition))
     choices = instance.space.recompute or tuple(mode.name for mode in candidate.recompute)
     stages = tuple(
@@ -80,7 +80,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
     if candidate.samples not in micro_batches(problem):
         return None
     strategies = dict(problem.strategies)
-    for name in known.strategies():
+    for name in taking_part(problem, known.strategies()):
         degree = candidate.degrees.get(name, 1)
         written = strategies.get(name, (degree,))
         if any(each == degree and not isinstance(each, bool) for each in written):
@@ -101,7 +101,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
         problem,
         training=evolve(training, schedule=training.schedule[:1], micro_batch=(min(training.micro_batch or (1,)),)),
         search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,)),
-        strategies=dict.fromkeys(known.strategies(), (1,)),
+        strategies=dict.fromkeys(taking_part(problem, known.strategies()), (1,)),
         constraints=(),
     )
     return _with_one_candidate(narrowed, decided) if problem.profile is not None else narrowed
@@ -160,14 +160,14 @@ def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, in
     return fitting
 
 
-def _even_partition(instance: Instance, count: int) -> tuple[tuple[int, ...], ...]:
+def _even_partition(formulation: Formulation, count: int) -> tuple[tuple[int, ...], ...]:
     """Blocks dealt evenly in order; the embedding goes with the first stage, the head with the last.
 
     Where blocks do not divide, earlier stages take one more.
     """
-    layers, order = instance.graph.layers, list(instance.graph.topological_order())
-    first = [order.pop(0)] if layers[order[0]] == "embedding" and len(order) > 1 else []
-    last = [order.pop()] if order and layers[order[-1]] == "head" and len(order) > 1 else []
+    order = list(formulation.units())
+    first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
+    last = [order.pop()] if order and order[-1][0] == "head" and len(order) > 1 else []
     if count > len(order):
         raise InputError(f"fixed.pp is {count}, but there are only {len(order)} blocks to deal to stages.")
     size, longer = divmod(len(order), count)
@@ -178,4 +178,4 @@ def _even_partition(instance: Instance, count: int) -> tuple[tuple[int, ...], ..
         start = end
     stages[0] = first + stages[0]
     stages[-1] = stages[-1] + last
-    return tuple(tuple(stage) for stage in stages)
+    return tuple(tuple(layer for _, layers in stage for layer in layers) for stage in stages)

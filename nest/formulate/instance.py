@@ -1,18 +1,21 @@
 """From a problem as written to the instance solvers see."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.files import read
-from nest.formulate.choices import allowed_degrees, chosen, micro_batches
+from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
 from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
 from nest.formulate.constrain import build_space
-from nest.formulate.layer_kinds import LayerKinds, layer_kinds
+from nest.formulate.granularity import branched_regions
+from nest.formulate.layer_kinds import layer_kinds
 from nest.formulate.names import check_names
+from nest.formulate.operators import kept_whole
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.sources import load_model
@@ -32,16 +35,37 @@ class Formulation:
         candidates: what may be planned with.
         blocks: names of the repeated transformer blocks.
         experts: whether the model has routed experts.
+        operators: names of the operators of each layer of the model, where operators are what is planned.
+        together: groups of layers that no cut may part.
     """
 
     graph: LayerGraph
     candidates: tuple[Candidate, ...]
     blocks: tuple[str, ...] = ()
     experts: bool = False
+    operators: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    together: tuple[tuple[int, ...], ...] = ()
+
+    def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """What people count when they deal a model to stages, in order, each with its name and layers as indices.
+
+        These are the layers of the model; layers that no cut may part are one unit.
+        """
+        position = {name: index for index, name in enumerate(self.graph.layers)}
+        groups = [tuple(position[name] for name in names) for names in self.operators.values()] or self.together
+        home = {layer: group for group in groups for layer in group}
+        named = {home[position[names[0]]]: name for name, names in self.operators.items()}
+        units = dict.fromkeys(home.get(layer, (layer,)) for layer in self.graph.topological_order())
+        return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
 
 
 def build_instance(problem: Problem, registry: Registry, base: Path | None = None) -> Instance:
-    """The instance of `problem`.
+    """The instance of `problem`; `formulate` says more."""
+    return formulate(problem, registry, base)[0]
+
+
+def formulate(problem: Problem, registry: Registry, base: Path | None = None) -> tuple[Instance, Formulation]:
+    """The instance of `problem`, and what it was made of.
 
     Args:
         problem: as written.
@@ -57,7 +81,7 @@ def build_instance(problem: Problem, registry: Registry, base: Path | None = Non
         formulation = _from_profile(problem, registry, base, cluster)
     else:
         formulation = _from_model(problem, registry, base, cluster, device)
-    return Instance(
+    instance = Instance(
         cluster=cluster,
         graph=formulation.graph,
         candidates=formulation.candidates,
@@ -68,9 +92,12 @@ def build_instance(problem: Problem, registry: Registry, base: Path | None = Non
             formulation.candidates,
             formulation.blocks,
             formulation.experts,
+            formulation.operators,
+            formulation.together,
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )
+    return instance, formulation
 
 
 def _from_profile(problem: Problem, registry: Registry, base: Path | None, cluster: Cluster) -> Formulation:
@@ -89,7 +116,9 @@ def _from_profile(problem: Problem, registry: Registry, base: Path | None, clust
     if not kept:
         told = " and ".join(limits[name].told() for name in problem.strategies)
         raise InputError(f"strategies: no candidate of the profile is left: {told}.")
-    return Formulation(profile_graph(profile), kept)
+    graph = profile_graph(profile)
+    together = branched_regions(graph) if problem.search.granularity == "block" else ()
+    return Formulation(graph, kept, together=together)
 
 
 def _from_model(
@@ -111,22 +140,29 @@ def _from_model(
         costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )
-    strategies = registry.strategies()
-    limits, samples = allowed_degrees(problem, strategies), micro_batches(problem)
+    limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)
     _check_selective(training, whole)
-    layers = layer_kinds(whole)
-    blocks = compose(layers.graph, strategies, limits, samples, StrategyContext(cluster, training))
+    by_operator = problem.search.granularity == "operator"
+    layers = layer_kinds(whole, by_operator)
+    strategies, context = taking_part(problem, registry.strategies()), StrategyContext(cluster, training)
+    blocks = compose(layers.graph, strategies, limits, samples, context)
+    graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
+    together = branched_regions(graph) if problem.search.granularity == "block" else ()
     return Formulation(
-        graph=_layer_graph(layers),
+        graph=graph,
         candidates=tuple(candidate(_name(block), block, layers, pricing) for block in blocks),
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
+        operators=_operators(whole) if by_operator else {},
+        together=kept_whole(whole, layers, training.selective) if by_operator else together,
     )
 
 
-def _layer_graph(layers: LayerKinds) -> LayerGraph:
-    return LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
+def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
+    """The names of each layer's operators."""
+    names = (tuple(operator.name for operator in operators) for operators in graph.by_layer)
+    return {layer: found for layer, found in zip(graph.layers, names, strict=True) if found}
 
 
 def _name(block: Block) -> str:

@@ -1,6 +1,7 @@
 """Layers that differ in their names only are rewritten and priced once."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from attrs import evolve, frozen
 
@@ -11,7 +12,7 @@ Content = tuple[object, ...]
 
 @frozen
 class CrossingTensors:
-    """The tensors that one layer makes and the same other layers read; they cross the same cuts.
+    """The tensors that one planned layer makes and the same others read; they cross the same cuts.
 
     Attributes:
         producer: index of the layer that makes them.
@@ -30,23 +31,30 @@ class LayerKinds:
 
     Attributes:
         graph: the first layer of each kind, reading from the first layers of the kinds it reads from.
-        kinds: for each layer of the whole graph, the index of its kind's layer in `graph`.
-        layers: names of the layers of the whole graph.
-        crossing: tensors that leave their layers in the whole graph.
+        kinds: for each planned layer, the index of its kind's layer in `graph`; or, when operators are planned one by
+            one, the index of its kind's operator among those of `graph`, layer by layer.
+        layers: names of the planned layers: those of the whole graph, or its operators.
+        crossing: tensors that leave planned layers.
+        by_operator: whether operators are planned one by one.
     """
 
     graph: OperatorGraph
     kinds: tuple[int, ...]
     layers: tuple[str, ...]
     crossing: tuple[CrossingTensors, ...]
+    by_operator: bool = False
 
 
-def layer_kinds(graph: OperatorGraph) -> LayerKinds:
+def layer_kinds(graph: OperatorGraph, by_operator: bool = False) -> LayerKinds:
     """Sort the layers of `graph` into kinds; layers of one kind have equal operators up to names.
 
     128 transformer blocks become one, which makes rewriting and pricing a candidate independent of the depth.
     Where a layer reads the same tensor of two layers of one kind, every layer is its own kind, as one could
     not stand for both.
+
+    Args:
+        graph: the whole one.
+        by_operator: plan every operator as a layer of its own; layers are still what is rewritten together.
     """
     made = frozenset(tensor.name for operator in graph.operators for tensor in operator.outputs)
     contents = [_content(graph, index, made) for index in range(len(graph.layers))]
@@ -67,7 +75,26 @@ def layer_kinds(graph: OperatorGraph) -> LayerKinds:
         family=graph.family,
     )
     kinds = tuple(position[layer] for layer in representatives)
-    return LayerKinds(small, kinds, graph.layers, _crossing(graph, renamed))
+    if not by_operator:
+        return LayerKinds(small, kinds, graph.layers, _crossing(graph, renamed))
+    fine = _every_operator_a_layer(graph)
+    return LayerKinds(small, _operator_kinds(graph, small, kinds), fine.layers, _crossing(fine, renamed), True)
+
+
+def _every_operator_a_layer(graph: OperatorGraph) -> OperatorGraph:
+    operators = tuple(evolve(operator, layer=operator.name) for operator in graph.operators)
+    return OperatorGraph(operators, tuple(operator.name for operator in operators))
+
+
+def _operator_kinds(graph: OperatorGraph, small: OperatorGraph, kinds: tuple[int, ...]) -> tuple[int, ...]:
+    """For each operator of `graph`, its kind's number among the operators of `small`, layer by layer."""
+    starts = [0, *accumulate(len(operators) for operators in small.by_layer)]
+    number = {
+        operator.name: starts[kind] + place
+        for kind, operators in zip(kinds, graph.by_layer, strict=True)
+        for place, operator in enumerate(operators)
+    }
+    return tuple(number[operator.name] for operator in graph.operators)
 
 
 def _content(graph: OperatorGraph, layer: int, made: frozenset[str]) -> Content:

@@ -1,6 +1,6 @@
 """Reads `fixed.stages`: the layers of each stage, by name or by counts of transformer blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError
@@ -8,7 +8,11 @@ from nest.instance import LayerGraph
 
 
 def partition(
-    stages: Sequence[int | tuple[str, ...]], pipeline: object, graph: LayerGraph, blocks: Sequence[str]
+    stages: Sequence[int | tuple[str, ...]],
+    pipeline: object,
+    graph: LayerGraph,
+    blocks: Sequence[str],
+    operators: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[tuple[int, ...], ...]:
     """The layers of each stage as indices, ascending.
 
@@ -19,7 +23,9 @@ def partition(
         stages: as written.
         pipeline: `fixed.pp`, when it is given.
         graph: the layers.
-        blocks: names of the transformer blocks; none: every layer counts as one.
+        blocks: names of the transformer blocks; none: every layer of the model counts as one.
+        operators: names of what each layer of the model is planned as, where that is not the layer itself. The layer's
+            name stands for all of them.
 
     Raises: InputError: a layer is unknown, missing or in two stages, counts do not add up, a stage is empty,
         or a stage reads from a later one.
@@ -29,17 +35,38 @@ def partition(
     if not stages:
         raise InputError("fixed.stages is empty; list the layers of each stage, or leave it out.")
     if all(isinstance(stage, int) for stage in stages):
-        found = _by_counts([stage for stage in stages if isinstance(stage, int)], graph, blocks)
+        counts = [stage for stage in stages if isinstance(stage, int)]
+        found = _by_counts(counts, graph, blocks or tuple(operators or graph.layers), operators or {})
     elif all(not isinstance(stage, int) for stage in stages):
-        found = _by_names([stage for stage in stages if not isinstance(stage, int)], graph)
+        found = _by_names([stage for stage in stages if not isinstance(stage, int)], graph, operators or {})
     else:
         raise InputError("fixed.stages mixes counts and layer names; use one of them for all stages.")
     _check_order(found, graph)
     return found
 
 
-def _by_counts(counts: Sequence[int], graph: LayerGraph, blocks: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    counted = set(blocks) or set(graph.layers)
+def unknown_layer(place: str, name: str, graph: LayerGraph, operators: Mapping[str, tuple[str, ...]]) -> InputError:
+    """The error for a layer nobody knows: it lists the layers of the model, or the operators of the one it begins with.
+
+    Args:
+        place: where the name was written.
+        name: as written.
+        graph: what is planned.
+        operators: names of what each layer of the model is planned as, where that is not the layer itself.
+    """
+    if not operators:
+        return unknown_name(place, "layer", name, graph.layers)
+    layer = max((each for each in operators if name.startswith(f"{each}/")), key=len, default=None)
+    if layer is None:
+        return unknown_name(place, "layer", name, operators)
+    return unknown_name(place, "operator", name, operators[layer])
+
+
+def _by_counts(
+    counts: Sequence[int], graph: LayerGraph, blocks: Sequence[str], operators: Mapping[str, tuple[str, ...]]
+) -> tuple[tuple[int, ...], ...]:
+    counted = set(blocks)
+    block_of = {part: block for block in blocks for part in operators.get(block, (block,))}
     if any(count < 0 for count in counts) or sum(counts) != len(counted):
         raise InputError(
             f"fixed.stages: the counts must be whole numbers that add up to {len(counted)} transformer "
@@ -48,30 +75,35 @@ def _by_counts(counts: Sequence[int], graph: LayerGraph, blocks: Sequence[str]) 
     order = graph.topological_order()
     ends = [sum(counts[: stage + 1]) for stage in range(len(counts))]
     found: list[list[int]] = [[] for _ in counts]
-    seen = stage = 0
+    home: dict[str, int] = {}
+    stage = 0
     for layer in order:
-        if graph.layers[layer] in counted:
-            while seen >= ends[stage]:
+        block = block_of.get(graph.layers[layer])
+        if block is not None and block not in home:
+            while len(home) >= ends[stage]:
                 stage += 1
-            seen += 1
-        elif seen == len(counted):
+            home[block] = stage
+        elif block is None and len(home) == len(counted):
             stage = len(counts) - 1
-        found[stage].append(layer)
+        found[stage if block is None else home[block]].append(layer)
     for index, layers in enumerate(found):
         if not layers:
             raise InputError(f"fixed.stages[{index}] has no layer; every stage needs one.")
     return tuple(tuple(sorted(layers)) for layers in found)
 
 
-def _by_names(stages: Sequence[tuple[str, ...]], graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
+def _by_names(
+    stages: Sequence[tuple[str, ...]], graph: LayerGraph, operators: Mapping[str, tuple[str, ...]]
+) -> tuple[tuple[int, ...], ...]:
     position = {name: index for index, name in enumerate(graph.layers)}
     home: dict[str, int] = {}
-    for index, names in enumerate(stages):
+    planned = [[part for name in names for part in operators.get(name, (name,))] for names in stages]
+    for index, names in enumerate(planned):
         if not names:
             raise InputError(f"fixed.stages[{index}] has no layer; every stage needs one.")
         for name in names:
             if name not in position:
-                raise unknown_name(f"fixed.stages[{index}]", "layer", name, position)
+                raise unknown_layer(f"fixed.stages[{index}]", name, graph, operators)
             if name in home:
                 raise InputError(f"fixed.stages: layer {name!r} is listed twice, in stages {home[name]} and {index}.")
             home[name] = index
@@ -79,7 +111,7 @@ def _by_names(stages: Sequence[tuple[str, ...]], graph: LayerGraph) -> tuple[tup
     if missing:
         told = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
         raise InputError(f"fixed.stages leaves out these layers: {told}; every layer needs a stage.")
-    return tuple(tuple(sorted(position[name] for name in names)) for names in stages)
+    return tuple(tuple(sorted(position[name] for name in names)) for names in planned)
 
 
 def _check_order(stages: tuple[tuple[int, ...], ...], graph: LayerGraph) -> None:

@@ -1,6 +1,6 @@
 """From a block of operators to a candidate in numbers (PROBLEM.md section 2)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy
 from attrs import frozen
@@ -8,12 +8,14 @@ from attrs import frozen
 from nest.catalogue import Optimizer, Precision
 from nest.errors import InputError
 from nest.formulate.layer_kinds import LayerKinds
-from nest.formulate.recompute import recompute_modes, tensor_bytes
+from nest.formulate.memory import modes
+from nest.formulate.operators import inseparable, owners, passing
+from nest.formulate.priced import PricedLayer, PricedOperator, backward_times, forward_times
+from nest.formulate.recompute import tensor_bytes
 from nest.graph import Block, Communication, Operator
 from nest.hooks.protocols import CostModel, OperatorCost
-from nest.instance import Array, Candidate, Cluster, CollectiveModel, ParameterGroup, RecomputeMode
+from nest.instance import Array, Candidate, Cluster, CollectiveModel, ParameterGroup
 from nest.spec import DeviceSpec, Training
-from nest.spec.problem import RECOMPUTE_MODES
 
 NOTHING = OperatorCost(0.0, 0.0)
 """What a communication operator computes."""
@@ -42,21 +44,8 @@ class Pricing:
     collectives: CollectiveModel
 
 
-@frozen
-class PricedOperator:
-    """An operator and its times, seconds per micro-batch.
-
-    Attributes:
-        operator: the operator.
-        cost: of its computation.
-        forward: communication in the forward pass.
-        backward: communication in the backward pass.
-    """
-
-    operator: Operator
-    cost: OperatorCost
-    forward: float
-    backward: float
+Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
+"""From the numbers of the parts of a layer to an array over the planned layers."""
 
 
 def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> Candidate:
@@ -65,24 +54,50 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
     """
-    kinds = [_priced(operators, block, pricing) for operators in block.graph.by_layer]
+    blocks = frozenset(layers.graph.blocks or layers.graph.layers)  # None named: every layer is taken to be repeated.
+    repeated = [layer in blocks for layer in layers.graph.layers]
+    priced = [
+        _priced_layer(originals, operators, again, block, pricing, layers.by_operator)
+        for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
+    ]
     index = numpy.array(layers.kinds)
-
-    def over_layers(value: Callable[[Sequence[PricedOperator]], float]) -> Array:
-        return numpy.array([value(kind) for kind in kinds], dtype=numpy.float64).take(index)
-
     overlap = pricing.training.overlap.tensor
+
+    def spread(values: Callable[[PricedLayer], Sequence[float]]) -> Array:
+        parts = [value for layer in priced for value in values(layer)]
+        return numpy.array(parts, dtype=numpy.float64).take(index)
+
     return Candidate(
         name=name,
         degrees=dict(block.degrees),
         width=block.width,
         samples=block.samples,
-        forward=over_layers(lambda rows: _duration(((r.cost.forward, r.forward) for r in rows), overlap)),
-        backward=over_layers(lambda rows: _duration(((r.cost.backward, r.backward) for r in rows), overlap)),
-        state=tuple(_group(group, block, over_layers, pricing) for group in _groups(block)),
-        recompute=_modes(block, kinds, index, pricing),
+        forward=spread(lambda layer: layer.seconds(forward_times, overlap)),
+        backward=spread(lambda layer: layer.seconds(backward_times, overlap)),
+        state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
+        recompute=modes(priced, repeated, index, pricing.training, layers.by_operator),
         tensor_bytes=_crossing_bytes(block, layers),
     )
+
+
+def _priced_layer(
+    originals: Sequence[Operator],
+    operators: Sequence[Operator],
+    repeated: bool,
+    block: Block,
+    pricing: Pricing,
+    by_operator: bool,
+) -> PricedLayer:
+    """A layer as strategies left it, in one part or in one for each of its original operators."""
+    rows = tuple(_priced(operators, block, pricing))
+    if not by_operator:
+        return PricedLayer(rows, (rows,))
+    found: list[list[PricedOperator]] = [[] for _ in originals]
+    for owner, row in zip(owners(originals, operators), rows, strict=True):
+        found[owner].append(row)
+    sizes = tensor_bytes([row.operator for row in rows])
+    names = passing(originals, inseparable(originals, pricing.training.selective, repeated))
+    return PricedLayer(rows, tuple(tuple(part) for part in found), sum(sizes.get(name, 0.0) for name in names))
 
 
 def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> list[PricedOperator]:
@@ -107,24 +122,12 @@ def _call(call: Communication, block: Block, pricing: Pricing) -> float:
     return pricing.collectives.time(call.kind, call.bytes, shape, cluster.levels)
 
 
-def _duration(times: Iterable[tuple[float, float]], overlap: bool) -> float:
-    """Seconds of computation and communication; with `overlap.tensor` the longer hides the other."""
-    rows = list(times)
-    computation, communication = sum(row[0] for row in rows), sum(row[1] for row in rows)
-    return max(computation, communication) if overlap else computation + communication
-
-
 def _groups(block: Block) -> list[str]:
     """Names of the parameter groups, in the order in which they occur."""
     return list(dict.fromkeys(p.group for operator in block.graph.operators for p in operator.parameters))
 
 
-def _group(
-    name: str,
-    block: Block,
-    over_layers: Callable[[Callable[[Sequence[PricedOperator]], float]], Array],
-    pricing: Pricing,
-) -> ParameterGroup:
+def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> ParameterGroup:
     def count(row: PricedOperator) -> int:
         return sum(p.count for p in row.operator.parameters if p.group == name)
 
@@ -132,52 +135,15 @@ def _group(
         """The group's share of an operator's optimizer step."""
         return row.cost.update * count(row) / max(row.operator.parameter_count, 1)
 
-    parameters = over_layers(lambda rows: float(sum(count(row) for row in rows)))
+    parameters = spread(lambda layer: [float(sum(count(row) for row in part)) for part in layer.parts])
     return ParameterGroup(
         name=name,
         ranks=block.replica_ranks(name),
         weights=parameters * pricing.precision.weights,
         gradients=parameters * pricing.precision.gradients,
         optimizer=parameters * pricing.optimizer.state_bytes(pricing.precision),
-        update=over_layers(lambda rows: sum(update(row) for row in rows)),
+        update=spread(lambda layer: [sum(update(row) for row in part) for part in layer.parts]),
     )
-
-
-def _modes(
-    block: Block,
-    kinds: Sequence[Sequence[PricedOperator]],
-    index: "numpy.typing.NDArray[numpy.int_]",
-    pricing: Pricing,
-) -> tuple[RecomputeMode, ...]:
-    """Every recompute mode; without blocks named in the graph every layer is taken to be repeated."""
-    repeated = frozenset(block.graph.blocks or block.graph.layers)
-    rows = [
-        _memory(priced, layer in repeated, pricing) for layer, priced in zip(block.graph.layers, kinds, strict=True)
-    ]
-    modes = []
-    for mode in RECOMPUTE_MODES:
-        extra, stored, peak = (numpy.array([row[mode][n] for row in rows])[index] for n in range(3))
-        modes.append(RecomputeMode(mode, extra, first=stored, more=stored, peak=peak))
-    return tuple(modes)
-
-
-def _memory(rows: Sequence[PricedOperator], repeated: bool, pricing: Pricing) -> dict[str, tuple[float, float, float]]:
-    """For each mode: seconds run again, bytes per micro-batch in flight, and transient bytes of one layer.
-
-    Transient are the largest working set of an operator and, when operators run again, all they save.
-    """
-    operators = [row.operator for row in rows]
-    sizes = tensor_bytes(operators)
-    working = max((row.cost.transient for row in rows), default=0.0)
-    found = {}
-    for mode, kept in recompute_modes(operators, pricing.training.selective, repeated).items():
-        names = {operator.name for operator in kept.again}
-        again = [row for row in rows if row.operator.name in names]
-        extra = _duration(((r.cost.forward, r.forward) for r in again), pricing.training.overlap.tensor)
-        stored = kept.stored_bytes(sizes) + sum(r.cost.saved for r in rows if r.operator.name not in names)
-        restored = kept.restored_bytes(sizes) + sum(r.cost.saved for r in again)
-        found[mode] = (extra, stored, restored + working)
-    return found
 
 
 def _crossing_bytes(block: Block, layers: LayerKinds) -> Array:

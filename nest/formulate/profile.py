@@ -34,12 +34,11 @@ def tensor_slices(profile: ProfileSpec) -> tuple[Tensors, tuple[tuple[float, ...
     sizes: list[dict[int, float]] = []
     for candidate in profile.candidates:
         mine: dict[int, float] = {}
-        for producer in sorted({edge[0] for edge in profile.edges}):
-            edges = sorted(
-                (size, consumer)
-                for (source, consumer), size in zip(profile.edges, candidate.edge_bytes, strict=False)
-                if source == producer
-            )
+        leaving: dict[int, list[tuple[float, int]]] = {}
+        for (producer, consumer), crossing in zip(profile.edges, candidate.edge_bytes, strict=False):
+            leaving.setdefault(producer, []).append((crossing, consumer))
+        for producer in sorted(leaving):
+            edges = sorted(leaving[producer])
             below = 0.0
             for position, (size, _) in enumerate(edges):
                 if position == 0 or size > below:

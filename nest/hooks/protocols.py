@@ -62,6 +62,9 @@ class Strategy(Protocol):
     It sees one layer of each kind: layers that differ in names only are rewritten and priced once, so it must
     treat equal layers alike. Tensors that other layers read keep their names (docs/reference/strategies.md
     has the rules).
+
+    It may have one attribute more: `by_default`. When that is false, the strategy takes part only in problems whose
+    `strategies` or `fixed` names it, and where the stages of one plan may differ (`search.mixed`).
     """
 
     @property

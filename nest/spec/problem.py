@@ -16,6 +16,7 @@ from nest.spec.validators import degree, each, every, not_empty, one_of
 RANK_ORDERS = ("pp-inner", "dp-inner")
 ZERO_STAGES = (0, 1, 2, 3)
 RECOMPUTE_MODES = ("none", "selective", "full")
+GRANULARITIES = ("layer", "block", "operator")
 
 
 @frozen
@@ -27,6 +28,8 @@ class Search:
         zero: ZeRO stages.
         recompute: names of recompute modes; None: all a candidate has.
         mixed: let stages of one plan use different candidates.
+        granularity: where stages may be cut: between any two layers (`layer`), nowhere inside a branched region
+            (`block`), or between operators (`operator`).
     """
 
     rank_order: tuple[str, ...] = field(
@@ -39,6 +42,7 @@ class Search:
     )
     recompute: tuple[str, ...] | None = field(default=None, validator=not_empty)
     mixed: bool = False
+    granularity: str = field(default="layer", validator=one_of(GRANULARITIES))
 
 
 @frozen

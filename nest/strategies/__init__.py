@@ -6,8 +6,9 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_strategies() -> list[Strategy]:
-    """Tensor and sequence parallelism."""
+    """Tensor, sequence and batch parallelism."""
+    from nest.strategies.batch import BatchParallelism
     from nest.strategies.sp import SequenceParallelism
     from nest.strategies.tp import TensorParallelism
 
-    return [TensorParallelism(), SequenceParallelism()]
+    return [TensorParallelism(), SequenceParallelism(), BatchParallelism()]

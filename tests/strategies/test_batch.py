@@ -1,0 +1,124 @@
+"""Batch parallelism: shares that add up, ranks that are replicas, and a search that leaves it alone unless asked."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import nest
+from nest.errors import InputError
+from nest.graph import Block, Collective, OperatorGraph
+from nest.hooks.protocols import Strategy, StrategyContext
+from nest.hooks.registry import registry
+from nest.instance import Cluster, Level
+from nest.spec import Training
+
+Build = Callable[..., OperatorGraph]
+Shard = Callable[..., Block]
+
+WAYS = [{}, {"tp": 2}, {"tp": 4, "sp": 4}]
+
+
+@pytest.fixture
+def batch() -> Strategy:
+    return registry().strategies()["batch"]
+
+
+def on(*fanouts: int) -> StrategyContext:
+    levels = tuple(Level(f"l{index}", fanout, 1e11, 1e-6) for index, fanout in enumerate(fanouts))
+    return StrategyContext(Cluster(levels, memory=80e9), Training(global_batch=12))
+
+
+def test_degrees_divide_the_samples_and_suit_the_cluster(build: Build, batch: Strategy) -> None:
+    graph = build("gpt")
+    assert list(batch.degrees(Block(graph.with_samples(12), 12), on(48))) == [1, 2, 3, 4, 6, 12]
+    assert list(batch.degrees(Block(graph.with_samples(12), 12), on(8, 4))) == [1, 2, 4]
+    assert list(batch.degrees(Block(graph.with_samples(12), 12).with_axis("tp", 4), on(4, 3))) == [1, 3]
+    assert list(batch.degrees(Block(graph, 1), on(48))) == [1]
+
+
+@pytest.mark.parametrize("degrees", WAYS, ids=str)
+def test_the_shares_add_up(shape: str, degrees: dict[str, int], build: Build, shard: Shard) -> None:
+    whole = shard(build(shape), samples=4, **degrees)
+    share = shard(build(shape), samples=4, **degrees, batch=2)
+    assert share.samples == whole.samples == 4
+    for before, after in zip(whole.graph.operators, share.graph.operators, strict=True):
+        assert after.name == before.name
+        assert after.flops * 2 == before.flops
+        assert after.parameters == before.parameters
+        for a, b in zip((*before.inputs, *before.outputs), (*after.inputs, *after.outputs), strict=True):
+            assert (b.name, b.bytes * 2) == (a.name, a.bytes)
+        for direction in ("forward", "backward"):
+            calls, shares = (getattr(o.collective or Collective(), direction) for o in (before, after))
+            assert [(c.kind, c.axis, c.bytes) for c in calls] == [(c.kind, c.axis, c.bytes * 2) for c in shares]
+
+
+def test_its_ranks_lie_outermost_and_hold_every_parameter(build: Build, shard: Shard) -> None:
+    block = shard(build("experts"), samples=2, tp=4, sp=4, batch=2)
+    assert block.width == 8
+    assert block.degrees == (("tp", 4), ("sp", 4), ("batch", 2))
+    assert block.ranks("tp") == (0, 1, 2, 3)
+    assert block.replica_ranks("dense") == block.replica_ranks("expert") == (0, 4)
+
+
+PROBLEM: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 8, "vocab": 1000}},
+    "training": {"global_batch": 16, "sequence_length": 512, "micro_batch": [1, 2]},
+    "cluster": {
+        "device": "a100-sxm-80g",
+        "levels": [{"fanout": 4, "link": "nvlink3"}, {"fanout": 4, "link": "infiniband-hdr"}],
+    },
+}
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_ranks_of_a_block_cost_what_replicas_side_by_side_do(zero: int, recompute: str) -> None:
+    decided = {"tp": 2, "pp": 2, "dp": 4, "rank_order": "dp-inner", "zero": zero, "recompute": recompute}
+    replicas = nest.evaluate({**PROBLEM, "fixed": {**decided, "micro_batch": 1}})
+    ranks = nest.evaluate({**PROBLEM, "fixed": {**decided, "micro_batch": 2, "batch": 2}})
+    assert (replicas.data_parallel, ranks.data_parallel) == (4, 2)
+    assert replicas.micro_batches == ranks.micro_batches == 4
+    assert ranks.batch_time == pytest.approx(replicas.batch_time, rel=1e-12)
+    for one, other in zip(replicas.stages, ranks.stages, strict=True):
+        assert other.memory == pytest.approx(one.memory, rel=1e-12)
+        assert (other.devices[1], one.devices[1]) == (4, 2)
+    assert nest.check(ranks).ok
+
+
+def candidates(problem: dict[str, Any]) -> list[dict[str, int]]:
+    from nest.files import structure
+    from nest.formulate.instance import build_instance
+    from nest.spec import Problem
+
+    return [each.degrees for each in build_instance(structure(problem, Problem), registry()).candidates]
+
+
+def test_it_takes_part_only_where_asked_for() -> None:
+    usual = candidates(PROBLEM)
+    assert all("batch" not in degrees for degrees in usual)
+    assert candidates({**PROBLEM, "constraints": ["batch <= 4"]}) == usual
+    assert {d["batch"] for d in candidates({**PROBLEM, "strategies": {"batch": [1, 2]}})} == {1, 2}
+    assert {d["batch"] for d in candidates({**PROBLEM, "fixed": {"batch": 2}})} == {2}
+    mixed = candidates({**PROBLEM, "search": {"mixed": True}})
+    assert {d["batch"] for d in mixed} == {1, 2}
+    assert [d for d in mixed if d["batch"] == 1] == [{**degrees, "batch": 1} for degrees in usual]
+
+
+def test_constraints_know_it() -> None:
+    asked = {**PROBLEM, "strategies": {"batch": [1, 2]}}
+    plan = nest.solve({**asked, "constraints": ["batch >= 2", "dp % 4 == 0"]})
+    assert plan.candidate is not None
+    assert plan.candidate.degrees["batch"] == 2
+    assert nest.check(plan.to_dict()).ok
+    best = nest.solve(asked)
+    assert best.batch_time is not None
+    assert plan.batch_time is not None
+    assert best.batch_time <= plan.batch_time
+    assert nest.check(best.to_dict()).ok
+
+
+def test_a_degree_no_micro_batch_allows_is_told() -> None:
+    with pytest.raises(InputError, match=r"fixed.batch allows 3, .* micro-batches of 1 or 2, batch can be 1, 2 only"):
+        nest.solve({**PROBLEM, "fixed": {"batch": 3}})
