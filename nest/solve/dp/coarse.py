@@ -6,33 +6,41 @@ import numpy
 from numpy.typing import NDArray
 
 from nest.instance import Instance
-from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.downsets import Downsets, lattice
 
 FEWEST, FACTOR, LITTLE = 25, 4, 200
 """Cuts of the coarsest lattice, and how many times more each next one has. Below a few hundred cuts the search costs
 less than what a coarser one would save."""
 
 
-def coarsenings(downsets: Downsets, instance: Instance) -> Iterator[Downsets]:
+def coarsenings(members: NDArray[numpy.bool_], instance: Instance) -> Iterator[Downsets]:
     """Lattices of ever more of the cuts along one order of the layers, each far smaller than the next.
 
     The cuts are chosen so that the layers between them take about as long as each other to compute.
+
+    Args:
+        members: the layers of each downset, smallest first, shape `(downsets, layers)`.
+        instance: the problem.
     """
-    chain = _maximal_chain(downsets)
+    if len(members) <= LITTLE:
+        return
+    chain = _maximal_chain(members)
     first = instance.candidates[0]
-    progress = downsets.sums(first.forward + first.backward)[chain]
+    progress = members[chain] @ (first.forward + first.backward)
     size = FEWEST
-    while size * 2 <= downsets.count and downsets.count > LITTLE:
-        wanted = numpy.linspace(0.0, progress[-1], size)
-        kept = {0, len(chain) - 1, *(int(i) for i in numpy.searchsorted(progress, wanted).clip(0, len(chain) - 1))}
-        yield downsets.only(chain[sorted(kept)])
+    while size * 2 <= len(members):
+        wanted = numpy.searchsorted(progress, numpy.linspace(0.0, progress[-1], size))
+        kept = sorted({0, len(chain) - 1, *wanted.clip(0, len(chain) - 1).tolist()})
+        yield lattice(members[chain[kept]])
+        if len(kept) == len(chain):
+            return
         size *= FACTOR
 
 
-def _maximal_chain(downsets: Downsets) -> NDArray[numpy.int64]:
+def _maximal_chain(members: NDArray[numpy.bool_]) -> NDArray[numpy.int64]:
     """Indices of downsets, each in the next, from the empty one to the whole, with none left out between them."""
     found = [0]
-    for index in range(1, downsets.count):
-        if not (downsets.members[found[-1]] & ~downsets.members[index]).any():
+    for index in range(1, len(members)):
+        if not (members[found[-1]] & ~members[index]).any():
             found.append(index)
     return numpy.array(found)

@@ -141,11 +141,6 @@ class Downsets:
         order = numpy.lexsort((smaller, larger))
         return Downsets(self.members, Pairs.of(self.count, larger[order], smaller[order]), most)
 
-    def only(self, kept: NDArray[numpy.int64]) -> "Downsets":
-        """The lattice of some of the downsets, by index ascending, the empty one and the whole among them."""
-        members = self.members[kept]
-        return Downsets(members, _nested(members))
-
     def between(self, larger: int, smaller: int) -> tuple[int, ...]:
         """Layers of the first downset that are not in the second, ascending."""
         return tuple(int(i) for i in numpy.flatnonzero(self.members[larger] & ~self.members[smaller]))
@@ -176,7 +171,7 @@ def build(
         TooManyCuts: the graph has more than `LIMIT` such downsets or `PAIR_LIMIT` nested pairs of them.
         InputError: the partition is not a pipeline order.
     """
-    return lattice(cuts(graph, together, partition), len(graph.layers))
+    return lattice(membership(cuts(graph, together, partition), len(graph.layers)))
 
 
 def cuts(
@@ -198,34 +193,63 @@ def cuts(
     return sorted(masks, key=lambda mask: (mask.bit_count(), mask))
 
 
-def lattice(masks: Sequence[int], layers: int) -> Downsets:
-    """The downsets given as bitmasks, smallest first, with every stage between two of them.
+def membership(masks: Sequence[int], layers: int) -> NDArray[numpy.bool_]:
+    """The layers of each downset given as a bitmask, shape `(downsets, layers)`."""
+    packed = numpy.array([list(mask.to_bytes((layers + 7) // 8, "little")) for mask in masks], dtype=numpy.uint8)
+    return numpy.unpackbits(packed, axis=1, count=layers, bitorder="little").astype(bool)
+
+
+@frozen(eq=False)
+class StageRange:
+    """How long a stage may compute.
+
+    Attributes:
+        sums: seconds each downset computes, shape `(downsets,)`.
+        shortest: least seconds of a stage.
+        longest: most seconds of a stage.
+    """
+
+    sums: Array
+    shortest: float
+    longest: float
+
+
+def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None = None) -> Downsets:
+    """The downsets given, smallest first, with every stage between two of them that is within one of the ranges.
+
+    Args:
+        members: the layers of each downset, shape `(downsets, layers)`.
+        ranges: how long stages may compute, one range per candidate; None: any time.
 
     Raises:
         TooManyCuts: there are more than `PAIR_LIMIT` such stages.
     """
-    packed = numpy.array([list(mask.to_bytes((layers + 7) // 8, "little")) for mask in masks], dtype=numpy.uint8)
-    members = numpy.unpackbits(packed, axis=1, count=layers, bitorder="little").astype(bool)
-    return Downsets(members, _nested(members))
-
-
-def _nested(members: NDArray[numpy.bool_]) -> Pairs:
-    """Every pair of nested downsets, found a block of rows at a time."""
     sizes = members.sum(axis=1).astype(numpy.float32)
     counts = members.astype(numpy.float32)
     larger: list[NDArray[numpy.int32]] = []
     smaller: list[NDArray[numpy.int32]] = []
-    found, block = 0, max(1, 2**22 // len(members))
+    found, block = 0, max(1, 2**21 // len(members))
     for start in range(0, len(members), block):
-        rows = slice(start, start + block)
-        inside = (counts[rows] @ counts.T == sizes) & (sizes[rows, None] > sizes)
+        rows, columns = slice(start, start + block), slice(0, start + block)
+        inside = (counts[rows] @ counts[columns].T == sizes[columns]) & (sizes[rows, None] > sizes[columns])
+        if ranges is not None:
+            inside &= _within(ranges, rows, columns)
         above, below = numpy.nonzero(inside)
         found += len(above)
         if found > PAIR_LIMIT:
             raise TooManyCuts(f"{len(members)} ways to cut it, and more than {PAIR_LIMIT} stages between them")
         larger.append((above + start).astype(numpy.int32))
         smaller.append(below.astype(numpy.int32))
-    return Pairs.of(len(members), numpy.concatenate(larger), numpy.concatenate(smaller))
+    return Downsets(members, Pairs.of(len(members), numpy.concatenate(larger), numpy.concatenate(smaller)))
+
+
+def _within(ranges: Sequence[StageRange], rows: slice, columns: slice) -> NDArray[numpy.bool_]:
+    """Which stages, from the downsets of `rows` to those of `columns`, are within one of the ranges."""
+    found: NDArray[numpy.bool_] = numpy.zeros((1, 1), dtype=bool)
+    for each in ranges:
+        seconds = each.sums[rows, None] - each.sums[columns]
+        found = found | ((seconds >= each.shortest) & (seconds <= each.longest))
+    return found
 
 
 class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an ending

@@ -107,6 +107,30 @@ class Search:
         dropped["memory of a stage, or a stage too slow"] += len(counts) - len(found)
         return found
 
+    def stage_ranges(self, limit: float) -> dict[int, tuple[float, float]]:
+        """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
+        found: dict[int, tuple[float, float]] = {}
+        for configuration in self.configurations:
+            bounds = self.first_bounds(configuration)
+            counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
+            if counts:
+                candidate = self.instance.candidates[configuration.candidate]
+                total = compute_bounds(candidate, numpy.ones(1))[1]
+                longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + ROUNDING))
+                least = (total - (counts[-1] - 1) * longest) * (1 - ROUNDING)
+                before = found.get(configuration.candidate, (numpy.inf, 0.0))
+                found[configuration.candidate] = min(before[0], least), max(before[1], longest)
+        return found
+
+    def _time_limit(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
+        """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
+        total = compute_bounds(self.instance.candidates[configuration.candidate], numpy.ones(1))[1]
+        weights = [self.objective(configuration, count) for count in counts]
+        return max(
+            (limit - each.total * total) / each.slowest * (1 + ROUNDING) if each.slowest > 0 else numpy.inf
+            for each in weights
+        )
+
     def _fewest_stages(self, configuration: Configuration) -> int:
         """Stages that are needed at least to hold the whole model with one micro-batch in flight."""
         sums, cluster = self.sums(configuration.candidate), self.instance.cluster
@@ -301,12 +325,7 @@ class Search:
         They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
         """
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        total = compute_bounds(self.instance.candidates[configuration.candidate], numpy.ones(1))[1]
-        weights = [self.objective(configuration, count) for count in counts]
-        time_limit = max(
-            (limit - each.total * total) / each.slowest * (1 + ROUNDING) if each.slowest > 0 else numpy.inf
-            for each in weights
-        )
+        time_limit = self._time_limit(configuration, counts, limit)
         longest = self.in_flight(schedule, micro_batches, counts[-1])
         shared = self._partition_bounds(configuration, longest, time_limit)
         floors = []

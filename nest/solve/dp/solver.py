@@ -3,13 +3,15 @@
 import time
 from typing import Any
 
+import numpy
 from attrs import define, field
+from numpy.typing import NDArray
 
 from nest.instance import Instance, Result
 from nest.solve.dp.coarse import coarsenings
 from nest.solve.dp.configurations import Configuration, Exclusions, configurations
 from nest.solve.dp.diagnose import diagnose
-from nest.solve.dp.downsets import Downsets, TooManyCuts, cuts, lattice
+from nest.solve.dp.downsets import Downsets, StageRange, TooManyCuts, cuts, lattice, membership
 from nest.solve.dp.found import Found
 from nest.solve.dp.idle import attachments, without_costs
 from nest.solve.dp.meter import Meter
@@ -20,8 +22,9 @@ from nest.solve.dp.pareto import TOLERANCE
 from nest.solve.dp.run import Progress, Run
 from nest.solve.dp.search import Search
 
-FEW_CUTS = 500
-"""Downsets up to which idle layers are not worth a search of their own."""
+FEW_CUTS, MANY_CUTS = 500, 2_000
+"""Downsets up to which idle layers are not worth a search of their own, and those above which stages that no plan as
+good as the first can have are left out before they are listed."""
 
 
 def solve(instance: Instance, time_limit: float | None = None, progress: Progress | None = None) -> Result:
@@ -90,16 +93,18 @@ class _Solver:
                 return answer
         if refused is None:
             try:
-                return self._search(lattice(masks, len(graph.layers)))
+                return self._search(membership(masks, len(graph.layers)))
             except TooManyCuts as error:
                 refused = error
         if answer is None:
             raise refused
         return answer
 
-    def _search(self, downsets: Downsets) -> Result:
-        """The answer of a search over `downsets`."""
-        run, bound = self._find_best(self.instance, downsets, self._first_plan(downsets))
+    def _search(self, members: NDArray[numpy.bool_]) -> Result:
+        """The answer of a search over the downsets with these layers, shape `(downsets, layers)`."""
+        known = self._first_plan(members)
+        downsets = lattice(members, self._ranges(members, known))
+        run, bound = self._find_best(self.instance, downsets, known)
         if run.best is None:
             return self._infeasible(run, downsets)
         if bound < run.best.value * (1 - TOLERANCE):
@@ -117,10 +122,11 @@ class _Solver:
             return None
         try:
             masks = cuts(self.instance.graph, [*self.together, *attached])
-            downsets = lattice(masks, len(self.instance.graph.layers))
+            members = membership(masks, len(self.instance.graph.layers))
+            downsets = lattice(members)
         except TooManyCuts:
             return None
-        above, reached = self._find_best(self.instance, downsets, self._first_plan(downsets))
+        above, reached = self._find_best(self.instance, downsets, self._first_plan(members))
         relaxed = without_costs(self.instance, [layer for layer, _ in attached])
         known = None if above.best is None else Found(above.best.value, (), above.best.solution)
         below, bound = self._find_best(relaxed, downsets.with_empty_stages(len(attached)), known)
@@ -132,10 +138,21 @@ class _Solver:
         self._find_second(above)
         return self._answer(above, None, downsets)
 
-    def _first_plan(self, downsets: Downsets) -> Found | None:
+    def _ranges(self, members: NDArray[numpy.bool_], known: Found | None) -> list[StageRange] | None:
+        """How long stages of plans as good as the known one may compute, when there are many cuts."""
+        if known is None or len(members) <= MANY_CUTS or self.instance.space.mixed:
+            return None
+        search = Search(self.instance, lattice(members[[0, -1]]), self.configurations, self.meter)
+        found = []
+        for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TOLERANCE)).items():
+            candidate = self.instance.candidates[index]
+            found.append(StageRange(members @ (candidate.forward + candidate.backward), shortest, longest))
+        return found
+
+    def _first_plan(self, members: NDArray[numpy.bool_]) -> Found | None:
         """A good plan that cuts at some of the downsets only; None where the search itself is as quick."""
         known: Found | None = None
-        for coarse in coarsenings(downsets, self.instance):
+        for coarse in coarsenings(members, self.instance):
             run = self._run(Search(self.instance, coarse, self.configurations, self.meter), known)
             run.find_best()
             known = run.best
