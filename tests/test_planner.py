@@ -186,15 +186,19 @@ def test_a_mixed_plan_is_found_checked_and_allowed_only_where_asked_for() -> Non
     one = PROBLEM["profile"]["candidates"][0]
     half = {name: [value / 2 for value in one[name]] for name in ("forward", "backward")}
     two = {**one, **half, "name": "two", "width": 2, "forward": [0.9, *half["forward"][1:]]}
-    problem = {**PROBLEM, "profile": {**PROBLEM["profile"], "candidates": [one, two]}, "search": {"mixed": True}}
+    problem = {
+        **PROBLEM,
+        "profile": {**PROBLEM["profile"], "candidates": [one, two]},
+        "search": {"mixed": True},
+        "constraints": ["pp == 2", "devices == 3"],
+    }
     document = nest.solve(problem).to_dict()
+    assert sorted(stage["candidate"] for stage in document["stages"]) == ["one", "two"]
+    assert document["candidate"]["name"] == "two"
     assert nest.check(document).ok
-    assert document["batch_time"] <= nest.solve({**problem, "search": {}}).to_dict()["batch_time"]
-    names = {stage["candidate"] for stage in document["stages"]}
-    assert document["candidate"]["width"] == max(2 if name == "two" else 1 for name in names)
-    if len(names) > 1:
-        document["problem"]["search"]["mixed"] = False
-        assert "search.mixed" in str(nest.check(document))
+    assert nest.solve({**problem, "search": {}}).status == "infeasible"
+    document["problem"]["search"]["mixed"] = False
+    assert "search.mixed" in str(nest.check(document))
 
 
 def test_a_profile_without_the_usual_recompute_mode_takes_its_first() -> None:

@@ -11,6 +11,19 @@ MEMORY_SLACK = 1e-12
 
 
 @frozen
+class _Peers:
+    """The devices over which a parameter group's gradients are reduced (PROBLEM.md section 4).
+
+    Attributes:
+        shape: as collectives see them.
+        count: how many there are (`z`).
+    """
+
+    shape: tuple[int, ...]
+    count: int
+
+
+@frozen
 class PricedStage:
     """One stage with every number that PROBLEM.md section 4 gives it.
 
@@ -109,27 +122,30 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     """Every number of the plan `solution` decides.
 
     Raises:
-        ValueError: the decisions are not a plan: the batch cannot be dealt to the replicas, blocks overlap, ...
-            (`nest.plan.legality` says so in full sentences).
+        ValueError: the decisions are not a plan: micro-batches of several sizes, a batch that cannot be dealt to the
+            replicas, blocks outside the cluster, ... (`nest.plan.legality` says so in full sentences).
     """
     schedule = _schedule(instance, solution.schedule)
-    candidate = instance.candidates[solution.stages[0].candidate]
-    micro_batches = instance.micro_batches(candidate, solution.replicas)
+    if len({instance.candidates[stage.candidate].samples for stage in solution.stages}) > 1:
+        raise ValueError("the stages take micro-batches of different sizes")
+    micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     if micro_batches is None:
         raise ValueError("the batch cannot be dealt to the replicas")
     size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
     levels = [_boundary_level(instance, solution, size, index) for index in range(len(solution.stages) - 1)]
     around = [-1, *levels, -1]
+    # Stages of one candidate share them, and going through every replica is dear.
+    peers = {used: _peers(instance, solution, size, used) for used in {stage.candidate for stage in solution.stages}}
     stages = tuple(
         _price_stage(
             instance,
             solution,
-            size,
             index,
             schedule.in_flight(index + 1, len(solution.stages), micro_batches),
             (around[index], around[index + 1]),
+            peers[stage.candidate],
         )
-        for index in range(len(solution.stages))
+        for index, stage in enumerate(solution.stages)
     )
     weights = schedule.weights(micro_batches, len(stages))
     return PricedPlan(micro_batches, (float(weights[0]), float(weights[1])), stages, instance.cluster.memory)
@@ -187,8 +203,24 @@ def _point_to_point(cluster: Cluster, size: float, level: int) -> float:
     return cluster.levels[level].latency + size / cluster.levels[level].bandwidth
 
 
+def _peers(instance: Instance, solution: Solution, size: int, index: int) -> tuple[_Peers, ...]:
+    """For each parameter group of candidate `index`, the devices of a stage at offset 0, which stands for all."""
+    candidate = instance.candidates[index]
+    first = first_devices(solution, size, 0, candidate.width).tolist()
+    found = []
+    for group in candidate.state:
+        members = {device + rank for device in first for rank in group.ranks}
+        found.append(_Peers(instance.cluster.shape(members), len(members)))
+    return tuple(found)
+
+
 def _price_stage(
-    instance: Instance, solution: Solution, size: int, index: int, in_flight: int, around: tuple[int, int]
+    instance: Instance,
+    solution: Solution,
+    index: int,
+    in_flight: int,
+    around: tuple[int, int],
+    peers: tuple[_Peers, ...],
 ) -> PricedStage:
     stage = solution.stages[index]
     candidate = instance.candidates[stage.candidate]
@@ -197,7 +229,7 @@ def _price_stage(
     behind = frozenset(layer for later in solution.stages[index + 1 :] for layer in later.layers)
     entering = cut_bytes(instance, candidate, behind | frozenset(layers))
     leaving = cut_bytes(instance, candidate, behind)
-    sharding, sync, state = _state_costs(instance, solution, size, stage)
+    sharding, sync, state = _state_costs(instance, stage, peers)
     more = float(mode.more[layers].sum()) + (entering if mode.stash_inputs else 0.0)
     return PricedStage(
         compute=float((candidate.forward[layers] + candidate.backward[layers]).sum()),
@@ -213,41 +245,32 @@ def _price_stage(
         in_flight=in_flight,
         level_in=around[0],
         level_out=around[1],
-        first_device=int(first_devices(solution, size, stage.offset, candidate.width)[0]),
+        first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
     )
 
 
-def _state_costs(
-    instance: Instance, solution: Solution, replica: int, stage: StageDecision
-) -> tuple[float, float, float]:
-    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage.
-
-    `replica` is the number of devices of a replica.
-    """
+def _state_costs(instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...]) -> tuple[float, float, float]:
+    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage."""
     candidate = instance.candidates[stage.candidate]
-    cluster, exposed, zero = instance.cluster, instance.space.exposed, stage.zero
+    collectives, levels = instance.collectives, instance.cluster.levels
+    exposed, zero = instance.space.exposed, stage.zero
     layers = list(stage.layers)
     per_micro_batch = per_batch = memory = 0.0
-    for group in candidate.state:
-        stride = replica if solution.rank_order == "pp-inner" else candidate.width
-        # The stage at offset 0 stands for all (PROBLEM.md section 4).
-        members = {number * stride + rank for number in range(solution.replicas) for rank in group.ranks}
-        size = len(members)
-        shape = cluster.shape(members)
+    for group, peer in zip(candidate.state, peers, strict=True):
         weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
         optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
-        scatter = exposed * float(instance.collectives.time("reduce_scatter", gradients, shape, cluster.levels))
-        gather = exposed * float(instance.collectives.time("all_gather", weights, shape, cluster.levels))
+        scatter = exposed * float(collectives.time("reduce_scatter", gradients, peer.shape, levels))
+        gather = exposed * float(collectives.time("all_gather", weights, peer.shape, levels))
         added = {
             0: (0.0, 2 * scatter + update),
-            1: (0.0, scatter + gather + update / size),
-            2: (scatter, gather + update / size),
-            3: (scatter + 2 * gather, update / size),
+            1: (0.0, scatter + gather + update / peer.count),
+            2: (scatter, gather + update / peer.count),
+            3: (scatter + 2 * gather, update / peer.count),
         }[zero]
         per_micro_batch += added[0]
         per_batch += added[1]
-        memory += weights / (size if zero >= 3 else 1)
-        memory += gradients / (size if zero >= 2 else 1)
-        memory += optimizer / (size if zero >= 1 else 1)
+        memory += weights / (peer.count if zero >= 3 else 1)
+        memory += gradients / (peer.count if zero >= 2 else 1)
+        memory += optimizer / (peer.count if zero >= 1 else 1)
     return per_micro_batch, per_batch, memory

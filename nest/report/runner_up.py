@@ -19,17 +19,21 @@ _WORDS = {
 def label(instance: Instance, solution: Solution) -> str:
     """The plan's degrees in a few words: `tp 8, sp 8, pp 4, replicas 4, micro-batch 1`.
 
-    Where stages use different candidates, how many there are stands for their degrees.
+    Where stages differ in a degree, all its values in pipeline order: `tp 8/4`; where candidates of the same degrees
+    are mixed, how many there are.
     """
-    candidate = instance.candidates[solution.stages[0].candidate]
-    degrees = [f"{name} {degree}" for name, degree in candidate.degrees.items() if degree != 1]
-    used = len({stage.candidate for stage in solution.stages})
-    if used > 1:
-        degrees = [f"{used} candidates mixed"]
+    used = [instance.candidates[index] for index in dict.fromkeys(stage.candidate for stage in solution.stages)]
+    degrees = []
+    for name in dict.fromkeys(name for candidate in used for name in candidate.degrees):
+        values = list(dict.fromkeys(candidate.degrees.get(name, 1) for candidate in used))
+        if values != [1]:
+            degrees.append(f"{name} {'/'.join(map(str, values))}")
+    if len(used) > 1 and not any("/" in degree for degree in degrees):
+        degrees.append(f"{len(used)} candidates mixed")
     shape = [
         f"pp {len(solution.stages)}",
         f"replicas {solution.replicas}",
-        f"micro-batch {candidate.samples}",
+        f"micro-batch {used[0].samples}",
     ]
     return ", ".join([*degrees, *shape])
 

@@ -1,6 +1,6 @@
 """Compare the planner with the oracle on many random problems.
 
-`python -m tests.agreement.fuzz --count N --seed S`
+`python -m tests.agreement.fuzz --count N --seed S --kind any|plain|mixed`
 """
 
 import argparse
@@ -10,13 +10,13 @@ from random import Random
 from time import perf_counter
 
 from tests.agreement.compare import complaint, disagreements
-from tests.agreement.problems import random_problem
+from tests.agreement.problems import KINDS, random_problem
 
 
-def examine(seed: int) -> list[str]:
-    """Disagreements on the problem of one seed; an exception is one."""
+def examine(problem: dict) -> list[str]:
+    """Disagreements on a problem; an exception is one."""
     try:
-        return disagreements(random_problem(Random(seed)))
+        return disagreements(problem)
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]
 
@@ -25,15 +25,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="problems to compare")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
+    parser.add_argument("--kind", choices=KINDS, default="any", help="whether the problems mix candidates")
     parser.add_argument("--keep-going", action="store_true", help="do not stop after ten disagreements")
     arguments = parser.parse_args()
     start = perf_counter()
     outcome: Counter[str] = Counter()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        wrong = examine(seed)
+        problem = random_problem(Random(seed), arguments.kind)
+        wrong = examine(problem)
         outcome["disagree" if wrong else "agree"] += 1
         if wrong:
-            print(complaint(f"seed {seed}", random_problem(Random(seed)), wrong))
+            print(complaint(f"seed {seed}", problem, wrong))
             if outcome["disagree"] >= 10 and not arguments.keep_going:
                 break
     print(

@@ -7,35 +7,51 @@ serves seeds and shrinking alike.
 from math import prod
 from random import Random
 
-from tests.agreement.graphs import random_edges
+from tests.agreement.candidates import Numbers, random_candidates, relate
+from tests.agreement.graphs import random_graph
 from tests.agreement.rules import random_constraints, random_fixed
 from tests.oracle.brute_force import describe
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
 from tests.oracle.price import price
-from tests.oracle.settings import SCHEDULES, settings
+from tests.oracle.settings import SCHEDULES, Setting, settings
 
 LARGEST_CLUSTER = 12
-GROUPS = ("dense", "expert", "shared")
+KINDS = ("any", "plain", "mixed")
+UNEVEN_FANOUTS = ([6], [6, 1], [1, 6], [6, 2])
+"""Under these, blocks of 2 and of 3 devices can both be aligned, and neither width divides the other."""
 
 
-def random_problem(random: Random) -> dict:
-    """A profile problem with up to 6 layers, 12 devices and 3 candidates."""
-    count, edges = random_edges(random)
-    cluster = random_cluster(random)
+def random_problem(random: Random, kind: str = "any") -> dict:
+    """A profile problem with up to 6 layers, 12 devices and 3 candidates.
+
+    A quarter of `any` problems mix candidates; those are smaller, as each stage has all candidates to try.
+    """
+    drawn = "mixed" if random.random() < 0.25 else "plain"
+    mixed = (drawn if kind == "any" else kind) == "mixed"
+    cluster = random_mixed_cluster(random) if mixed else random_cluster(random, LARGEST_CLUSTER)
+    network = Network(cluster)
+    graph = random_graph(random, 5 if mixed else 6)
     numbers = Numbers(random)
-    candidates = random_candidates(random, numbers, count, len(edges), Network(cluster))
+    if mixed and random.random() < 0.7:
+        numbers.traffic /= 10  # Where little is sent, several stages pay.
+    shapes = random_mixed_shapes(random, network) if mixed else random_shapes(random, network)
+    candidates = random_candidates(random, numbers, graph, shapes)
+    if mixed and random.random() < 0.7:
+        relate(random, candidates)
     problem = {
         "nest": 1,
         "training": random_training(random, candidates),
         "cluster": cluster,
         "profile": {
-            "layers": [f"layer {i}" for i in range(count)],
-            "edges": edges,
+            "layers": [f"layer {i}" for i in range(graph.count)],
+            "edges": graph.edges,
             "candidates": candidates,
         },
     }
     random_search(random, problem)
+    if mixed:
+        problem.setdefault("search", {})["mixed"] = True
     tighten(random, problem)
     if random.random() < 0.35:
         problem["constraints"] = random_constraints(random, problem)
@@ -44,42 +60,22 @@ def random_problem(random: Random) -> dict:
     return problem
 
 
-class Numbers:
-    """Draws sizes and times; some problems have round numbers (many ties), some have many zeros.
-
-    `state` scales the parameters and `traffic` the tensors between layers, against compute.
-    """
-
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.round = random.random() < 0.3
-        self.zeros = random.choice([0.0, 0.0, 0.1, 0.4])
-        self.state = random.choice([1.0, 4.0, 4.0])
-        self.traffic = random.choice([0.3, 3.0, 25.0])
-
-    def draw(self, largest: float) -> float:
-        if self.random.random() < self.zeros:
-            return 0.0
-        if self.round:
-            return self.random.randint(1, 4) * largest / 4
-        return round(self.random.uniform(0.02, 1.0) * largest, 4)
-
-    def row(self, length: int, largest: float) -> list[float]:
-        """One number a layer or edge; now and then all zero, or all alike."""
-        kind = self.random.random()
-        if kind < 0.08:
-            return [0.0] * length
-        if kind < 0.16:
-            return [self.draw(largest)] * length
-        return [self.draw(largest) for _ in range(length)]
-
-
-def random_cluster(random: Random) -> dict:
-    """Levels of any fan-out; most get slower outwards, some do not."""
+def random_cluster(random: Random, largest: int) -> dict:
+    """Levels of any fan-out."""
     while True:
         fanouts = [random.randint(1, 4) for _ in range(random.randint(1, 3))]
-        if 4 <= prod(fanouts) <= LARGEST_CLUSTER or (prod(fanouts) < 4 and random.random() < 0.1):
-            break
+        if 4 <= prod(fanouts) <= largest or (prod(fanouts) < 4 and random.random() < 0.1):
+            return random_levels(random, fanouts)
+
+
+def random_mixed_cluster(random: Random) -> dict:
+    if random.random() < 0.3:
+        return random_levels(random, random.choice(UNEVEN_FANOUTS))
+    return random_cluster(random, 8)
+
+
+def random_levels(random: Random, fanouts: list[int]) -> dict:
+    """Most get slower outwards, some do not."""
     bandwidths = [round(10 ** random.uniform(0.0, 2.3), 3) for _ in fanouts]
     if random.random() < 0.7:
         bandwidths.sort(reverse=True)
@@ -92,68 +88,26 @@ def random_cluster(random: Random) -> dict:
     return {"memory": 1e9, "levels": levels}
 
 
-def random_candidates(random: Random, numbers: Numbers, layers: int, edges: int, network: Network) -> list[dict]:
+def random_shapes(random: Random, network: Network) -> list[tuple[int, int]]:
+    """Width and samples of each candidate."""
     widths = [width for width in (1, 1, 1, 2, 2, 3, 4, 6) if network.admits(width)]
-    modes = ["none", *random.choice([[], ["full"], ["full"], ["selective", "full"], ["stage"]])]
-    names = random.choice([["tp"], ["tp"], ["tp", "cp"], []])
-    groups = random.choice([GROUPS[:1], GROUPS[:1], GROUPS[:2], GROUPS, ()])
-    candidates = []
-    for index in range(random.choice([1, 1, 2, 2, 3])):
-        width = random.choice(widths)
-        kept = modes if random.random() < 0.8 else random.sample(modes, random.randint(1, len(modes)))
-        forward = numbers.row(layers, 2.0 / width)
-        forward[0] = max(forward[0], 0.01)  # no plan takes no time at all
-        candidates.append(
-            {
-                "name": f"c{index}",
-                "degrees": random_degrees(random, names, width),
-                "width": width,
-                "samples": random.choice([1, 1, 2]),
-                "forward": forward,
-                "backward": [2 * time for time in forward] if random.random() < 0.7 else numbers.row(layers, 4.0),
-                "state": {name: random_group(random, numbers, layers, width) for name in groups},
-                "recompute": {mode: random_recompute(random, numbers, layers, mode) for mode in kept},
-                "edge_bytes": numbers.row(edges, numbers.traffic),
-            }
-        )
-    return candidates
+    return [(random.choice(widths), random.choice([1, 1, 2])) for _ in range(random.choice([1, 1, 2, 2, 3]))]
 
 
-def random_degrees(random: Random, names: list[str], width: int) -> dict:
-    if not names:
-        return {}
-    if names == ["tp"]:
-        return {"tp": width}
-    cp = random.choice([c for c in range(1, width + 1) if width % c == 0])
-    return {"tp": width // cp, "cp": cp}
-
-
-def random_group(random: Random, numbers: Numbers, layers: int, width: int) -> dict:
-    """A parameter group that is held alike by some ranks of the block, offset 0 among them."""
-    others = random.sample(range(1, width), random.randint(0, width - 1)) if random.random() < 0.5 else []
-    weights = numbers.row(layers, 4.0 * numbers.state)
-    return {
-        "ranks": sorted([0, *others]),
-        "weights": weights,
-        "gradients": list(weights) if random.random() < 0.5 else numbers.row(layers, 8.0 * numbers.state),
-        "optimizer": [6 * size for size in weights]
-        if random.random() < 0.5
-        else numbers.row(layers, 20.0 * numbers.state),
-        "update": numbers.row(layers, 0.1),
-    }
-
-
-def random_recompute(random: Random, numbers: Numbers, layers: int, mode: str) -> dict:
-    share = 1.0 if mode == "none" else 0.3
-    first = numbers.row(layers, 6.0 * share)
+def random_mixed_shapes(random: Random, network: Network) -> list[tuple[int, int]]:
+    """Mostly of different widths, now and then of one width, and mostly of as many samples, so that they can mix."""
+    widths = [width for width in (1, 2, 3, 4, 6) if network.admits(width)]
+    count = random.choice([2, 2, 2, 3, 3])
     kind = random.random()
-    return {
-        "extra": [0.0] * layers if mode == "none" else numbers.row(layers, 1.0),
-        "first": first,
-        "more": list(first) if kind < 0.5 else [0.0] * layers if kind < 0.75 else numbers.row(layers, 6.0 * share),
-        "peak": [0.0] * layers if random.random() < 0.4 else numbers.row(layers, 5.0),
-        "stash_inputs": random.random() < (0.15 if mode == "none" else 0.5),
-    }
+    if {2, 3} <= set(widths) and kind < 0.5:
+        drawn = [2, 3, random.choice(widths)][:count]
+    elif kind < 0.8:
+        drawn = random.sample(widths, min(count, len(widths)))
+    else:
+        drawn = [random.choice(widths[:2]) for _ in range(count)]
+    random.shuffle(drawn)
+    usual = random.choice([1, 1, 2])
+    return [(width, usual if random.random() < 0.85 else random.choice([1, 2])) for width in drawn]
 
 
 def random_training(random: Random, candidates: list[dict]) -> dict:
@@ -197,16 +151,26 @@ def random_plan(random: Random, problem: dict, least_stages: int = 1) -> dict | 
     if not choices:
         return None
     setting = random.choice(choices)
-    blocks = setting.replica_devices // setting.width
     every = partitions(len(problem["profile"]["layers"]), problem["profile"]["edges"])
-    most = min(blocks, max(map(len, every)))
+    narrowest = min(candidate["width"] for candidate in setting.candidates)
+    most = min(setting.replica_devices // narrowest, max(map(len, every)))
     stages = random.randint(min(least_stages, most), most)
+    chosen = draw(random, setting, stages)
+    while not (placements := list(setting.placements([candidate["width"] for candidate in chosen]))):
+        stages -= 1  # One stage, as wide as the setting says, has room.
+        chosen = draw(random, setting, stages)
     partition = random.choice([p for p in every if len(p) == stages])
-    offsets = sorted(random.sample(range(0, setting.replica_devices, setting.width), stages))
-    modes = list(setting.candidate["recompute"])
     zeros = problem.get("search", {}).get("zero", [0, 1, 2, 3])
-    choice = [(random.choice(modes), random.choice(zeros)) for _ in partition]
-    return describe(setting, partition, offsets, choice)
+    choice = [(random.choice(list(candidate["recompute"])), random.choice(zeros)) for candidate in chosen]
+    return describe(setting, partition, chosen, random.choice(placements), choice)
+
+
+def draw(random: Random, setting: Setting, stages: int) -> list[dict]:
+    """A candidate for each stage, one of them as wide as the setting says."""
+    chosen = [random.choice(setting.candidates) for _ in range(stages)]
+    widest = [candidate for candidate in setting.candidates if candidate["width"] == setting.width]
+    chosen[random.randrange(stages)] = random.choice(widest)
+    return chosen
 
 
 def tighten(random: Random, problem: dict) -> None:
@@ -217,9 +181,10 @@ def tighten(random: Random, problem: dict) -> None:
     cluster = problem["cluster"]
     if random.random() < 0.4:
         cluster["reserve"] = round(random.uniform(0.0, 5.0), 2)
-    least_stages = random.choice([1, 2, 3, 4, 6])
-    plans = [random_plan(random, problem, least_stages) for _ in range(random.choice([1, 3, 8]))]
+    mixed = problem.get("search", {}).get("mixed", False)  # One stage mixes nothing.
+    least_stages = random.choice([2, 3, 3, 4] if mixed else [1, 2, 3, 4, 6])
+    plans = [random_plan(random, problem, least_stages) for _ in range(random.choice([3, 8] if mixed else [1, 3, 8]))]
     needs = [max(s["memory"] for s in price(problem, plan)["stages"]) for plan in plans if plan]
     if needs:
-        factor = random.choice([0.6, 0.95, 1.0, 1.0, 1.0, 1.05, 1.2, 2.0])
+        factor = random.choice([0.6, 0.95, 1.0, 1.0, 1.0, 1.05] + ([] if mixed else [1.2, 2.0]))
         cluster["memory"] = max(min(needs) * factor, cluster.get("reserve", 0.0) + 0.01)

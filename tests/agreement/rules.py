@@ -60,6 +60,10 @@ def random_constraints(random: Random, problem: dict) -> list[str]:
     names = degree_names(problem)
     if names:
         texts += [f"{' * '.join(names)} <= {number}", f"{names[0]} == 1", f"not {names[0]} > {number}"]
+    if problem.get("search", {}).get("mixed"):
+        texts += [f"devices <= {random.randint(2, 8)}", "devices % 2 == 0", f"dp % {number} == 0", "width != pp"]
+        texts += [f"width in [1, {number}] or devices >= {random.randint(3, 8)}"]
+        texts += [f"{' * '.join(names)} <= 2" if names else "width <= 2", "zero == 0 or width > 1"]
     return random.sample(texts, random.choice([1, 1, 2, 3]))
 
 

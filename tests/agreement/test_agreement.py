@@ -10,7 +10,9 @@ from tests.agreement.compare import as_json, complaint, disagreements, planner
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.check import check_document, same
 
-problems = strategies.randoms(use_true_random=False).map(random_problem)
+streams = strategies.randoms(use_true_random=False)
+problems = streams.map(random_problem)
+mixed_problems = streams.map(lambda random: random_problem(random, "mixed"))
 quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
@@ -30,6 +32,23 @@ def test_the_planner_agrees_with_the_oracle_on_odd_problems(problem):
     examine("hypothesis", problem)
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_the_planner_agrees_with_the_oracle_where_candidates_mix(seed):
+    examine(f"mixed seed {seed}", random_problem(Random(seed), "mixed"))
+
+
+@settings(quick, max_examples=40)
+@given(problem=mixed_problems)
+def test_the_planner_agrees_with_the_oracle_on_odd_problems_where_candidates_mix(problem):
+    examine("hypothesis", problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 2500))
+def test_the_planner_agrees_with_the_oracle_on_many_where_candidates_mix(seed):
+    examine(f"mixed seed {seed}", random_problem(Random(seed), "mixed"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 3000))
 def test_the_planner_agrees_with_the_oracle_on_many(seed):
@@ -46,14 +65,14 @@ def test_the_planner_agrees_with_the_oracle_on_many_odd_problems(problem):
 def evaluation_problem(seed: int) -> dict | None:
     """A problem whose `fixed` says everything but the placement of the one candidate it has."""
     random = Random(seed)
-    problem = random_problem(random)
+    problem = random_problem(random, "plain")
     for key in ("search", "constraints", "fixed"):
         problem.pop(key, None)
     plan = random_plan(random, problem)
     if plan is None:
         return None
     profile = problem["profile"]
-    profile["candidates"] = [c for c in profile["candidates"] if c["name"] == plan["candidate"]]
+    profile["candidates"] = [c for c in profile["candidates"] if c["name"] == plan["stages"][0]["candidate"]]
     problem["fixed"] = {
         "replicas": plan["replicas"],
         "rank_order": plan["rank_order"],

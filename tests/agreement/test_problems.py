@@ -10,6 +10,7 @@ from tests.oracle.brute_force import solve
 from tests.oracle.network import Network
 
 PROBLEMS = [random_problem(Random(seed)) for seed in range(250)]
+MIXED = [problem for problem in PROBLEMS if problem.get("search", {}).get("mixed")]
 
 
 def candidates(problem):
@@ -20,6 +21,19 @@ def edges(problem):
     return problem["profile"]["edges"]
 
 
+def widths(problem):
+    return {candidate["width"] for candidate in candidates(problem)}
+
+
+def idle(problem):
+    """Layers that take no time and have one edge at most."""
+    ends = [layer for edge in edges(problem) for layer in edge]
+    free = [
+        i for i in range(len(problem["profile"]["layers"])) if not any(c["forward"][i] for c in candidates(problem))
+    ]
+    return [layer for layer in free if ends.count(layer) <= 1]
+
+
 def falls(values) -> bool:
     return any(one > two for one, two in pairwise(values))
 
@@ -27,8 +41,8 @@ def falls(values) -> bool:
 def has_gap(problem, plan) -> bool:
     if plan is None:
         return False
-    width = next(c["width"] for c in candidates(problem) if c["name"] == plan["candidate"])
-    return any(two["offset"] - one["offset"] > width for one, two in pairwise(plan["stages"]))
+    width = {candidate["name"]: candidate["width"] for candidate in candidates(problem)}
+    return any(two["offset"] - one["offset"] > width[one["candidate"]] for one, two in pairwise(plan["stages"]))
 
 
 CORNERS = {
@@ -44,7 +58,9 @@ CORNERS = {
     "an outer level faster than an inner one": lambda p: falls([-b for b in Network(p["cluster"]).bandwidths]),
     "a reserve": lambda p: p["cluster"].get("reserve", 0.0) > 0,
     "width three": lambda p: any(c["width"] == 3 for c in candidates(p)),
-    "different widths": lambda p: len({c["width"] for c in candidates(p)}) > 1,
+    "different widths": lambda p: len(widths(p)) > 1,
+    "a dangling layer that does nothing": lambda p: len(p["profile"]["layers"]) > 2 and idle(p),
+    "an idle layer without edges": lambda p: any(all(i not in edge for edge in edges(p)) for i in idle(p)),
     "several groups": lambda p: any(len(c["state"]) > 1 for c in candidates(p)),
     "no state": lambda p: any(not c["state"] for c in candidates(p)),
     "shared ranks": lambda p: any(len(g["ranks"]) > 1 for c in candidates(p) for g in c["state"].values()),
@@ -63,9 +79,42 @@ CORNERS = {
 }
 
 
+MIXED_CORNERS = {
+    "different widths": lambda p: len(widths(p)) > 1,
+    "widths of which none divides the other": lambda p: {2, 3} <= widths(p),
+    "several candidates of one width": lambda p: len(widths(p)) < len(candidates(p)),
+    "different samples": lambda p: len({c["samples"] for c in candidates(p)}) > 1,
+    "branches": CORNERS["branches"],
+    "a limit on devices": lambda p: any(text.startswith("devices") for text in p.get("constraints", [])),
+    "a rule on degrees": lambda p: any("tp" in text for text in p.get("constraints", [])),
+    "a rule on data-parallel ranks": lambda p: any(text.startswith("dp") for text in p.get("constraints", [])),
+    "uniform": CORNERS["uniform"],
+    "same_stage": CORNERS["same_stage"],
+    "fixed": lambda p: "fixed" in p,
+}
+
+
 @pytest.mark.parametrize("corner", CORNERS)
 def test_the_generator_reaches(corner):
     assert any(CORNERS[corner](problem) for problem in PROBLEMS)
+
+
+@pytest.mark.parametrize("corner", MIXED_CORNERS)
+def test_mixed_problems_reach(corner):
+    assert any(MIXED_CORNERS[corner](problem) for problem in MIXED)
+
+
+def test_a_quarter_of_the_problems_mixes():
+    assert 0.15 < len(MIXED) / len(PROBLEMS) < 0.35
+
+
+def test_mixing_often_pays():
+    answers = [(problem, solve(problem)) for problem in (random_problem(Random(seed), "mixed") for seed in range(100))]
+    plans = [(problem, answer.plan["stages"]) for problem, answer in answers if answer.plan is not None]
+    mixing = [(problem, stages) for problem, stages in plans if len({stage["candidate"] for stage in stages}) > 1]
+    assert len(mixing) > len(plans) / 10
+    assert any(has_gap(problem, {"stages": stages}) for problem, stages in mixing)
+    assert any(len(edges(problem)) > len(problem["profile"]["layers"]) - 1 for problem, _ in mixing)
 
 
 def test_the_best_plans_are_of_every_kind():

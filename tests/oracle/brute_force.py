@@ -1,8 +1,8 @@
 """Section 5 of PROBLEM.md: try every plan, keep the best.
 
-A plan is a setting, a partition, a placement and a mode (recompute, ZeRO) per stage. Settings, partitions
-and placements are enumerated. Only two things are not spelled out, and `test_brute_force.py` compares with a
-version that spells out both:
+A plan is a setting, a partition, and per stage a candidate, a place and a mode (recompute, ZeRO). All but modes are
+enumerated. Only two things are not spelled out, and `test_brute_force.py` compares with a version that spells out
+both:
 
 * a placement enters the cost through the levels of its boundaries only: equal level sequences are tried once;
 * for each cap on `max y`, every stage takes its fastest mode whose `y` keeps the cap, because `A` and `B` are
@@ -14,7 +14,7 @@ from math import inf
 
 from tests.oracle.costs import (
     compute_time,
-    cuts_of,
+    cuts_around,
     in_flight,
     memory,
     transfer_time,
@@ -66,68 +66,84 @@ class Search:
         every = partitions(len(self.layers), self.problem["profile"]["edges"])
         allowed = [(p, downsets(p)) for p in every if self.rules.allow_partition(p)]
         for setting in settings(self.problem, self.network):
-            self.begin(setting)
+            self.forget()
             for partition, sets in allowed:
-                if len(partition) * setting.width <= setting.replica_devices:
-                    self.try_partition(setting, partition, sets)
+                for chosen in setting.choices(len(partition)):
+                    self.try_stages(setting, partition, sets, chosen)
         return self.answer()
 
-    def begin(self, setting: Setting) -> None:
+    def forget(self) -> None:
         """Forget what was remembered of another setting."""
-        self.stage_options: dict = {}
-        self.stage_modes = {}
-        self.level_sequences = {}
-        for stages in range(1, len(self.layers) + 1):
-            self.stage_modes[stages] = self.rules.modes(setting, stages)
-            sequences = {}
-            for offsets in setting.placements(stages):
-                sequences.setdefault(setting.boundary_levels(self.network, offsets), offsets)
-            self.level_sequences[stages] = sequences
+        self.known_options = {}
+        self.known_modes = {}
+        self.known_levels = {}
 
-    def options(self, setting: Setting, layers, flying: int, cut: float, stages: int) -> list[Option]:
-        """What a stage may do, without regard to memory."""
-        key = (layers, flying, cut, stages)
-        if key not in self.stage_options:
-            found = []
-            for recompute, zero in self.stage_modes[stages]:
-                more, sync = zero_times(self.problem, self.network, setting, layers, zero)
-                time = compute_time(setting, layers, recompute) + more
-                size = memory(self.problem, setting, layers, recompute, zero, flying, cut)
-                found.append(Option((recompute, zero), time, sync, size))
-            self.stage_options[key] = found
-        return self.stage_options[key]
+    def levels(self, setting: Setting, widths) -> dict:
+        """Each sequence of boundary levels that blocks of these widths can have, with a placement that has it."""
+        if widths not in self.known_levels:
+            found = {}
+            for offsets in setting.placements(widths):
+                found.setdefault(setting.boundary_levels(self.network, widths, offsets), offsets)
+            self.known_levels[widths] = found
+        return self.known_levels[widths]
 
-    def try_partition(self, setting: Setting, partition, sets) -> None:
-        stages = len(partition)
-        cuts = cuts_of(self.problem, setting, sets)
+    def modes(self, setting: Setting, candidate: dict, stages: int, devices: int) -> list[tuple[str, int]]:
+        """The modes a stage may use."""
+        key = (candidate["name"], stages, devices)
+        if key not in self.known_modes:
+            self.known_modes[key] = self.rules.modes(setting, candidate, stages, devices)
+        return self.known_modes[key]
+
+    def option(self, setting: Setting, candidate: dict, layers, flying: int, cut: float, mode) -> Option:
+        """What a stage is like in one mode, without regard to memory."""
+        key = (candidate["name"], layers, flying, cut, mode)
+        if key not in self.known_options:
+            recompute, zero = mode
+            more, sync = zero_times(self.problem, self.network, setting, candidate, layers, zero)
+            time = compute_time(candidate, layers, recompute) + more
+            size = memory(self.problem, candidate, setting.replicas, layers, recompute, zero, flying, cut)
+            self.known_options[key] = Option(mode, time, sync, size)
+        return self.known_options[key]
+
+    def try_stages(self, setting: Setting, partition, sets, chosen) -> None:
+        """Try every placement and mode of these stages."""
+        stages, devices = len(partition), setting.devices(chosen)
+        levels = self.levels(setting, tuple(candidate["width"] for candidate in chosen))
+        modes = [self.modes(setting, candidate, stages, devices) for candidate in chosen]
+        if not levels or not all(modes):
+            return
+        cuts = [cuts_around(self.problem, candidate, sets, i) for i, candidate in enumerate(chosen, start=1)]
+        flying = [in_flight(setting.schedule, setting.micro_batches, stages, i) for i in range(1, stages + 1)]
         every = [
-            self.options(setting, layers, in_flight(setting.schedule, setting.micro_batches, stages, i), cut, stages)
-            for i, (layers, cut) in enumerate(zip(partition, cuts, strict=False), start=1)
+            [self.option(setting, candidate, layers, count, cut[0], mode) for mode in usable]
+            for candidate, layers, count, cut, usable in zip(chosen, partition, flying, cuts, modes, strict=True)
         ]
-        for kept in self.rules.joint_modes(self.stage_modes[stages]):
+        for kept in self.rules.joint_modes([mode for usable in modes for mode in usable]):
             options = [[option for option in stage if option.mode in kept] for stage in every]
+            if not all(options):
+                continue
             self.reachable = min(self.reachable, max(min(o.memory for o in stage) for stage in options))
             fitting = [[option for option in stage if option.memory <= self.capacity] for stage in options]
             for cap in {option.sync for stage in fitting for option in stage}:
                 below = [[option for option in stage if option.sync <= cap] for stage in fitting]
                 if all(below):
-                    choice = [min(stage, key=lambda option: option.time) for stage in below]
-                    self.try_placements(setting, partition, cuts, choice)
+                    fastest = [min(stage, key=lambda option: option.time) for stage in below]
+                    self.try_placements(setting, partition, chosen, cuts, levels, fastest)
 
-    def try_placements(self, setting: Setting, partition, cuts, choice: list[Option]) -> None:
+    def try_placements(self, setting: Setting, partition, chosen, cuts, levels, options: list[Option]) -> None:
         stages = len(partition)
         a, b = weights(setting.schedule, setting.micro_batches, stages)
-        sync = max(option.sync for option in choice)
-        key = (setting.replicas * setting.width * stages, stages)
-        for inner, offsets in self.level_sequences[stages].items():
-            levels = [-1, *inner, -1]
+        sync = max(option.sync for option in options)
+        key = (setting.devices(chosen), stages)
+        for inner, offsets in levels.items():
+            around = [-1, *inner, -1]
             times = [
-                option.time + transfer_time(self.network, (cuts[i], cuts[i + 1]), (levels[i], levels[i + 1]))
-                for i, option in enumerate(choice)
+                option.time + transfer_time(self.network, cuts[i], (around[i], around[i + 1]))
+                for i, option in enumerate(options)
             ]
             total = a * max(times) + b * sum(times) + sync
             if key not in self.best or total < self.best[key][0]:
-                self.best[key] = (total, describe(setting, partition, offsets, [o.mode for o in choice]))
+                self.best[key] = (total, describe(setting, partition, chosen, offsets, [o.mode for o in options]))
 
     def answer(self) -> Answer:
         if not self.best:
@@ -137,16 +153,21 @@ class Search:
         return Answer(least, plan, None)
 
 
-def describe(setting: Setting, partition, offsets, modes) -> dict:
+def describe(setting: Setting, partition, chosen, offsets, modes) -> dict:
     """A plan as decisions only, layers by index."""
     return {
-        "candidate": setting.candidate["name"],
         "replicas": setting.replicas,
         "rank_order": setting.rank_order,
         "schedule": setting.schedule,
         "stages": [
-            {"layers": list(layers), "offset": offset, "recompute": recompute, "zero": zero}
-            for layers, offset, (recompute, zero) in zip(partition, offsets, modes, strict=True)
+            {
+                "layers": list(layers),
+                "candidate": candidate["name"],
+                "offset": offset,
+                "recompute": recompute,
+                "zero": zero,
+            }
+            for layers, candidate, offset, (recompute, zero) in zip(partition, chosen, offsets, modes, strict=True)
         ],
     }
 

@@ -2,7 +2,7 @@
 
 from math import isclose
 
-from tests.oracle.price import price, violations
+from tests.oracle.price import price, violations, widest_of
 
 TOLERANCE = 1e-9
 
@@ -20,13 +20,13 @@ def plan_of(document: dict) -> dict:
     index = {name: i for i, name in enumerate(problem["profile"]["layers"])}
     spread = 1 if document["rank_order"] == "pp-inner" else document["data_parallel"]
     return {
-        "candidate": document["candidate"]["name"],
         "replicas": document["data_parallel"],
         "rank_order": document["rank_order"],
         "schedule": document["schedule"],
         "stages": [
             {
                 "layers": [index[name] for name in stage["layers"]],
+                "candidate": stage["candidate"],
                 "offset": stage["devices"][0] // spread,
                 "recompute": stage["recompute"],
                 "zero": stage["zero"],
@@ -62,7 +62,7 @@ def check_document(document: dict, *, searched: bool = True) -> list[str]:
     problem = document["problem"]
     plan = plan_of(document)
     numbers = price(problem, plan)
-    candidate = next(c for c in problem["profile"]["candidates"] if c["name"] == plan["candidate"])
+    candidate = widest_of(problem, plan)
     summary = {key: candidate[key] for key in ("name", "degrees", "width", "samples")}
     total = numbers["batch_time"]
     expected = {
@@ -74,7 +74,7 @@ def check_document(document: dict, *, searched: bool = True) -> list[str]:
     }
     wrong = differences("", document, expected) + differences("candidate.", document["candidate"], summary)
     for i, (stage, stage_numbers) in enumerate(zip(document["stages"], numbers["stages"], strict=True)):
-        wrong += differences(f"stages[{i}].", stage, stage_numbers | {"candidate": candidate["name"]})
+        wrong += differences(f"stages[{i}].", stage, stage_numbers)
     if searched:
         if document["status"] == "optimal":
             wrong += differences("", document, {"lower_bound": total})

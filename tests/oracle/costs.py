@@ -23,18 +23,19 @@ def over(layers, values) -> float:
     return sum(values[layer] for layer in layers)
 
 
-def compute_time(setting: Setting, layers, recompute: str) -> float:
-    candidate = setting.candidate
+def compute_time(candidate: dict, layers, recompute: str) -> float:
     extra = candidate["recompute"][recompute]["extra"]
     return over(layers, candidate["forward"]) + over(layers, candidate["backward"]) + over(layers, extra)
 
 
-def zero_times(problem: dict, network: Network, setting: Setting, layers, zero: int) -> tuple[float, float]:
+def zero_times(
+    problem: dict, network: Network, setting: Setting, candidate: dict, layers, zero: int
+) -> tuple[float, float]:
     """What the parameter groups add to `t` and to `y`."""
     e = exposed_share(problem)
     t = y = 0.0
-    for group in setting.candidate["state"].values():
-        devices = setting.sharing(group["ranks"])
+    for group in candidate["state"].values():
+        devices = setting.sharing(candidate["width"], group["ranks"])
         z = len(devices)
         rs = network.ring(over(layers, group["gradients"]), devices)
         ag = network.ring(over(layers, group["weights"]), devices)
@@ -55,21 +56,27 @@ def transfer_time(network: Network, cuts: tuple[float, float], levels: tuple[int
     return sum(network.point_to_point(size, level) for size, level in zip(cuts, levels, strict=True))
 
 
-def memory(problem: dict, setting: Setting, layers, recompute: str, zero: int, flying: int, cut: float) -> float:
+def memory(
+    problem: dict, candidate: dict, replicas: int, layers, recompute: str, zero: int, flying: int, cut: float
+) -> float:
     """Bytes on each device of a stage, the reserve included; `cut` is what arrives in front of it."""
     total = given(problem["cluster"], "reserve", 0.0)
-    for group in setting.candidate["state"].values():
-        z = setting.replicas * len(group["ranks"])
+    for group in candidate["state"].values():
+        z = replicas * len(group["ranks"])
         total += over(layers, group["weights"]) / (z if zero >= 3 else 1)
         total += over(layers, group["gradients"]) / (z if zero >= 2 else 1)
         total += over(layers, group["optimizer"]) / (z if zero >= 1 else 1)
-    mode = setting.candidate["recompute"][recompute]
+    mode = candidate["recompute"][recompute]
     stashed = cut if given(mode, "stash_inputs", False) else 0.0
     total += over(layers, mode["first"]) + max(mode["peak"][layer] for layer in layers)
     return total + (flying - 1) * (over(layers, mode["more"]) + stashed)
 
 
-def cuts_of(problem: dict, setting: Setting, sets) -> list[float]:
-    """Bytes over each boundary, the empty ones before the first and behind the last stage included."""
+def cuts_around(problem: dict, candidate: dict, sets, stage: int) -> tuple[float, float]:
+    """Bytes that a device of this candidate's block takes in from in front and from behind of a stage, counted from 1.
+
+    `sets` are the downsets `D_1, ..., D_s, D_{s+1}`.
+    """
     edges = problem["profile"]["edges"]
-    return [cut_bytes(downset, edges, setting.candidate["edge_bytes"]) for downset in sets]
+    before, behind = sets[stage - 1], sets[stage]
+    return cut_bytes(before, edges, candidate["edge_bytes"]), cut_bytes(behind, edges, candidate["edge_bytes"])

@@ -1,13 +1,13 @@
 """A plan as the document FORMATS.md asks for, as the oracle would write it."""
 
-from tests.oracle.price import price
+from tests.oracle.price import price, widest_of
 
 
 def document_of(problem: dict, plan: dict) -> dict:
     """The plan document of a plan."""
     numbers = price(problem, plan)
     names = problem["profile"]["layers"]
-    candidate = next(c for c in problem["profile"]["candidates"] if c["name"] == plan["candidate"])
+    candidate = widest_of(problem, plan)
     total = numbers["batch_time"]
     return {
         "nest": 1,
@@ -22,12 +22,7 @@ def document_of(problem: dict, plan: dict) -> dict:
         "schedule": plan["schedule"],
         "micro_batches": numbers["micro_batches"],
         "stages": [
-            {
-                **decided,
-                **priced,
-                "layers": [names[i] for i in decided["layers"]],
-                "candidate": candidate["name"],
-            }
+            {**decided, **priced, "layers": [names[i] for i in decided["layers"]]}
             for decided, priced in zip(plan["stages"], numbers["stages"], strict=True)
         ],
         "problem": problem,

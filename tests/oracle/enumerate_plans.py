@@ -1,32 +1,46 @@
 """Every explicit plan of a tiny problem, nothing folded together: the oracle's own oracle."""
 
 from itertools import product
-from math import comb
+from math import prod
 
 from tests.oracle.brute_force import describe
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
 from tests.oracle.price import violations
-from tests.oracle.settings import settings
+from tests.oracle.settings import given, settings
+
+
+def outlines(problem: dict):
+    """Settings, partitions and candidates of the stages, with every placement and the modes of each stage."""
+    every = partitions(len(problem["profile"]["layers"]), problem["profile"]["edges"])
+    zeros = given(problem.get("search"), "zero", range(4))
+    for setting in settings(problem, Network(problem["cluster"])):
+        for partition in every:
+            for chosen in product(setting.candidates, repeat=len(partition)):
+                placements = setting.placements([candidate["width"] for candidate in chosen])
+                modes = [list(product(candidate["recompute"], zeros)) for candidate in chosen]
+                yield setting, partition, chosen, placements, modes
+
+
+def few_plans(problem: dict, limit: int) -> bool:
+    """Whether no more plans than this have to be looked at."""
+    looked_at = 0
+    for _, _, _, placements, modes in outlines(problem):
+        for _ in placements:
+            looked_at += prod(map(len, modes))
+            if looked_at > limit:
+                return False
+    return True
 
 
 def every_plan(problem: dict, limit: int):
     """All plans that keep every rule, memory aside; a single None where there are too many to look at."""
-    every = partitions(len(problem["profile"]["layers"]), problem["profile"]["edges"])
-    chosen = list(settings(problem, Network(problem["cluster"])))
-    looked_at = sum(
-        comb(setting.replica_devices // setting.width, len(p)) * (4 * len(setting.candidate["recompute"])) ** len(p)
-        for setting in chosen
-        for p in every
-    )
-    if looked_at > limit:
+    if not few_plans(problem, limit):
         yield None
         return
-    for setting in chosen:
-        modes = list(product(setting.candidate["recompute"], range(4)))
-        for partition in every:
-            for offsets in setting.placements(len(partition)):
-                for choice in product(modes, repeat=len(partition)):
-                    plan = describe(setting, partition, offsets, choice)
-                    if not violations(problem, plan):
-                        yield plan
+    for setting, partition, chosen, placements, modes in outlines(problem):
+        for offsets in placements:
+            for choice in product(*modes):
+                plan = describe(setting, partition, chosen, offsets, choice)
+                if not violations(problem, plan):
+                    yield plan

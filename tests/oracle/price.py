@@ -5,7 +5,7 @@ from itertools import chain, pairwise
 from tests.oracle.brute_force import FITS
 from tests.oracle.costs import (
     compute_time,
-    cuts_of,
+    cuts_around,
     in_flight,
     memory,
     transfer_time,
@@ -17,40 +17,54 @@ from tests.oracle.partitions import closed_under_successors, downsets
 from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, micro_batches, schedules_of
 
 
+def candidates_of(problem: dict, plan: dict) -> list[dict]:
+    """The candidate of each stage."""
+    named = {candidate["name"]: candidate for candidate in problem["profile"]["candidates"]}
+    return [named[stage["candidate"]] for stage in plan["stages"]]
+
+
+def widest_of(problem: dict, plan: dict) -> dict:
+    """The candidate of the widest stage; of several, of the first in pipeline order."""
+    return max(candidates_of(problem, plan), key=lambda candidate: candidate["width"])
+
+
 def setting_of(problem: dict, plan: dict) -> Setting:
     """What the stages of an explicit plan share; `M` is rounded up where the batch leaves a remainder."""
-    candidate = next(c for c in problem["profile"]["candidates"] if c["name"] == plan["candidate"])
-    replicas, width = plan["replicas"], candidate["width"]
+    widest = widest_of(problem, plan)
+    replicas, width = plan["replicas"], widest["width"]
     size = Network(problem["cluster"]).size
-    count = -(-problem["training"]["global_batch"] // (replicas * candidate["samples"]))
+    count = -(-problem["training"]["global_batch"] // (replicas * widest["samples"]))
     own = width * (size // (replicas * width))
-    return Setting(candidate, replicas, plan["rank_order"], plan["schedule"], count, own)
+    chosen = tuple(candidates_of(problem, plan))
+    return Setting(chosen, width, replicas, plan["rank_order"], plan["schedule"], count, own)
 
 
 def price(problem: dict, plan: dict) -> dict:
     """The batch time, `M`, whether memory suffices, and FORMATS.md's numbers of every stage."""
     network = Network(problem["cluster"])
     setting = setting_of(problem, plan)
+    chosen = candidates_of(problem, plan)
     count = len(plan["stages"])
-    cuts = cuts_of(problem, setting, downsets([stage["layers"] for stage in plan["stages"]]))
-    offsets = [stage["offset"] for stage in plan["stages"]]
-    levels = [-1, *setting.boundary_levels(network, offsets), -1]
+    sets = downsets([stage["layers"] for stage in plan["stages"]])
+    widths = [candidate["width"] for candidate in chosen]
+    levels = [-1, *setting.boundary_levels(network, widths, [stage["offset"] for stage in plan["stages"]]), -1]
     stages = []
-    for i, stage in enumerate(plan["stages"]):
+    for i, (stage, candidate) in enumerate(zip(plan["stages"], chosen, strict=True)):
         layers, recompute, zero = stage["layers"], stage["recompute"], stage["zero"]
         around = (levels[i], levels[i + 1])
+        cuts = cuts_around(problem, candidate, sets, i + 1)
         flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1)
-        more, sync = zero_times(problem, network, setting, layers, zero)
-        transfers = transfer_time(network, (cuts[i], cuts[i + 1]), around)
+        more, sync = zero_times(problem, network, setting, candidate, layers, zero)
+        transfers = transfer_time(network, cuts, around)
         stages.append(
             {
-                "time": compute_time(setting, layers, recompute) + transfers + more,
+                "time": compute_time(candidate, layers, recompute) + transfers + more,
                 "sync_time": sync,
-                "memory": memory(problem, setting, layers, recompute, zero, flying, cuts[i]),
+                "memory": memory(problem, candidate, setting.replicas, layers, recompute, zero, flying, cuts[0]),
                 "in_flight": flying,
                 "level_in": around[0],
                 "level_out": around[1],
-                "devices": [setting.first_device(stage["offset"], 0), setting.width],
+                "devices": [setting.first_device(stage["offset"], candidate["width"], 0), candidate["width"]],
             }
         )
     a, b = weights(setting.schedule, setting.micro_batches, count)
@@ -65,18 +79,23 @@ def price(problem: dict, plan: dict) -> dict:
 
 def violations(problem: dict, plan: dict) -> list[str]:
     """The rules of PROBLEM.md sections 2, 3 and 5 that the plan breaks, memory aside."""
+    network = Network(problem["cluster"])
     setting = setting_of(problem, plan)
     profile = problem["profile"]
+    chosen = candidates_of(problem, plan)
     partition = [stage["layers"] for stage in plan["stages"]]
-    offsets = [stage["offset"] for stage in plan["stages"]]
+    places = [(stage["offset"], candidate["width"]) for stage, candidate in zip(plan["stages"], chosen, strict=True)]
     modes = [(stage["recompute"], stage["zero"]) for stage in plan["stages"]]
     rules = Rules(problem)
-    width = setting.width
+    usable = [rules.modes(setting, candidate, len(partition), setting.devices(chosen)) for candidate in chosen]
     own = setting.replica_devices
     kept = {
-        "the width can be aligned": Network(problem["cluster"]).admits(width),
-        "the replica owns a block": own >= width,
-        "the batch can be dealt": micro_batches(problem, setting.candidate["samples"], setting.replicas) is not None,
+        "the widths can be aligned": all(network.admits(width) for _, width in places),
+        "candidates take as many samples": len({candidate["samples"] for candidate in chosen}) == 1,
+        "candidates may be mixed": given(problem.get("search"), "mixed", False)
+        or len({candidate["name"] for candidate in chosen}) == 1,
+        "the replica owns a block": own >= setting.width,
+        "the batch can be dealt": micro_batches(problem, setting.samples, setting.replicas) is not None,
         "the rank order may be used": setting.rank_order in given(problem.get("search"), "rank_order", RANK_ORDERS),
         "the schedule may be used": setting.schedule in schedules_of(problem),
         "every layer is in one stage": sorted(chain.from_iterable(partition)) == list(range(len(profile["layers"]))),
@@ -84,10 +103,10 @@ def violations(problem: dict, plan: dict) -> list[str]:
         "stages are cut by downsets": all(
             closed_under_successors(downset, profile["edges"]) for downset in downsets(partition)
         ),
-        "offsets are multiples of the width": all(offset % width == 0 for offset in offsets),
-        "blocks lie in the replica": all(offset in range(own - width + 1) for offset in offsets),
-        "blocks are disjoint and in order": all(one + width <= two for one, two in pairwise(offsets)),
-        "modes may be used": set(modes) <= set(rules.modes(setting, len(partition))),
+        "offsets are multiples of the width": all(offset % width == 0 for offset, width in places),
+        "blocks lie in the replica": all(offset in range(own - width + 1) for offset, width in places),
+        "blocks are disjoint and in order": all(one + width <= two for (one, width), (two, _) in pairwise(places)),
+        "modes may be used": all(mode in of_stage for mode, of_stage in zip(modes, usable, strict=True)),
         "uniform choices are uniform": any(set(modes) <= set(kept) for kept in rules.joint_modes(modes)),
         "the partition may be used": rules.allow_partition(partition),
     }

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from itertools import combinations, pairwise, product
+from itertools import pairwise, product
 
 from tests.oracle.network import Network
 
@@ -29,9 +29,14 @@ def exposed_share(problem: dict) -> float:
 
 @dataclass(frozen=True)
 class Setting:
-    """One choice of everything stages share."""
+    """One choice of everything stages share.
 
-    candidate: dict
+    `width` is that of the widest candidate the plan uses, and `candidates` are those its stages choose from: a
+    single one, or with `search.mixed` all that take as many samples and are not wider.
+    """
+
+    candidates: tuple[dict, ...]
+    width: int
     replicas: int
     rank_order: str
     schedule: str
@@ -39,36 +44,53 @@ class Setting:
     replica_devices: int
 
     @property
-    def width(self) -> int:
-        return self.candidate["width"]
+    def samples(self) -> int:
+        return self.candidates[0]["samples"]
 
-    def first_device(self, offset: int, replica: int) -> int:
-        """Where the block at `offset` of `replica` starts in the cluster."""
+    def choices(self, stages: int):
+        """Every choice of a candidate per stage, one of them as wide as the setting says."""
+        for chosen in product(self.candidates, repeat=stages):
+            if max(candidate["width"] for candidate in chosen) == self.width:
+                yield chosen
+
+    def devices(self, chosen) -> int:
+        """How many devices a plan with these candidates on its stages uses."""
+        return self.replicas * sum(candidate["width"] for candidate in chosen)
+
+    def first_device(self, offset: int, width: int, replica: int) -> int:
+        """Where the block of this width at `offset` of `replica` starts in the cluster."""
         if self.rank_order == "pp-inner":
             return replica * self.replica_devices + offset
-        return offset * self.replicas + replica * self.width
+        return offset * self.replicas + replica * width
 
-    def block(self, offset: int, replica: int) -> range:
-        first = self.first_device(offset, replica)
-        return range(first, first + self.width)
+    def block(self, offset: int, width: int, replica: int) -> range:
+        first = self.first_device(offset, width, replica)
+        return range(first, first + width)
 
-    def sharing(self, ranks: list[int]) -> list[int]:
-        """The devices over which the stage at offset 0 reduces the gradients of a group."""
-        return [self.first_device(0, replica) + rank for replica in range(self.replicas) for rank in ranks]
+    def sharing(self, width: int, ranks: list[int]) -> list[int]:
+        """The devices over which a stage of this width at offset 0 reduces the gradients of a group."""
+        return [self.first_device(0, width, replica) + rank for replica in range(self.replicas) for rank in ranks]
 
-    def boundary_levels(self, network: Network, offsets) -> tuple[int, ...]:
+    def boundary_levels(self, network: Network, widths, offsets) -> tuple[int, ...]:
         """Level of each boundary between neighbouring stages, the worst over the replicas."""
         return tuple(
             max(
-                network.level([*self.block(one, replica), *self.block(two, replica)])
+                network.level([*self.block(*one, replica), *self.block(*two, replica)])
                 for replica in range(self.replicas)
             )
-            for one, two in pairwise(offsets)
+            for one, two in pairwise(zip(offsets, widths, strict=True))
         )
 
-    def placements(self, stages: int):
-        """Every monotone placement: one offset per stage, gaps allowed."""
-        return combinations(range(0, self.replica_devices, self.width), stages)
+    def placements(self, widths, free: int = 0):
+        """Every monotone placement of blocks of these widths from device `free` of a replica on, gaps allowed."""
+        if not widths:
+            yield ()
+            return
+        width, *rest = widths
+        for offset in range(0, self.replica_devices - width + 1, width):
+            if offset >= free:
+                for others in self.placements(rest, offset + width):
+                    yield (offset, *others)
 
 
 def micro_batches(problem: dict, samples: int, replicas: int) -> int | None:
@@ -82,23 +104,29 @@ def micro_batches(problem: dict, samples: int, replicas: int) -> int | None:
     return -(-batch // share)
 
 
+def together(problem: dict, network: Network):
+    """Sets of candidates that the stages of one plan choose from, each with the width of the widest."""
+    usable = [candidate for candidate in problem["profile"]["candidates"] if network.admits(candidate["width"])]
+    if not given(problem.get("search"), "mixed", False):
+        for candidate in usable:
+            yield (candidate,), candidate["width"]
+        return
+    for samples, width in sorted({(candidate["samples"], candidate["width"]) for candidate in usable}):
+        yield tuple(c for c in usable if c["samples"] == samples and c["width"] <= width), width
+
+
 def settings(problem: dict, network: Network):
     """Every setting the problem allows, constraints aside."""
-    if given(problem.get("search"), "mixed", False):
-        raise NotImplementedError("the oracle does not mix candidates")
-    for candidate in problem["profile"]["candidates"]:
-        width = candidate["width"]
-        if not network.admits(width):
-            continue
+    for candidates, width in together(problem, network):
         for replicas in range(1, network.size // width + 1):
-            count = micro_batches(problem, candidate["samples"], replicas)
+            count = micro_batches(problem, candidates[0]["samples"], replicas)
             if count is None:
                 continue
             own = width * (network.size // (replicas * width))
             for order, schedule in product(
                 given(problem.get("search"), "rank_order", RANK_ORDERS), schedules_of(problem)
             ):
-                yield Setting(candidate, replicas, order, schedule, count, own)
+                yield Setting(candidates, width, replicas, order, schedule, count, own)
 
 
 class Rules:
@@ -114,41 +142,41 @@ class Rules:
         self.uniform = {re.fullmatch(r"uniform\((\w+)\)", t)[1] for t in texts if t.startswith("uniform")}
         self.expressions = [t for t in texts if not t.startswith(("same_stage", "uniform"))]
 
-    def names(self, setting: Setting, stages: int, recompute: str, zero: int) -> dict:
-        """The value of every name of the constraint language for one stage of a plan."""
+    def names(self, setting: Setting, candidate: dict, stages: int, devices: int, recompute: str, zero: int) -> dict:
+        """The value of every name of the constraint language for one stage of a plan on so many devices."""
         degrees = {"tp": 1, "cp": 1}
-        for candidate in self.problem["profile"]["candidates"]:
-            degrees |= dict.fromkeys(candidate["degrees"], 1)
-        degrees |= setting.candidate["degrees"]
+        for other in self.problem["profile"]["candidates"]:
+            degrees |= dict.fromkeys(other["degrees"], 1)
+        degrees |= candidate["degrees"]
         return degrees | {
             "pp": stages,
-            "dp": setting.replicas * setting.width / (degrees["tp"] * degrees["cp"]),
+            "dp": setting.replicas * candidate["width"] / (degrees["tp"] * degrees["cp"]),
             "replicas": setting.replicas,
-            "micro_batch": setting.candidate["samples"],
+            "micro_batch": candidate["samples"],
             "micro_batches": setting.micro_batches,
-            "devices": setting.replicas * setting.width * stages,
-            "width": setting.width,
+            "devices": devices,
+            "width": candidate["width"],
             "schedule": setting.schedule,
             "rank_order": setting.rank_order,
             "zero": zero,
             "recompute": recompute,
         }
 
-    def allow(self, setting: Setting, stages: int, recompute: str, zero: int) -> bool:
-        """Whether a stage of such a plan may use this recompute mode and ZeRO stage."""
+    def allow(self, *stage) -> bool:
+        """Whether a stage with these names may be in a plan."""
         search = self.problem.get("search")
-        names = self.names(setting, stages, recompute, zero)
+        names = self.names(*stage)
         return (
-            zero in given(search, "zero", [0, 1, 2, 3])
-            and recompute in given(search, "recompute", [recompute])
+            names["zero"] in given(search, "zero", [0, 1, 2, 3])
+            and names["recompute"] in given(search, "recompute", [names["recompute"]])
             and all(names[name] == value for name, value in self.equalities.items())
             and all(eval(text, {}, names) for text in self.expressions)
         )
 
-    def modes(self, setting: Setting, stages: int) -> list[tuple[str, int]]:
-        """The (recompute, zero) pairs a stage may use."""
-        every = product(setting.candidate["recompute"], range(4))
-        return [mode for mode in every if self.allow(setting, stages, *mode)]
+    def modes(self, setting: Setting, candidate: dict, stages: int, devices: int) -> list[tuple[str, int]]:
+        """The (recompute, zero) pairs a stage of this candidate may use."""
+        every = product(candidate["recompute"], range(4))
+        return [mode for mode in every if self.allow(setting, candidate, stages, devices, *mode)]
 
     def joint_modes(self, modes: list[tuple[str, int]]):
         """Sets of modes from which each stage chooses freely; together they are all choices allowed."""

@@ -10,8 +10,8 @@ from tests.oracle.check import same
 from tests.oracle.enumerate_plans import every_plan
 from tests.oracle.price import price, violations
 
-TINY = 4000
-"""Explicit plans at most, so that pricing each takes a second."""
+TINY = 1500
+"""Explicit plans at most, so that pricing each takes a moment."""
 
 
 def all_or_none(problem: dict) -> list[dict] | None:
@@ -24,14 +24,33 @@ def all_or_none(problem: dict) -> list[dict] | None:
     return plans
 
 
-def test_the_oracle_misses_no_plan():
-    compared = infeasible = 0
+def mixes(plan: dict) -> bool:
+    return len({stage["candidate"] for stage in plan["stages"]}) > 1
+
+
+def pared(random: Random, problem: dict) -> dict:
+    """The problem with fewer modes to choose from, so that more candidates can be spelled out."""
+    search = problem.setdefault("search", {})
+    search["zero"] = random.sample(search.get("zero", range(4)), 1)
+    for candidate in problem["profile"]["candidates"]:
+        kept = random.sample(list(candidate["recompute"]), random.choice([1, 1, len(candidate["recompute"])]))
+        candidate["recompute"] = {mode: candidate["recompute"][mode] for mode in kept}
+    return problem
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed"])
+def test_the_oracle_misses_no_plan(kind):
+    compared = infeasible = mixed = 0
     for seed in range(150):
-        problem = random_problem(Random(seed))
+        random = Random(seed)
+        problem = random_problem(random, kind)
+        if kind == "mixed" and random.random() < 0.8:
+            problem = pared(random, problem)
         plans = all_or_none(problem)
         if plans is None:
             continue
         compared += 1
+        mixed += any(map(mixes, plans))
         answer = solve(problem)
         priced = [price(problem, plan) for plan in plans]
         fitting = [numbers["batch_time"] for numbers in priced if numbers["fits"]]
@@ -42,12 +61,14 @@ def test_the_oracle_misses_no_plan():
             assert same(answer.reachable_memory, min(worst, default=None), 1e-12), seed
     assert compared > 30
     assert infeasible > 5
+    assert mixed > 15 if kind == "mixed" else not mixed
 
 
+@pytest.mark.parametrize("kind", ["plain", "mixed"])
 @pytest.mark.parametrize("seed", range(60))
-def test_no_random_plan_beats_the_oracle(seed):
+def test_no_random_plan_beats_the_oracle(seed, kind):
     random = Random(seed)
-    problem = random_problem(random)
+    problem = random_problem(random, kind)
     answer = solve(problem)
     if answer.plan is not None:
         numbers = price(problem, answer.plan)

@@ -33,12 +33,17 @@ def explicit(record: dict) -> dict:
     plan = record["plan"]
     rows = zip(plan["stages"], plan["offs"], plan["recs"], plan["zero"], strict=True)
     return {
-        "candidate": plan["candidate"],
         "replicas": plan["d"],
         "rank_order": plan["order"],
         "schedule": record["problem"]["training"]["schedule"],
         "stages": [
-            {"layers": layers, "offset": offset, "recompute": recompute, "zero": zero}
+            {
+                "layers": layers,
+                "candidate": plan["candidate"],
+                "offset": offset,
+                "recompute": recompute,
+                "zero": zero,
+            }
             for layers, offset, recompute, zero in rows
         ],
     }

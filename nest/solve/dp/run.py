@@ -15,8 +15,8 @@ from nest.solve.dp.pareto import TOLERANCE
 
 Progress = Callable[[Standing], None]
 
-RUNNER_UP_EFFORT, RUNNER_UP_STATES = 0.5, 2_000_000
-"""States looked at most for a runner-up once the optimum is proved: a share of those before, or so many if more."""
+RUNNER_UP_STATES = 2_000_000
+"""States looked at most for a runner-up once the optimum is proved: a fraction of a second."""
 
 SETTLED_BY_BOUND = {False: "bound from compute", True: "bound from partitions"}
 """What settles a family that is never worked on, by whether it was ready to be solved."""
@@ -133,10 +133,10 @@ class Run(Generic[F]):
         return float("inf")
 
     def find_second(self) -> None:
-        """Search for the best plan of another kind, for about as long again as the first search took."""
+        """Search a little for the best plan of another kind."""
         assert self.best is not None
         meter = self.searcher.meter
-        most = meter.states + max(int(meter.states * RUNNER_UP_EFFORT), RUNNER_UP_STATES)
+        most = meter.states + RUNNER_UP_STATES
         second = Run(self.searcher, self.started, best=self.runner_up(), excluded=self.best.kind, most_states=most)
         second.find_best()
         if second.best is not None:

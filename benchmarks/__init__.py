@@ -1,0 +1,1 @@
+"""Runnable benchmarks; README.md says how to run and read each."""

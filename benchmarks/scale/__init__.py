@@ -1,0 +1,1 @@
+"""How fast and how lean planning is, against fixed limits: `python -m benchmarks.scale DATA`."""

@@ -1,0 +1,90 @@
+"""The command: `python -m benchmarks.scale DATA [--only NAME...] [--output FOLDER] [--list]`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.scale.growth import grown
+from benchmarks.scale.machine import facts
+from benchmarks.scale.measure import Measure, Series
+from benchmarks.scale.outcome import Outcome, carried_out
+from benchmarks.scale.plot import plotted
+from benchmarks.scale.report import HEADINGS, cells, closing, line, write
+from benchmarks.scale.suite import suite
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, parsed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description="Measures planning against limits.")
+    parser.add_argument(
+        "data", type=Path, help="folder with artifact/, dag/, small/ and piper/; absent ones are skipped"
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], metavar="NAME", help="names, beginnings or patterns of names"
+    )
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write scale.md, scale.json and plots here")
+    parser.add_argument("--list", action="store_true", help="list the measures and measure nothing")
+    parser.add_argument("--repeat", type=positive, default=3, metavar="N", help="times each is measured (3)")
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds a process may take (120)")
+    return parser.parse_args(given)
+
+
+def positive(text: str) -> int:
+    """A count of at least one."""
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return count
+
+
+def wanted(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is, begins with or matches one of the patterns."""
+    return any(name.startswith(pattern) or fnmatch(name, pattern) for pattern in patterns)
+
+
+def measured(measures: Sequence[Measure | Series], times: int, timeout: float) -> list[Outcome]:
+    """Carry the measures out one after the other, printing each as it ends."""
+    outcomes = []
+    with TemporaryDirectory() as folder:
+        for measure in measures:
+            if isinstance(measure, Series):
+                outcomes.append(grown(measure, Path(folder), times, timeout))
+            else:
+                outcomes.append(carried_out(measure, Path(folder), times, timeout))
+            print(line(cells(outcomes[-1])), flush=True)
+    return outcomes
+
+
+def main() -> int:
+    """Run the command; 1 when a measure fails, 2 when there is none of the wanted names."""
+    options = arguments()
+    measures, skipped = suite(options.data)
+    for told in skipped:
+        print(told, file=sys.stderr)
+    chosen = [measure for measure in measures if wanted(measure.name, options.only)]
+    if not chosen:
+        print(f"no measure is called {' or '.join(options.only)}; --list shows the names", file=sys.stderr)
+        return 2
+    if options.list:
+        for measure in chosen:
+            limit = measure.limit.told() if isinstance(measure, Measure) else f"slope {measure.steepest or '-'}"
+            print(f"{measure.name:26}{limit:38}{measure.what}")
+        return 0
+    machine = facts()
+    print("\n".join(f"{name}: {value}" for name, value in machine.items()))
+    print("\n" + line(HEADINGS))
+    outcomes = measured(chosen, options.repeat, options.timeout)
+    print("\n" + "\n".join(closing(outcomes)))
+    if options.output is not None:
+        options.output.mkdir(parents=True, exist_ok=True)
+        plots, told = plotted(outcomes, options.output)
+        print(told)
+        write(options.output, machine, outcomes, plots)
+    return 1 if any(each.failures for each in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

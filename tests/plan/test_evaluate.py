@@ -1,0 +1,198 @@
+"""Pricing of plans whose stages use different candidates: one computed by hand, certificates, properties."""
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
+from nest.plan import evaluate
+from tests.plan.mixed_plans import blocks, mixed_plans, rich_candidate
+from tests.small_instances import cluster, instance
+
+Plan = tuple[Instance, Solution]
+
+# Three levels, groups of 2, 4 and 28 devices; 100, 10 and 1 B/s; 0.01, 0.02 and 0.03 s.
+MACHINES = cluster((2, 2, 7))
+
+
+def by_hand() -> Instance:
+    """Four layers in a row, held by one device or by four, of which every other holds the same parameters."""
+    zeros, ones = [0.0] * 4, [1.0] * 4
+    held, shared = [10.0, 20.0, 30.0, 40.0], [4.0, 8.0, 12.0, 16.0]
+    one = Candidate(
+        "one",
+        {"tp": 1},
+        1,
+        1,
+        [1, 2, 3, 4],
+        [2, 4, 6, 8],
+        (ParameterGroup("dense", (0,), held, held, [6 * size for size in held], [0.1, 0.2, 0.3, 0.4]),),
+        (RecomputeMode("none", zeros, [3.0] * 4, [2.0] * 4, ones),),
+        [5, 6, 7],
+    )
+    four = Candidate(
+        "four",
+        {"tp": 4},
+        4,
+        1,
+        [0.25, 0.5, 0.75, 1],
+        [0.5, 1, 1.5, 2],
+        (ParameterGroup("dense", (0, 2), shared, shared, [6 * size for size in shared], [0.04, 0.08, 0.12, 0.16]),),
+        (RecomputeMode("none", zeros, ones, [0.5] * 4, [0.25] * 4, stash_inputs=True),),
+        [2, 3, 4],
+    )
+    return instance([one, four], machines=MACHINES, mixed=True)
+
+
+def decided(rank_order: str) -> Solution:
+    """The third layer on four devices; device 0 and device 3 of each replica idle."""
+    rows = [(0, 0, 1), (0, 1, 2), (1, 3, 4), (0, 2, 8)]
+    stages = (StageDecision((layer,), used, "none", zero, offset) for layer, (used, zero, offset) in enumerate(rows))
+    return Solution(2, rank_order, "1f1b", tuple(stages))
+
+
+# Replicas of K = 4 * floor(28 / 8) = 12 devices and M = 4; in flight 4, 3, 2, 1; A = 3, B = 1. Messages of n bytes take
+# 0.02 + n/10 over level 1 and 0.03 + n over level 2. What the stages reduce over:
+#   pp-inner: one {0, 12}, shape (1, 1, 2): 0.03 + n/2;  four {0, 2, 12, 14}, shape (1, 2, 2): 0.05 + n/20 + n/4
+#   dp-inner: one {0, 1},  shape (2, 1, 1): 0.01 + n/200; four {0, 2, 4, 6}, shape (1, 2, 2): the same
+BY_HAND: dict[str, dict[str, Any]] = {
+    "pp-inner": {
+        # Devices 1, 2 and 13, 14 share a group of four; were replicas 14 apart, 15 and 16 would not.
+        "levels": [-1, 1, 2, 2, -1],
+        "first": [1, 2, 4, 8],
+        "times": [
+            3 + 0.52,
+            6 + 0.52 + 6.03,
+            2.25 + 3.03 + 4.03 + 3 * 3.65,
+            12 + 7.03 + 20.03,
+        ],
+        "syncs": [2 * 5.03 + 0.1, 2 * 10.03 + 0.2 / 2, 0.12 / 4, 20.03 + 0.4 / 2],
+        "batch": 3 * 39.06 + (3.52 + 12.55 + 20.26 + 39.06) + 20.23,
+    },
+    "dp-inner": {
+        "levels": [-1, 2, 2, 2, -1],
+        "first": [2, 4, 8, 16],
+        "times": [
+            3 + 5.03,
+            6 + 5.03 + 6.03,
+            2.25 + 3.03 + 4.03 + 3 * 3.65,
+            12 + 7.03 + 0.21,
+        ],
+        "syncs": [2 * 0.06 + 0.1, 2 * 0.11 + 0.2 / 2, 0.12 / 4, 0.21 + 0.4 / 2],
+        "batch": 3 * 20.26 + (8.03 + 17.06 + 20.26 + 19.24) + 0.41,
+    },
+}
+MEMORY = [
+    10 + 10 + 60 + 3 + 1 + 3 * 2,
+    20 + 20 + 120 / 2 + 3 + 1 + 2 * 2,
+    (12 + 12 + 72) / 4 + 1 + 0.25 + 1 * (0.5 + 3),
+    40 + 40 / 2 + 240 / 2 + 3 + 1,
+]
+
+
+@pytest.mark.parametrize("rank_order", ["pp-inner", "dp-inner"])
+def test_a_mixed_plan_costs_what_section_4_gives_by_hand(rank_order: str) -> None:
+    expected = BY_HAND[rank_order]
+    priced = evaluate(by_hand(), decided(rank_order))
+    assert priced.micro_batches == 4
+    assert [stage.in_flight for stage in priced.stages] == [4, 3, 2, 1]
+    assert [stage.level_in for stage in priced.stages] == expected["levels"][:-1]
+    assert [stage.level_out for stage in priced.stages] == expected["levels"][1:]
+    assert [stage.first_device for stage in priced.stages] == expected["first"]
+    assert [stage.width for stage in priced.stages] == [1, 1, 4, 1]
+    assert [stage.time for stage in priced.stages] == pytest.approx(expected["times"], rel=1e-12)
+    assert [stage.sync for stage in priced.stages] == pytest.approx(expected["syncs"], rel=1e-12)
+    assert [stage.memory for stage in priced.stages] == pytest.approx(MEMORY, rel=1e-12)
+    assert priced.batch_time == pytest.approx(expected["batch"], rel=1e-12)
+
+
+@given(mixed_plans())
+def test_blocks_are_apart_and_boundaries_reach_as_far_as_their_devices(plan: Plan) -> None:
+    problem, solution = plan
+    placed = blocks(problem, solution)
+    devices = [device for stage in placed for block in stage for device in block]
+    assert len(set(devices)) == len(devices)
+    assert min(devices) >= 0
+    assert max(devices) < problem.cluster.size
+    priced = evaluate(problem, solution)
+    assert [(stage.first_device, stage.width) for stage in priced.stages] == [
+        (stage[0].start, len(stage[0])) for stage in placed
+    ]
+    reach = [
+        max(
+            problem.cluster.level(min(*here, *there), max(*here, *there))
+            for here, there in zip(placed[index], placed[index + 1], strict=True)
+        )
+        for index in range(len(placed) - 1)
+    ]
+    assert [stage.level_out for stage in priced.stages] == [*reach, -1]
+    assert [stage.level_in for stage in priced.stages] == [-1, *reach]
+
+
+@given(mixed_plans(), st.data())
+def test_candidates_that_differ_in_name_only_price_as_one(plan: Plan, data: st.DataObject) -> None:
+    problem, mixed = plan
+    only = rich_candidate(len(problem.graph.layers), "only", 1, [0], 7)
+    stages = tuple(evolve(stage, candidate=0, offset=index) for index, stage in enumerate(mixed.stages))
+    split = tuple(evolve(stage, candidate=data.draw(st.integers(0, 1))) for stage in stages)
+    twins = evolve(problem, candidates=(only, evolve(only, name="twin")))
+    assert evaluate(twins, evolve(mixed, stages=split)) == evaluate(
+        evolve(problem, candidates=(only,)), evolve(mixed, stages=stages)
+    )
+
+
+@given(mixed_plans(), st.data())
+def test_a_stage_does_not_feel_what_its_neighbours_compute(plan: Plan, data: st.DataObject) -> None:
+    """With widths, and so levels and replicas, as they are, only a stage's own candidate enters its numbers."""
+    problem, solution = plan
+    layers = len(problem.graph.layers)
+    strangers = tuple(
+        rich_candidate(layers, f"stranger {index}", known.width, range(known.width), 1000 + index)
+        for index, known in enumerate(problem.candidates)
+    )
+    wider = evolve(problem, candidates=(*problem.candidates, *strangers))
+    kept = data.draw(st.integers(0, len(solution.stages) - 1))
+    replaced = tuple(
+        stage if index == kept else evolve(stage, candidate=stage.candidate + len(problem.candidates))
+        for index, stage in enumerate(solution.stages)
+    )
+    before, after = evaluate(problem, solution), evaluate(wider, evolve(solution, stages=replaced))
+    assert after.stages[kept] == before.stages[kept]
+    others = [index for index in range(len(solution.stages)) if index != kept]
+    assert all(after.stages[index].compute != before.stages[index].compute for index in others)
+
+
+@given(mixed_plans(), st.data())
+def test_narrower_neighbours_change_boundaries_alone(plan: Plan, data: st.DataObject) -> None:
+    """In `dp-inner`, where the size of replicas places nothing; a narrower block behind ends earlier."""
+    problem, solution = plan[0], evolve(plan[1], rank_order="dp-inner")
+    narrow = rich_candidate(len(problem.graph.layers), "narrow", 1, [0], 7)
+    kept = data.draw(st.integers(0, len(solution.stages) - 1))
+    stages = tuple(
+        stage if index == kept else evolve(stage, candidate=len(problem.candidates))
+        for index, stage in enumerate(solution.stages)
+    )
+    before = evaluate(problem, solution).stages[kept]
+    alone = evolve(problem, candidates=(*problem.candidates, narrow))
+    after = evaluate(alone, evolve(solution, stages=stages)).stages[kept]
+    assert after.level_out <= before.level_out
+    moved = {name: getattr(after, name) for name in ("level_in", "level_out", "arriving", "returning")}
+    assert evolve(before, **moved) == after
+
+
+def test_replicas_are_as_large_as_the_widest_stage_makes_them() -> None:
+    """Of 28 devices two replicas get 14 each with blocks of one device, 12 with a block of four among them."""
+    problem, mixed = by_hand(), decided("pp-inner")
+    plain = evolve(mixed, stages=tuple(evolve(stage, candidate=0) for stage in mixed.stages))
+    assert evaluate(problem, mixed).stages[0].level_out == 1
+    assert evaluate(problem, plain).stages[0].level_out == 2
+
+
+def test_stages_with_different_samples_have_no_price() -> None:
+    problem = by_hand()
+    one, four = problem.candidates
+    with pytest.raises(ValueError, match="different sizes"):
+        evaluate(evolve(problem, candidates=(one, evolve(four, samples=2))), decided("dp-inner"))

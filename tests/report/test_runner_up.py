@@ -1,0 +1,33 @@
+"""What a plan is called where it lost."""
+
+import pytest
+
+from nest.instance import Solution, StageDecision
+from nest.report.runner_up import label
+from tests.small_instances import candidate, instance
+
+PROBLEM = instance(
+    [
+        candidate(3, name="a", width=1, degrees={"tp": 1, "cp": 1}),
+        candidate(3, name="b", width=2, degrees={"tp": 2, "cp": 1}),
+        candidate(3, name="c", width=2, degrees={"tp": 1, "batch": 2}),
+        candidate(3, name="d", width=2, degrees={"tp": 2, "cp": 1}),
+    ],
+    mixed=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("used", "degrees"),
+    [
+        ((0, 0, 0), ""),
+        ((1, 1, 1), "tp 2, "),
+        ((1, 0, 1), "tp 2/1, "),
+        ((0, 2, 1), "tp 1/2, batch 1/2, "),
+        ((1, 3, 1), "tp 2, 2 candidates mixed, "),
+    ],
+)
+def test_degrees_that_differ_are_listed_in_pipeline_order(used: tuple[int, ...], degrees: str) -> None:
+    stages = (StageDecision((layer,), index, "none", 0, 2 * layer) for layer, index in enumerate(used))
+    plan = Solution(1, "pp-inner", "1f1b", tuple(stages))
+    assert label(PROBLEM, plan) == f"{degrees}pp 3, replicas 1, micro-batch 1"
