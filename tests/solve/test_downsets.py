@@ -103,3 +103,17 @@ def test_too_many_downsets_are_refused_with_the_limit() -> None:
     side_by_side = LayerGraph(tuple(f"l{i}" for i in range(30)), ())
     with pytest.raises(InputError, match=str(LIMIT)):
         build(side_by_side)
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=2, max_size=40), st.booleans())
+def test_the_largest_of_a_stage_is_found_alike_by_runs_and_by_values(values: list[float], empty: bool) -> None:
+    downsets = build(chain(len(values)))
+    if empty:
+        downsets = downsets.with_empty_stages(1)
+    costs, pairs = numpy.array(values), downsets.pairs
+    expected = [
+        max((values[layer] for layer in downsets.between(int(larger), int(smaller))), default=0.0)
+        for larger, smaller in zip(pairs.larger, pairs.smaller, strict=True)
+    ]
+    assert downsets.stage_largest(costs, pairs).tolist() == expected
+    assert downsets._largest_along(costs, pairs).tolist() == expected

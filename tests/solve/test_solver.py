@@ -183,3 +183,14 @@ def test_the_walk_finds_the_best_of_given_points() -> None:
         assert found is not None
         assert value == pytest.approx(best)
         assert walk(run, objective, floor, best)[1] is None
+
+
+def test_stages_of_different_recompute_modes_may_fit_where_none_would_alone() -> None:
+    """Each mode holds one of the layers in no memory at all; both stages fit when each takes its own."""
+    zeros = numpy.zeros(2)
+    first = RecomputeMode("first", zeros, numpy.array([0.0, 3.0]), zeros, zeros)
+    second = RecomputeMode("second", zeros, numpy.array([3.0, 0.0]), zeros, zeros)
+    lean = Candidate("c", {}, 1, 1, zeros + 1, zeros, (), (first, second), numpy.zeros(1))
+    result = solve(instance([lean], machines=cluster((2,), memory=1.0)))
+    assert result.solution is not None
+    assert [stage.recompute for stage in result.solution.stages] == ["first", "second"]

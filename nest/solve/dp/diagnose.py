@@ -69,7 +69,15 @@ def too_few_stages(most: int, fewest: int) -> str:
 
 def refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
-    return _batch(instance, exclusions) if exclusions.combinations == 0 else _constraints(exclusions)
+    if exclusions.combinations == 0:
+        return _batch(instance, exclusions)
+    if not exclusions.constraints:
+        allowed = ", ".join(instance.space.recompute or ())
+        return (
+            "The recompute modes are tightest: no candidate with which the batch can be dealt out has one of those "
+            f"allowed ({allowed}); allow others in search.recompute."
+        )
+    return _constraints(exclusions)
 
 
 def _least_memory(search: "Search", found: list[Configuration]) -> LeastMemory | None:

@@ -12,6 +12,9 @@ from nest.instance import Array, LayerGraph
 LIMIT = 20_000
 """Most downsets that are enumerated."""
 
+FEW_VALUES = 32
+"""Distinct values up to which the largest of a stage is found value by value."""
+
 PAIR_LIMIT = 5_000_000
 """Most pairs of nested downsets: tables hold some twenty numbers for each (0.8 GB at the limit)."""
 
@@ -141,14 +144,39 @@ class Downsets:
         order = numpy.lexsort((smaller, larger))
         return Downsets(self.members, Pairs.of(self.count, larger[order], smaller[order]), most)
 
+    def _is_chain(self) -> bool:
+        """Whether each downset lies in the next."""
+        return not (self.members[:-1] & ~self.members[1:]).any()
+
+    def _largest_along(self, values: Array, pairs: Pairs) -> Array:
+        """Largest of `values` over the layers of each stage when downsets form a chain: maxima over runs of steps.
+
+        Row `k` of the table holds the largest over 2**k steps; two of its entries cover any run of 2**k to 2**(k+1).
+        """
+        added = numpy.where(self.members[1:] & ~self.members[:-1], values, 0.0).max(axis=1)
+        rows = [added]
+        while 2 ** len(rows) <= len(added):
+            half = 2 ** (len(rows) - 1)
+            rows.append(numpy.maximum(rows[-1][:-half], rows[-1][half:]))
+        result = numpy.zeros(len(pairs))
+        length = pairs.larger - pairs.smaller
+        for power, row in enumerate(rows):
+            chosen = numpy.flatnonzero((length >= 2**power) & (length < 2 ** (power + 1)))
+            first, last = pairs.smaller[chosen], pairs.larger[chosen] - 2**power
+            result[chosen] = numpy.maximum(row[first], row[last])
+        return result
+
     def between(self, larger: int, smaller: int) -> tuple[int, ...]:
         """Layers of the first downset that are not in the second, ascending."""
         return tuple(int(i) for i in numpy.flatnonzero(self.members[larger] & ~self.members[smaller]))
 
     def stage_largest(self, values: Array, pairs: Pairs) -> Array:
         """Largest of `values` over the layers of each stage, shape `(pairs,)`."""
+        distinct = sorted(set(values.tolist()))
+        if len(distinct) > FEW_VALUES and self._is_chain():
+            return self._largest_along(values, pairs)
         result = numpy.zeros(len(pairs))
-        for value in sorted(set(values.tolist())):
+        for value in distinct:
             if value > 0:
                 above = self.members[:, values >= value].sum(axis=1)
                 result[above[pairs.larger] > above[pairs.smaller]] = value

@@ -200,13 +200,12 @@ class Recurrence:
             return entries
         stage_time = self._fastest(stage, sync_limit)[0][rows.pairs]
         larger, smaller = self.tables.pairs.larger[rows.pairs], self.tables.pairs.smaller[rows.pairs]
-        known: dict[bytes, int] = {}
+        alike: dict[bytes, list[int]] = {}
         for position in range(self.window):
-            twin = known.setdefault(future[position].tobytes(), position)
-            if twin != position:
-                entries[position] = entries[twin]
-                continue
-            levels_in = range(1) if stage == self.stages else range(len(self.times))
+            alike.setdefault(future[position].tobytes(), []).append(position)
+        for positions in alike.values():
+            position = positions[0]
+            levels_in = sorted({level for each in positions for level in self._levels_in_front(each, stage)})
             for level_out, after in enumerate(future[position]):
                 rest = after[smaller]
                 if not numpy.isfinite(rest).any():
@@ -219,7 +218,16 @@ class Recurrence:
                         cost[time > time_limit] = numpy.inf
                     rows.lower(entries[position, level_in], cost)
                     self.meter.count(len(rows))
+            entries[positions] = entries[position]
         return entries
+
+    def _levels_in_front(self, position: int, stage: int) -> list[int]:
+        """Levels that the boundary in front of `stage` can have; level 0 stands for none in front of the first."""
+        if stage == self.stages:
+            return [0]
+        place, first = position + self.stages - stage, self.stages - stage - 1
+        levels: list[int] = numpy.unique(numpy.maximum.accumulate(self.steps[first:place][::-1])).tolist()
+        return levels
 
     def _recover(self, entries: list[Array], futures: list[Array], time_limit: float, sync_limit: float) -> Partition:
         """The stages behind the least entry; among equals the first slot, lowest level, smallest rest."""

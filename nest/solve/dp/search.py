@@ -136,7 +136,9 @@ class Search:
         sums, cluster = self.sums(configuration.candidate), self.instance.cluster
         size = replica_size(cluster, sums.candidate.width, configuration.replicas)
         members = partial(reduction_members, size, sums.candidate.width)
-        total = min(float(sums.modes[choice.recompute].first[-1]) for choice in configuration.choices)
+        # Each stage chooses its mode, so each layer may be held as in its leanest.
+        modes = {choice.recompute for choice in configuration.choices}
+        total = float(numpy.min([sums.candidate.mode(name).first for name in modes], axis=0).sum())
         zero = max(choice.zero for choice in configuration.choices)
         for group, weights, gradients, optimizer, _ in sums.state:
             sharing = len(members(configuration.replicas, configuration.rank_order, group.ranks)) if zero else 1
