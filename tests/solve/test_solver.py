@@ -160,8 +160,8 @@ def test_branches_are_cut_where_it_is_cheapest() -> None:
 def test_the_walk_finds_the_best_of_given_points() -> None:
     """Against a list of (max t, sum t, max y) points, whatever the weights."""
     draw = numpy.random.default_rng(5)
-    for _ in range(200):
-        points = draw.integers(1, 8, (draw.integers(1, 12), 3)).astype(float)
+    for _ in range(1000):
+        points = draw.integers(0, 8, (draw.integers(1, 12), 3)).astype(float)
         weights = draw.choice([0.0, 0.5, 1.0, 3.0, 20.0], 2)
         objective = Objective(*(float(w) for w in weights))
 
@@ -183,6 +183,33 @@ def test_the_walk_finds_the_best_of_given_points() -> None:
         assert found is not None
         assert value == pytest.approx(best)
         assert walk(run, objective, floor, best)[1] is None
+        above = best + draw.uniform(0.1, 5)
+        value, found = walk(run, objective, floor, above, first_will_do=True)
+        assert found is not None
+        assert best <= value < above
+
+
+def test_the_walk_visits_few_of_the_points_that_nothing_dominates() -> None:
+    """Of 1,000 points, each the best for some weights, it asks for a few."""
+    angles = numpy.linspace(0.0, numpy.pi / 2, 1000)
+    points = numpy.stack([2 - numpy.sin(angles), 4 - numpy.cos(angles), numpy.zeros(1000)], axis=1)
+    asked = []
+
+    def run(time_limit: float, sync_limit: float) -> Partition | None:
+        asked.append(time_limit)
+        allowed = [p for p in points if p[0] <= time_limit]
+        if not allowed:
+            return None
+        most, total, _ = min(allowed, key=lambda p: p[1])
+        stages = [PlacedStage(0, 0, 0, 0, most, 0.0), PlacedStage(0, 0, 0, 0, total - most, 0.0)]
+        return Partition(tuple(stages))
+
+    for slowest in (0.1, 1.0, 7.0):
+        objective = Objective(slowest, 1.0)
+        asked.clear()
+        value, _ = walk(run, objective, Floor(1.0, 3.0, 0.0), math.inf)
+        assert value == pytest.approx(min(objective.value(*p) for p in points))
+        assert len(asked) < 100
 
 
 def test_stages_of_different_recompute_modes_may_fit_where_none_would_alone() -> None:

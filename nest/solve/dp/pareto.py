@@ -1,13 +1,16 @@
-"""The trade between the slowest stage, the sum of stages and synchronisation, walked point by point.
+"""The trade between the slowest stage, the sum of stages and synchronisation, in boxes of the first and the last.
 
 The batch takes `A * max t + B * sum t + max y` (PROBLEM.md section 4). The recurrence minimises the sum under limits on
-the other two, so limits are tightened from one optimum to the next until no plan left can win.
+the other two. A box holds the partitions whose slowest stage and synchronisation lie within bounds of both kinds: the
+recurrence at its upper limits gives a partition, and a sum that nothing in the box beats. The box that could hold the
+best is taken first, solved, and cut; what no partition left can win is dropped.
 """
 
+import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from nest.solve.dp.recurrence import Partition
 
@@ -44,10 +47,6 @@ class Objective:
         """Batch time of a partition, seconds."""
         return self.value(partition.largest_time, partition.total_time, partition.largest_sync)
 
-    def weighted(self, partition: Partition) -> float:
-        """Batch time of a partition without synchronisation, seconds."""
-        return self.slowest * partition.largest_time + self.total * partition.total_time
-
     def bound(self, floor: Floor) -> float:
         """Batch time no partition above `floor` can beat, seconds."""
         return self.value(floor.largest_time, floor.total_time, floor.largest_sync)
@@ -56,7 +55,9 @@ class Objective:
 Run = Callable[[float, float], Partition | None]
 
 
-def walk(run: Run, objective: Objective, floor: Floor, limit: float) -> tuple[float, Partition | None]:
+def walk(
+    run: Run, objective: Objective, floor: Floor, limit: float, first_will_do: bool = False
+) -> tuple[float, Partition | None]:
     """The best partition that beats `limit`, exactly.
 
     Args:
@@ -64,54 +65,121 @@ def walk(run: Run, objective: Objective, floor: Floor, limit: float) -> tuple[fl
         objective: weights of the three terms.
         floor: lower bounds of the three terms.
         limit: batch time to beat, seconds.
+        first_will_do: stop at the first partition that beats it, which need not be the best.
 
     Returns:
         Its batch time and the partition; `limit` and None when none beats it.
     """
-    best_value, best = limit, None
-    sync_limit = math.inf
-    first = run(floor.largest_time * (1 + TOLERANCE), math.inf)
-    if first is not None and objective.of(first) < best_value:
-        best_value, best = objective.of(first), first
-    while True:
-        value, found, lightest = _walk_times(run, objective, floor, best_value, sync_limit)
-        if found is not None:
-            best_value, best = value, found
-        if lightest is None:
-            return best_value, best
-        sync_limit = min(best_value - objective.weighted(lightest), lightest.largest_sync * (1 - TOLERANCE))
-        if sync_limit <= floor.largest_sync * (1 - TOLERANCE):
-            return best_value, best
+    boxes = _Boxes(run, objective, floor, limit)
+    for _ in boxes.steps():
+        if first_will_do and boxes.best is not None:
+            break
+    return boxes.value, boxes.best
 
 
-def _walk_times(
-    run: Run, objective: Objective, floor: Floor, limit: float, sync_limit: float
-) -> tuple[float, Partition | None, Partition | None]:
-    """The best partition within `sync_limit` that beats `limit`.
+@frozen
+class _Box:
+    """Partitions whose largest time and synchronisation lie within limits, in seconds, the limits included.
 
-    Returns:
-        Its batch time and the partition, and the partition within `sync_limit` of least `A * max t + B * sum t`, so
-        that whatever else beats `limit` must synchronise faster than it; None when nothing else can.
+    Attributes:
+        least: lower bounds of the three terms.
+        most_time: upper limit of the largest time.
+        most_sync: upper limit of synchronisation.
     """
-    best_value, best = limit, None
-    lightest: Partition | None = None
-    time_limit = math.inf
-    while True:
-        rest = objective.total * floor.total_time + floor.largest_sync
-        if objective.slowest > 0 and math.isfinite(best_value):
-            time_limit = min(time_limit, (best_value - rest) / objective.slowest * (1 + TOLERANCE))
-        partition = run(time_limit, sync_limit)
-        if partition is None:
-            break
-        weight = objective.weighted(partition)
-        if lightest is None or weight < objective.weighted(lightest):
-            lightest = partition
-        if weight + partition.largest_sync < best_value:
-            best_value, best = weight + partition.largest_sync, partition
-        bound = objective.slowest * floor.largest_time + objective.total * partition.total_time
-        if bound >= objective.weighted(lightest) or bound + floor.largest_sync >= best_value:
-            break
-        time_limit = partition.largest_time * (1 - TOLERANCE)
-    if lightest is not None and objective.weighted(lightest) + floor.largest_sync >= best_value:
-        lightest = None
-    return best_value, best, lightest
+
+    least: Floor
+    most_time: float
+    most_sync: float
+
+
+@define
+class _Boxes:
+    """What is left of the search, the box of least bound first.
+
+    Attributes:
+        run: the recurrence.
+        objective: weights of the three terms.
+        floor: lower bounds of the three terms, of every partition.
+        value: batch time to beat, seconds.
+        best: the partition that takes it, once one is found.
+    """
+
+    run: Run
+    objective: Objective
+    floor: Floor
+    value: float
+    best: Partition | None = None
+    _queue: list[tuple[float, int, _Box]] = field(factory=list)
+    _pushed: int = 0
+
+    def steps(self) -> Iterator[None]:
+        """Search; yields after each run of the recurrence."""
+        self._solve(self.floor.largest_time * (1 + TOLERANCE), math.inf)
+        yield
+        self._push(_Box(self.floor, math.inf, math.inf))
+        while self._queue and self._queue[0][0] < self.value:
+            box = self._trimmed(heapq.heappop(self._queue)[2])
+            found = self._solve(box.most_time, box.most_sync)
+            if found is not None:
+                for part in self._rest(box, found):
+                    self._push(part)
+            yield
+
+    def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
+        """The partition of least sum within the limits, kept when it is the best."""
+        found = self.run(time_limit, sync_limit)
+        if found is not None and self.objective.of(found) < self.value:
+            self.value, self.best = self.objective.of(found), found
+        return found
+
+    def _push(self, box: _Box) -> None:
+        bound = self.objective.bound(box.least)
+        within = box.least.largest_time <= box.most_time and box.least.largest_sync <= box.most_sync
+        if within and bound < self.value:
+            self._pushed += 1
+            heapq.heappush(self._queue, (bound, self._pushed, box))
+
+    def _trimmed(self, box: _Box) -> _Box:
+        """The part of the box that may hold something better than the best."""
+        if math.isinf(self.value):
+            return box
+        room = self.value * (1 + TOLERANCE) - self.objective.bound(box.least)
+        most_time, most_sync = box.most_time, min(box.most_sync, box.least.largest_sync + room)
+        if self.objective.slowest > 0:
+            most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
+        return _Box(box.least, most_time, most_sync)
+
+    def _rest(self, box: _Box, found: Partition) -> Iterator[_Box]:
+        """The parts of `box` with something better than `found`, whose sum is the least in it.
+
+        What is better is faster in its slowest stage, or no faster there and quicker to synchronise.
+        """
+        low = box.least
+        least = Floor(low.largest_time, max(low.total_time, found.total_time * (1 - TOLERANCE)), low.largest_sync)
+        faster, quicker = _below(found.largest_time), _below(found.largest_sync)
+        if self.objective.slowest > 0:
+            if found.largest_time > low.largest_time:
+                yield from self._halves(self._trimmed(_Box(least, min(faster, box.most_time), box.most_sync)))
+            least = Floor(max(low.largest_time, faster), least.total_time, low.largest_sync)
+        if found.largest_sync > low.largest_sync:
+            yield from self._halves(self._trimmed(_Box(least, box.most_time, min(quicker, box.most_sync))))
+
+    def _halves(self, box: _Box) -> Iterator[_Box]:
+        """The box cut in two where it is longest, by what that is worth in batch time."""
+        low = box.least
+        time_range, sync_range = box.most_time - low.largest_time, box.most_sync - low.largest_sync
+        if max(time_range, sync_range) <= 0:
+            yield box
+        elif self.objective.slowest > 0 and self.objective.slowest * time_range >= sync_range:
+            middle = low.largest_time + time_range / 2
+            yield _Box(low, middle, box.most_sync)
+            yield _Box(Floor(middle, low.total_time, low.largest_sync), box.most_time, box.most_sync)
+        else:
+            middle = low.largest_sync + sync_range / 2
+            yield _Box(low, box.most_time, middle)
+            yield _Box(Floor(low.largest_time, low.total_time, middle), box.most_time, box.most_sync)
+
+
+def _below(value: float) -> float:
+    """What is less by more than rounding."""
+    return min(value * (1 - TOLERANCE), math.nextafter(value, -math.inf))

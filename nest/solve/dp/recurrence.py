@@ -166,6 +166,8 @@ class Recurrence:
         for stage in range(1, self.stages + 1):
             futures.append(self._future(entries[-1], stage) if entries else self._end())
             entries.append(self._entries(futures[-1], stage, time_limit, sync_limit))
+            if not numpy.isfinite(entries[-1]).any():
+                return None
         if not numpy.isfinite(entries[-1][:, 0, -1].min()):
             return None
         return self._recover(entries, futures, time_limit, sync_limit)

@@ -173,7 +173,7 @@ class Search:
         tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
         relaxed = self._relaxed(configuration, stages, tables)
         choice_of_places = len(boundary.times) > 1 and self.slots(configuration).count > stages
-        if choice_of_places and walk(relaxed.run, objective, floor, limit)[1] is None:
+        if choice_of_places and walk(relaxed.run, objective, floor, limit, first_will_do=True)[1] is None:
             dropped["recurrence without places"] += 1
             return None
         exact = relaxed

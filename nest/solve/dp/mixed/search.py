@@ -154,7 +154,7 @@ class MixedSearch:
             self.downsets.count,
             self.meter,
         )
-        if walk(alike.run, objective, floor, limit)[1] is None:
+        if walk(alike.run, objective, floor, limit, first_will_do=True)[1] is None:
             dropped["recurrence without levels"] += 1
             return None
         exact = MixedRecurrence(members, in_flight, where, tally, self.downsets.count, self.meter)
