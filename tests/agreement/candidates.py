@@ -88,6 +88,20 @@ def relate(random: Random, candidates: list[dict]) -> None:
                 record[key] = [value * factor for value, factor in zip(base[place][key], factors, strict=True)]
 
 
+def repeat(random: Random, candidates: list[dict], graph: Graph) -> None:
+    """Let layers be copies of one or two of them, so that whole stages cost the same."""
+    models = [graph.busy, *random.choice([[], [random.randrange(graph.count)]])]
+    copied = [layer if layer in models else random.choice(models) for layer in range(graph.count)]
+    alike = random.random() < 0.7
+    for candidate in candidates:
+        for record in records(candidate).values():
+            for key in (TIMES | BYTES) & set(record):
+                record[key] = [record[key][layer] for layer in copied]
+        if alike:
+            candidate["edge_bytes"] = candidate["edge_bytes"][:1] * len(candidate["edge_bytes"])
+        silence(candidate, graph)
+
+
 def silence(candidate: dict, graph: Graph) -> None:
     """Let idle layers cost nothing, and nothing go over empty edges."""
     for record in records(candidate).values():

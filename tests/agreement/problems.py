@@ -7,7 +7,7 @@ serves seeds and shrinking alike.
 from math import prod
 from random import Random
 
-from tests.agreement.candidates import Numbers, random_candidates, relate
+from tests.agreement.candidates import Numbers, random_candidates, relate, repeat
 from tests.agreement.graphs import random_graph
 from tests.agreement.rules import random_constraints, random_fixed
 from tests.oracle.brute_force import describe
@@ -39,6 +39,8 @@ def random_problem(random: Random, kind: str = "any") -> dict:
     candidates = random_candidates(random, numbers, graph, shapes)
     if mixed and random.random() < 0.7:
         relate(random, candidates)
+    if random.random() < 0.2:
+        repeat(random, candidates, graph)
     problem = {
         "nest": 1,
         "training": random_training(random, candidates),

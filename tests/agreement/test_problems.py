@@ -46,6 +46,9 @@ def has_gap(problem, plan) -> bool:
 
 
 CORNERS = {
+    "layers that cost the same": lambda p: all(
+        len(set(c["forward"])) < len(c["forward"]) > 2 and len(set(c["edge_bytes"])) == 1 for c in candidates(p)
+    ),
     "branches": lambda p: len({a for a, _ in edges(p)}) < len(edges(p)),
     "several sinks": lambda p: len({a for a, _ in edges(p)}) < len(p["profile"]["layers"]) - 1,
     "no edges among several layers": lambda p: not edges(p) and len(p["profile"]["layers"]) > 1,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nest.errors import InputError
 from nest.instance import LayerGraph
 from nest.solve.dp.downsets import LIMIT, build
+from nest.solve.dp.largest import AlongRuns, ByValue, largest
 from tests.small_instances import chain
 
 
@@ -45,7 +46,8 @@ def test_every_downset_once(graph: LayerGraph) -> None:
 def test_differences_and_maxima(graph: LayerGraph, data: st.DataObject) -> None:
     downsets = build(graph)
     values = numpy.array(data.draw(st.lists(st.floats(0, 10), min_size=len(graph.layers), max_size=len(graph.layers))))
-    sums, largest = downsets.pairs.differences(downsets.sums(values)), downsets.stage_largest(values, downsets.pairs)
+    sums = downsets.pairs.differences(downsets.sums(values))
+    most = largest(downsets.members, values).over(downsets.pairs)
     sets = [frozenset(numpy.flatnonzero(row).tolist()) for row in downsets.members]
     pairs = list(zip(downsets.pairs.larger.tolist(), downsets.pairs.smaller.tolist(), strict=True))
     assert sorted(pairs) == [(a, b) for a in range(len(sets)) for b in range(len(sets)) if sets[b] < sets[a]]
@@ -53,7 +55,7 @@ def test_differences_and_maxima(graph: LayerGraph, data: st.DataObject) -> None:
         stage = sorted(sets[a] - sets[b])
         assert downsets.between(a, b) == tuple(stage)
         assert sums[place] == pytest.approx(sum(values[i] for i in stage))
-        assert largest[place] == max(values[i] for i in stage)
+        assert most[place] == max(values[i] for i in stage)
 
 
 @given(graphs(), st.data())
@@ -115,5 +117,5 @@ def test_the_largest_of_a_stage_is_found_alike_by_runs_and_by_values(values: lis
         max((values[layer] for layer in downsets.between(int(larger), int(smaller))), default=0.0)
         for larger, smaller in zip(pairs.larger, pairs.smaller, strict=True)
     ]
-    assert downsets.stage_largest(costs, pairs).tolist() == expected
-    assert downsets._largest_along(costs, pairs).tolist() == expected
+    for way in (largest, ByValue.of, AlongRuns.of):
+        assert way(downsets.members, costs).over(pairs).tolist() == expected

@@ -52,8 +52,8 @@ def partition_bounds(
     time, least_sync, fits = numpy.empty(0), numpy.empty(0), -1
     for index, flying in enumerate(in_flight):
         if fits != (fits := tables.same_fits(flying)):
-            time = tables.best(flying, numpy.inf)[0] + around
-            least_sync = tables.least_sync(flying)
+            time = pairs.spread(tables.best(flying, numpy.inf)[0]) + around
+            least_sync = pairs.spread(tables.least_sync(flying))
         rows = tables.window(index, len(in_flight) - index - 1, time_limit)
         smaller = pairs.smaller[rows.pairs]
         after = numpy.full((3, pairs.count), numpy.inf)
@@ -75,7 +75,7 @@ def least_peak_memory(tables: StageTables, in_flight: Sequence[int]) -> Array:
     memory = numpy.empty(0)
     for index, flying in enumerate(in_flight):
         if index == 0 or flying != in_flight[index - 1]:
-            memory = tables.least_memory(flying)
+            memory = pairs.spread(tables.least_memory(flying))
         fullest = pairs.least(numpy.maximum(memory, fullest[pairs.smaller]))
         found[index] = fullest[-1]
     return found

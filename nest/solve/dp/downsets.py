@@ -8,98 +8,13 @@ from numpy.typing import NDArray
 
 from nest.errors import InputError
 from nest.instance import Array, LayerGraph
+from nest.solve.dp.pairs import Pairs
 
 LIMIT = 20_000
 """Most downsets that are enumerated."""
 
-FEW_VALUES = 32
-"""Distinct values up to which the largest of a stage is found value by value."""
-
 PAIR_LIMIT = 5_000_000
 """Most pairs of nested downsets: tables hold some twenty numbers for each (0.8 GB at the limit)."""
-
-
-@frozen(eq=False)
-class Pairs:
-    """Pairs of nested downsets, each a possible stage: the layers of the larger outside the smaller.
-
-    Attributes:
-        count: number of downsets.
-        larger: index of the larger downset of each pair, ascending.
-        smaller: index of the smaller one.
-        heads: the downsets that are the larger of some pair, ascending.
-        starts: where the pairs of each of `heads` begin.
-    """
-
-    count: int
-    larger: NDArray[numpy.int32]
-    smaller: NDArray[numpy.int32]
-    heads: NDArray[numpy.int64]
-    starts: NDArray[numpy.int64]
-
-    @classmethod
-    def of(cls, count: int, larger: NDArray[numpy.int32], smaller: NDArray[numpy.int32]) -> "Pairs":
-        """The pairs in the order given, in which `larger` must ascend."""
-        starts = numpy.flatnonzero(numpy.diff(larger, prepend=-1))
-        return cls(count, larger, smaller, larger[starts].astype(numpy.int64), starts)
-
-    def differences(self, sums: Array) -> Array:
-        """What each stage holds, given what each downset holds: shape `(downsets,)` to `(pairs,)`."""
-        return numpy.maximum(sums[self.larger] - sums[self.smaller], 0.0)
-
-    def __len__(self) -> int:
-        return len(self.larger)
-
-    def only(self, kept: NDArray[numpy.bool_]) -> "Pairs":
-        """The pairs for which `kept` is true."""
-        return Pairs.of(self.count, self.larger[kept], self.smaller[kept])
-
-    def least(self, values: Array) -> Array:
-        """For each downset the least of `values` over the pairs it is the larger of; infinite where there is none."""
-        found = numpy.full(self.count, numpy.inf)
-        if len(self.starts):
-            found[self.heads] = numpy.minimum.reduceat(values, self.starts)
-        return found
-
-    def rows(self, first: int, last: int) -> "Rows":
-        """The pairs whose larger downset lies from `first` to `last`."""
-        begin, end = (int(i) for i in numpy.searchsorted(self.heads, (first, last + 1)))
-        if begin == end:
-            return Rows(slice(0, 0), self.heads[:0], self.starts[:0])
-        start = int(self.starts[begin])
-        stop = int(self.starts[end]) if end < len(self.starts) else len(self.larger)
-        return Rows(slice(start, stop), self.heads[begin:end], self.starts[begin:end] - start)
-
-    def of_downset(self, index: int) -> slice:
-        """Where the pairs lie that downset `index` is the larger of."""
-        place = int(numpy.searchsorted(self.heads, index))
-        if place == len(self.heads) or self.heads[place] != index:
-            return slice(0, 0)
-        end = int(self.starts[place + 1]) if place + 1 < len(self.starts) else len(self.larger)
-        return slice(int(self.starts[place]), end)
-
-
-@frozen(eq=False)
-class Rows:
-    """Some consecutive pairs, whole rows of one larger downset each.
-
-    Attributes:
-        pairs: where they lie.
-        heads: the larger downset of each row.
-        starts: where each row begins, counted from the first of these pairs.
-    """
-
-    pairs: slice
-    heads: NDArray[numpy.int64]
-    starts: NDArray[numpy.int64]
-
-    def __len__(self) -> int:
-        return int(self.pairs.stop - self.pairs.start)
-
-    def lower(self, found: Array, values: Array) -> None:
-        """Lower `found`, one number per downset, to the least of `values` (one per pair) in each row."""
-        if len(self.starts):
-            found[self.heads] = numpy.minimum(found[self.heads], numpy.minimum.reduceat(values, self.starts))
 
 
 @frozen(eq=False)
@@ -144,43 +59,9 @@ class Downsets:
         order = numpy.lexsort((smaller, larger))
         return Downsets(self.members, Pairs.of(self.count, larger[order], smaller[order]), most)
 
-    def _is_chain(self) -> bool:
-        """Whether each downset lies in the next."""
-        return not (self.members[:-1] & ~self.members[1:]).any()
-
-    def _largest_along(self, values: Array, pairs: Pairs) -> Array:
-        """Largest of `values` over the layers of each stage when downsets form a chain: maxima over runs of steps.
-
-        Row `k` of the table holds the largest over 2**k steps; two of its entries cover any run of 2**k to 2**(k+1).
-        """
-        added = numpy.where(self.members[1:] & ~self.members[:-1], values, 0.0).max(axis=1)
-        rows = [added]
-        while 2 ** len(rows) <= len(added):
-            half = 2 ** (len(rows) - 1)
-            rows.append(numpy.maximum(rows[-1][:-half], rows[-1][half:]))
-        result = numpy.zeros(len(pairs))
-        length = pairs.larger - pairs.smaller
-        for power, row in enumerate(rows):
-            chosen = numpy.flatnonzero((length >= 2**power) & (length < 2 ** (power + 1)))
-            first, last = pairs.smaller[chosen], pairs.larger[chosen] - 2**power
-            result[chosen] = numpy.maximum(row[first], row[last])
-        return result
-
     def between(self, larger: int, smaller: int) -> tuple[int, ...]:
         """Layers of the first downset that are not in the second, ascending."""
         return tuple(int(i) for i in numpy.flatnonzero(self.members[larger] & ~self.members[smaller]))
-
-    def stage_largest(self, values: Array, pairs: Pairs) -> Array:
-        """Largest of `values` over the layers of each stage, shape `(pairs,)`."""
-        distinct = sorted(set(values.tolist()))
-        if len(distinct) > FEW_VALUES and self._is_chain():
-            return self._largest_along(values, pairs)
-        result = numpy.zeros(len(pairs))
-        for value in distinct:
-            if value > 0:
-                above = self.members[:, values >= value].sum(axis=1)
-                result[above[pairs.larger] > above[pairs.smaller]] = value
-        return result
 
 
 def build(

@@ -117,13 +117,18 @@ class _Boxes:
         self._solve(self.floor.largest_time * (1 + TOLERANCE), math.inf)
         yield
         self._push(_Box(self.floor, math.inf, math.inf))
-        while self._queue and self._queue[0][0] < self.value:
+        while self._queue and self._queue[0][0] < self._threshold:
             box = self._trimmed(heapq.heappop(self._queue)[2])
             found = self._solve(box.most_time, box.most_sync)
             if found is not None:
                 for part in self._rest(box, found):
                     self._push(part)
             yield
+
+    @property
+    def _threshold(self) -> float:
+        """What the bound of a box must be below to be worth a run: what only rounding could better is not."""
+        return self.value if self.best is None else self.value * (1 - TOLERANCE)
 
     def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
         """The partition of least sum within the limits, kept when it is the best."""
@@ -135,7 +140,7 @@ class _Boxes:
     def _push(self, box: _Box) -> None:
         bound = self.objective.bound(box.least)
         within = box.least.largest_time <= box.most_time and box.least.largest_sync <= box.most_sync
-        if within and bound < self.value:
+        if within and bound < self._threshold:
             self._pushed += 1
             heapq.heappush(self._queue, (bound, self._pushed, box))
 

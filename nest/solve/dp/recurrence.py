@@ -200,7 +200,7 @@ class Recurrence:
         rows = self.tables.window(stage - 1, self.stages - stage, time_limit)
         if not len(rows):
             return entries
-        stage_time = self._fastest(stage, sync_limit)[0][rows.pairs]
+        stage_time = self.tables.pairs.spread(self._fastest(stage, sync_limit)[0], rows.pairs)
         larger, smaller = self.tables.pairs.larger[rows.pairs], self.tables.pairs.smaller[rows.pairs]
         alike: dict[bytes, list[int]] = {}
         for position in range(self.window):
@@ -238,15 +238,16 @@ class Recurrence:
         found = []
         for stage in range(self.stages, 0, -1):
             stage_time, sync, choice = self._fastest(stage, sync_limit)
-            row = self.tables.pairs.of_downset(larger)
-            below = self.tables.pairs.smaller[row]
-            time = (stage_time[row] + self.times[:, below]) + self.times[level_in, larger]
+            pairs = self.tables.pairs
+            row = pairs.of_downset(larger)
+            below = pairs.smaller[row]
+            time = (pairs.spread(stage_time, row) + self.times[:, below]) + self.times[level_in, larger]
             cost = numpy.where(time <= time_limit, time + futures[stage - 1][position][:, below], numpy.inf)
             level_out, place_in_row = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
-            pair, smaller = row.start + place_in_row, int(below[place_in_row])
+            kind, smaller = pairs.kind_of(row.start + place_in_row), int(below[place_in_row])
             place = position + self.stages - stage
             seconds = float(time[level_out, place_in_row])
-            found.append(PlacedStage(larger, smaller, place, int(choice[pair]), seconds, float(sync[pair])))
+            found.append(PlacedStage(larger, smaller, place, int(choice[kind]), seconds, float(sync[kind])))
             if stage > 1:
                 followers = self._followers(place, level_out, stage)
                 costs = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
@@ -262,7 +263,7 @@ class Recurrence:
             pairs = self.tables.pairs
             row = pairs.of_downset(stage.larger)
             pair = row.start + int(numpy.searchsorted(pairs.smaller[row], stage.smaller))
-            time = float(self.tables.tables[stage.choice].time[pair])
+            time = float(self.tables.tables[stage.choice].time[pairs.kind_of(pair)])
             if slot < last:
                 time += float(boundaries.times[boundaries.steps[slot], stage.smaller])
             if slot > 0:

@@ -12,9 +12,11 @@ from attrs import define, field, frozen
 from nest.instance import Array, Instance, Schedule, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.downsets import Downsets, Pairs
+from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.found import Found, Kind, Rank
+from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.meter import Meter
+from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.placement import Slots, reduction_members, replica_size, slots
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
@@ -254,28 +256,29 @@ class Search:
         zeros = zero_tables(
             self.instance,
             sums,
-            pairs,
+            pairs.distinct,
             configuration.replicas,
             configuration.rank_order,
             replica_size(self.instance.cluster, sums.candidate.width, configuration.replicas),
             sorted({choice.zero for choice in configuration.choices}),
         )
-        return stage_tables(self.instance, self.downsets, sums, pairs, zeros, configuration.choices)
+        return stage_tables(self.instance, sums, pairs, zeros, configuration.choices)
 
     def _useful_pairs(self, compute: Array, most_stages: int, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
-        pairs, whole = self.downsets.pairs, self.downsets.count - 1
+        pairs = self._once("pairs", lambda: pairs_with_kinds(self.instance, self.downsets))
+        whole = self.downsets.count - 1
         if most_stages <= 2:
             first, last = pairs.larger == whole, pairs.smaller == 0
             pairs = pairs.only(first & last if most_stages == 1 else first | last)
         if time_limit == numpy.inf:
             return pairs
-        seconds = pairs.differences(compute)
+        seconds = pairs.distinct.differences(compute)
         kept = seconds <= time_limit
         least = compute[-1] - (most_stages - 1) * time_limit
         if least > 0:
             kept &= seconds >= least * (1 - ROUNDING)
-        return pairs.only(kept)
+        return pairs.only_kinds(kept)
 
     def slots(self, configuration: Configuration) -> Slots:
         """Where blocks may sit."""

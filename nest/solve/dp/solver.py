@@ -150,11 +150,16 @@ class _Solver:
         return found
 
     def _first_plan(self, members: NDArray[numpy.bool_]) -> Found | None:
-        """A good plan that cuts at some of the downsets only; None where the search itself is as quick."""
+        """A good plan that cuts at some of the downsets only; None where the search itself is as quick.
+
+        More cuts are tried as long as they help.
+        """
         known: Found | None = None
         for coarse in coarsenings(members, self.instance):
             run = self._run(Search(self.instance, coarse, self.configurations, self.meter), known)
             run.find_best()
+            if known is not None and run.limit >= known.value * (1 - TOLERANCE):
+                break
             known = run.best
         return known
 

@@ -11,7 +11,9 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, Instance, ParameterGroup
-from nest.solve.dp.downsets import Downsets, Pairs, Rows
+from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.largest import AlongRuns, ByValue, largest
+from nest.solve.dp.pairs import Pairs, Rows, Stages
 from nest.solve.dp.placement import reduction_members
 
 MEMORY_SLACK = 1e-12
@@ -40,7 +42,7 @@ class Choice:
 
 @frozen(eq=False)
 class ChoiceTable:
-    """One choice, for every stage; arrays of shape `(pairs,)`.
+    """One choice, for every kind of stage; arrays of shape `(kinds,)`.
 
     Attributes:
         time: seconds per micro-batch without the boundaries.
@@ -85,20 +87,20 @@ class ChoiceTable:
 
 @frozen(eq=False)
 class ModeSums:
-    """A recompute mode summed over downsets; arrays of shape `(downsets,)`, but for `peak`.
+    """A recompute mode summed over downsets; arrays of shape `(downsets,)`.
 
     Attributes:
         extra: seconds added to the backward pass.
         first: bytes for one in-flight micro-batch.
         more: bytes for each further one.
-        peak: transient bytes of each layer, shape `(layers,)`.
+        peak: transient bytes, of which a stage takes the largest of its layers.
         stash_inputs: whether a stage keeps its inputs for each further micro-batch.
     """
 
     extra: Array
     first: Array
     more: Array
-    peak: Array
+    peak: ByValue | AlongRuns
     stash_inputs: bool
 
 
@@ -129,7 +131,7 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
             downsets.sums(mode.extra),
             downsets.sums(mode.first),
             downsets.sums(mode.more),
-            mode.peak,
+            largest(downsets.members, mode.peak),
             mode.stash_inputs,
         )
         for mode in candidate.recompute
@@ -160,7 +162,7 @@ def cuts(instance: Instance, candidate: Candidate, downsets: Downsets) -> Array:
 
 @frozen(eq=False)
 class ZeroTable:
-    """What one ZeRO stage adds; arrays of shape `(pairs,)`."""
+    """What one ZeRO stage adds; arrays of shape `(stages,)`."""
 
     time: Array
     sync: Array
@@ -170,7 +172,7 @@ class ZeroTable:
 def zero_tables(
     instance: Instance,
     sums: CandidateSums,
-    pairs: Pairs,
+    stages: Stages,
     replicas: int,
     rank_order: str,
     size: int,
@@ -180,10 +182,10 @@ def zero_tables(
 
     `size` is the number of devices of a replica.
     """
-    found = {zero: ZeroTable(*(numpy.zeros(len(pairs)) for _ in range(3))) for zero in zeros}
+    found = {zero: ZeroTable(*(numpy.zeros(len(stages)) for _ in range(3))) for zero in zeros}
     exposed = instance.space.exposed
     for group, *summed in sums.state:
-        weights, gradients, optimizer, update = (pairs.differences(each) for each in summed)
+        weights, gradients, optimizer, update = (stages.differences(each) for each in summed)
         members = reduction_members(size, sums.candidate.width, replicas, rank_order, group.ranks)
         sharing = len(members)
         member_shape = instance.cluster.shape(members)
@@ -225,12 +227,12 @@ def collective_times(
 
 @frozen(eq=False)
 class StageTables:
-    """Every choice of every stage, for one candidate, number of replicas and rank order.
+    """Every choice of every kind of stage, for one candidate, number of replicas and rank order.
 
     Attributes:
         choices: what a stage may choose, preferred first.
         tables: the table of each choice.
-        pairs: the stages the tables run over.
+        pairs: the stages; the tables run over their kinds.
         capacity: bytes a stage may use, rounding allowed for.
         compute: seconds of forward and backward at least, shape `(downsets,)`.
     """
@@ -244,11 +246,17 @@ class StageTables:
 
     @property
     def bytes(self) -> int:
-        """Memory the tables take."""
-        shared = {
-            id(array): array.nbytes for each in self.tables for array in (each.time, each.sync, each.first, each.more)
-        }
-        return sum(shared.values())
+        """Memory the tables and the pairs take."""
+        arrays: list[NDArray[Any]] = [self.pairs.larger, self.pairs.smaller]
+        arrays += [] if self.pairs.kind is None else [self.pairs.kind]
+        for table in self.tables:
+            arrays += [table.time, table.sync, table.first, table.more]
+        return sum({id(array): array.nbytes for array in arrays}.values())
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of stages there are."""
+        return len(self.pairs.distinct)
 
     def same_fits(self, in_flight: int) -> int:
         """A number that is equal for numbers of micro-batches in flight with which the same choices fit memory."""
@@ -258,14 +266,14 @@ class StageTables:
         return int(numpy.searchsorted(self._most_in_flight[0], in_flight))
 
     def best(self, in_flight: int, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
-        """Fastest choice of each stage that fits memory and synchronises within `sync_limit` seconds.
+        """Fastest choice of each kind of stage that fits memory and synchronises within `sync_limit` seconds.
 
         Returns:
             Seconds per micro-batch (infinite where nothing fits), seconds once per batch, index of the choice.
             Among equally fast choices the one that synchronises fastest is taken, then the preferred one.
         """
-        time, sync = numpy.full(len(self.pairs), numpy.inf), numpy.full(len(self.pairs), numpy.inf)
-        choice = numpy.zeros(len(self.pairs), dtype=numpy.int16)
+        time, sync = numpy.full(self.kinds, numpy.inf), numpy.full(self.kinds, numpy.inf)
+        choice = numpy.zeros(self.kinds, dtype=numpy.int16)
         for index, table in enumerate(self.tables):
             better = table.fits(in_flight, self.capacity)
             if sync_limit < numpy.inf:
@@ -277,15 +285,15 @@ class StageTables:
         return time, sync, choice
 
     def least_sync(self, in_flight: int) -> Array:
-        """Least synchronisation of each stage over the choices that fit memory, seconds."""
-        least = numpy.full(len(self.pairs), numpy.inf)
+        """Least synchronisation of each kind of stage over the choices that fit memory, seconds."""
+        least = numpy.full(self.kinds, numpy.inf)
         for table in self.tables:
             numpy.minimum(least, table.sync, out=least, where=table.fits(in_flight, self.capacity))
         return least
 
     def least_memory(self, in_flight: int) -> Array:
-        """Least memory of each stage over the choices, bytes."""
-        least = numpy.full(len(self.pairs), numpy.inf)
+        """Least memory of each kind of stage over the choices, bytes."""
+        least = numpy.full(self.kinds, numpy.inf)
         for table in self.tables:
             numpy.minimum(least, table.first + (in_flight - 1) * table.more, out=least)
         return least
@@ -305,7 +313,7 @@ class StageTables:
 
     def within(self, time_limit: float) -> "StageTables":
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
-        kept = numpy.zeros(len(self.pairs), dtype=bool)
+        kept = numpy.zeros(self.kinds, dtype=bool)
         for table in self.tables:
             kept |= (table.first <= self.capacity) & (table.time <= time_limit)
         if kept.all():
@@ -314,25 +322,25 @@ class StageTables:
             ChoiceTable(table.time[kept], table.sync[kept], table.first[kept], table.more[kept])
             for table in self.tables
         )
-        return StageTables(self.choices, tables, self.pairs.only(kept), self.capacity, self.compute)
+        return StageTables(self.choices, tables, self.pairs.only_kinds(kept), self.capacity, self.compute)
 
 
 def stage_tables(
     instance: Instance,
-    downsets: Downsets,
     sums: CandidateSums,
     pairs: Pairs,
     zeros: dict[int, ZeroTable],
     choices: Sequence[Choice],
     quickest: Array | None = None,
 ) -> StageTables:
-    """Tables of the given choices over `pairs`; a choice that never helps is left out.
+    """Tables of the given choices over the kinds of `pairs`, as `zeros` are; a choice that never helps is left out.
 
     `quickest` are the seconds each downset computes at least, whatever its stages use; left out, the candidate's.
     """
-    compute = pairs.differences(sums.compute)
+    stages = pairs.distinct
+    compute = stages.differences(sums.compute)
     reserve = instance.cluster.reserve
-    modes = {name: _mode_arrays(downsets, sums, pairs, name) for name in {each.recompute for each in choices}}
+    modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
     kept: list[tuple[Choice, ChoiceTable]] = []
     for choice in choices:
         extra, first, more = modes[choice.recompute]
@@ -350,11 +358,11 @@ def stage_tables(
     )
 
 
-def _mode_arrays(downsets: Downsets, sums: CandidateSums, pairs: Pairs, name: str) -> tuple[Array, Array, Array]:
+def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array, Array, Array]:
     """Seconds added, bytes of the first micro-batch with the peak, bytes of each further one."""
     mode = sums.modes[name]
-    more = pairs.differences(mode.more)
+    more = stages.differences(mode.more)
     if mode.stash_inputs:
-        more = more + sums.cut[pairs.larger]
-    first = pairs.differences(mode.first) + downsets.stage_largest(mode.peak, pairs)
-    return pairs.differences(mode.extra), first, more
+        more = more + sums.cut[stages.larger]
+    first = stages.differences(mode.first) + mode.peak.over(stages)
+    return stages.differences(mode.extra), first, more

@@ -64,7 +64,8 @@ class _Memory:
         """Bytes of a member's stages as stage `stage` from the end."""
         key = (member, self.in_flight[stage - 1])
         if key not in self.known:
-            self.known[key] = self.members[member].tables.least_memory(self.in_flight[stage - 1])
+            tables = self.members[member].tables
+            self.known[key] = tables.pairs.spread(tables.least_memory(self.in_flight[stage - 1]))
         return self.known[key]
 
     def levels(self) -> Array:

@@ -10,10 +10,10 @@ import numpy
 from numpy.typing import NDArray
 
 from nest.instance import Array
-from nest.solve.dp.downsets import Rows
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.recurrence import Member, State
 from nest.solve.dp.mixed.tally import Tally
+from nest.solve.dp.pairs import Rows
 
 Allowed = Callable[[int, int], NDArray[numpy.bool_]]
 """Of a member and a stage number from the end, which of the member's stages may be used."""

@@ -13,10 +13,10 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
-from nest.solve.dp.downsets import Rows
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.places import Places
 from nest.solve.dp.mixed.tally import Tally
+from nest.solve.dp.pairs import Rows
 from nest.solve.dp.recurrence import Partition, PlacedStage
 from nest.solve.dp.stages import StageTables
 
@@ -271,7 +271,7 @@ class MixedRecurrence:
         member = self.members[index]
         rows = member.tables.window(stage - 1, self.stages - stage, time_limit)
         pairs = member.tables.pairs
-        time = self._fastest(index, stage, sync_limit)[0][rows.pairs]
+        time = pairs.spread(self._fastest(index, stage, sync_limit)[0], rows.pairs)
         return _Stages(member, rows, time, pairs.larger[rows.pairs], pairs.smaller[rows.pairs])
 
     def _entry(self, future: Array, usable: "list[_Stages]", stage: int, time_limit: float) -> Array:
@@ -336,18 +336,20 @@ class MixedRecurrence:
         least = numpy.inf
         found: tuple[PlacedStage, int] | None = None
         for index, member in enumerate(self.members):
-            row = member.tables.pairs.of_downset(larger)
+            pairs = member.tables.pairs
+            row = pairs.of_downset(larger)
             if member.width != width or row.start == row.stop:
                 continue
             stage_time, sync, choice = self._fastest(index, stage, sync_limit)
-            below = member.tables.pairs.smaller[row]
-            time = (stage_time[row] + member.times[:, below]) + member.times[level_in, larger]
+            below = pairs.smaller[row]
+            time = (pairs.spread(stage_time, row) + member.times[:, below]) + member.times[level_in, larger]
             cost = numpy.where(time <= time_limit, time + future[:, below], numpy.inf)
             level_out, column = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
             if cost[level_out, column] < least:
-                least, pair, seconds = cost[level_out, column], row.start + column, float(time[level_out, column])
-                chosen = int(choice[pair])
-                placed = PlacedStage(larger, int(below[column]), offset, chosen, seconds, float(sync[pair]), index)
+                least, seconds = cost[level_out, column], float(time[level_out, column])
+                kind = pairs.kind_of(row.start + column)
+                chosen = int(choice[kind])
+                placed = PlacedStage(larger, int(below[column]), offset, chosen, seconds, float(sync[kind]), index)
                 found = (placed, level_out)
         assert found is not None
         return found

@@ -12,6 +12,7 @@ from nest.instance import Array, Instance, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.found import Found, Kind, Rank
+from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.configurations import MixedConfiguration
 from nest.solve.dp.mixed.packing import packable
@@ -243,19 +244,19 @@ class MixedSearch:
         quickest = self.downsets.sums(fastest)
         made = []
         for each, (index, choices) in zip(sums, configuration.members, strict=True):
-            pairs = self.downsets.pairs
+            pairs = self._once("pairs", lambda: pairs_with_kinds(self.instance, self.downsets))
             if time_limit < numpy.inf:
-                pairs = pairs.only(pairs.differences(each.compute) <= time_limit)
+                pairs = pairs.only_kinds(pairs.distinct.differences(each.compute) <= time_limit)
             zeros = zero_tables(
                 self.instance,
                 each,
-                pairs,
+                pairs.distinct,
                 configuration.replicas,
                 configuration.rank_order,
                 configuration.size,
                 sorted({choice.zero for choice in choices}),
             )
-            tables = stage_tables(self.instance, self.downsets, each, pairs, zeros, choices, quickest)
+            tables = stage_tables(self.instance, each, pairs, zeros, choices, quickest)
             times = numpy.array([boundary_times(each.cut, level) for level in self.instance.cluster.levels])
             made.append(Member(index, each.candidate.width, tables.within(time_limit) if fitting else tables, times))
         return tuple(made)
@@ -351,8 +352,8 @@ class _Times:
         key = (index, member.tables.same_fits(flying))
         if key not in self.known:
             pairs, boundary = member.tables.pairs, member.times[0]
-            time = (member.tables.best(flying, numpy.inf)[0] + boundary[pairs.smaller]) + boundary[pairs.larger]
-            self.known[key] = time, member.tables.least_sync(flying)
+            time = pairs.spread(member.tables.best(flying, numpy.inf)[0]) + boundary[pairs.smaller]
+            self.known[key] = time + boundary[pairs.larger], pairs.spread(member.tables.least_sync(flying))
         return self.known[key]
 
 

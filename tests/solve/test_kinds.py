@@ -1,0 +1,120 @@
+"""Stages of one kind cost the same, and tables kept per kind hold what tables kept per stage hold."""
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.instance import Candidate, Instance, LayerGraph, ParameterGroup, RecomputeMode
+from nest.solve.dp import kinds
+from nest.solve.dp.configurations import configurations
+from nest.solve.dp.downsets import build
+from nest.solve.dp.kinds import pairs_with_kinds
+from nest.solve.dp.pairs import Pairs
+from nest.solve.dp.search import Search
+from tests.small_instances import chain, instance
+
+
+def repeated(models: list[int], tensors: int, sizes: list[int], *, seed: int = 0) -> Candidate:
+    """A candidate whose layers cost what their model costs, and whose tensors are of the sizes given in turn."""
+    draw = numpy.random.default_rng(seed)
+    figures = draw.uniform(0.5, 2.0, (9, max(models) + 1))[:, models]
+    forward, held, weights, gradients, optimizer, update, extra, more, peak = figures
+    sizes_in_turn = [float(sizes[index % len(sizes)]) for index in range(tensors)]
+    return Candidate(
+        name=f"c{seed}",
+        degrees={},
+        width=1,
+        samples=1,
+        forward=forward,
+        backward=2 * forward,
+        state=(ParameterGroup("dense", (0,), weights, gradients, optimizer, update),),
+        recompute=(
+            RecomputeMode("none", numpy.zeros(len(models)), 3 * held, 3 * held, peak),
+            RecomputeMode("full", extra, held, more, 2 * peak, stash_inputs=True),
+        ),
+        tensor_bytes=sizes_in_turn,
+    )
+
+
+@st.composite
+def repeating(draw: st.DrawFn) -> Instance:
+    models = draw(st.lists(st.integers(0, 2), min_size=2, max_size=9))
+    count = len(models)
+    if draw(st.booleans()):
+        graph = chain(count)
+    else:
+        ends = [(a, b) for a in range(count) for b in range(a + 1, count)]
+        edges = draw(st.lists(st.sampled_from(ends), unique=True, max_size=10))
+        graph = LayerGraph(tuple(f"l{i}" for i in range(count)), tuple((a, (b,)) for a, b in edges))
+    sizes = draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    candidates = [repeated(models, len(graph.tensors), sizes, seed=seed) for seed in range(draw(st.integers(1, 2)))]
+    return instance(candidates, graph=graph, schedules=("1f1b", "gpipe"))
+
+
+@given(repeating())
+def test_tables_per_kind_hold_what_tables_per_stage_hold(problem: Instance) -> None:
+    downsets = build(problem.graph)
+    found, _ = configurations(problem, len(problem.graph.layers))
+    with_kinds, plain = Search(problem, downsets, found), Search(problem, downsets, found)
+    plain._small["pairs"] = downsets.pairs
+    for configuration in found[:: max(1, len(found) // 4)]:
+        mine, theirs = with_kinds.all_tables(configuration), plain.all_tables(configuration)
+        assert mine.choices == theirs.choices
+        assert (mine.pairs.larger == theirs.pairs.larger).all()
+        assert (mine.pairs.smaller == theirs.pairs.smaller).all()
+        for one, other in zip(mine.tables, theirs.tables, strict=True):
+            for name in ("time", "sync", "first", "more"):
+                assert mine.pairs.spread(getattr(one, name)) == pytest.approx(getattr(other, name), rel=1e-9)
+
+
+def test_a_thousand_equal_blocks_leave_a_kind_per_length_and_end() -> None:
+    """Stages that begin with the first block receive nothing, which sets them apart; so do the first and last layer."""
+    blocks = 40
+    models = [0, *[1] * blocks, 2]
+    problem = instance([repeated(models, len(models) - 1, [8])])
+    pairs = pairs_with_kinds(problem, build(problem.graph))
+    assert len(pairs) == (blocks + 2) * (blocks + 3) // 2
+    assert len(pairs.distinct) < 4 * (blocks + 2)
+
+
+def test_layers_that_only_one_candidate_tells_apart_are_different() -> None:
+    same, apart = repeated([0] * 8, 7, [5], seed=0), repeated(list(range(8)), 7, [5], seed=1)
+    graph = chain(8)
+    assert pairs_with_kinds(instance([same], graph=graph), build(graph)).kind is not None
+    assert pairs_with_kinds(instance([same, apart], graph=graph), build(graph)).kind is None
+
+
+def test_tensors_that_differ_set_stages_apart() -> None:
+    graph = chain(12)
+    alike, different = (repeated([0] * 12, 11, sizes) for sizes in ([5], [5, 6]))
+    counts = [len(pairs_with_kinds(instance([each]), build(graph)).distinct) for each in (alike, different)]
+    assert counts[0] < counts[1]
+
+
+def test_models_of_too_many_kinds_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, downsets = instance([repeated([0] * 8, 7, [5])]), build(chain(8))
+    monkeypatch.setattr(kinds, "LARGEST_CODE", 4)
+    assert pairs_with_kinds(problem, downsets).kind is None
+
+
+@given(st.lists(st.integers(0, 40), min_size=10, max_size=10), st.data())
+def test_pairs_keep_their_kind_when_some_go(codes: list[int], data: st.DataObject) -> None:
+    """Whether the codes lie close together or far apart."""
+    scale = data.draw(st.sampled_from([1, 2**40]))
+    plain = build(chain(4)).pairs
+    pairs = plain.with_kinds(numpy.array(codes, dtype=numpy.int64) * scale)
+    values = numpy.arange(len(pairs.distinct), dtype=float)
+    if pairs.kind is None:
+        assert len(set(codes)) * 2 > len(codes)
+        return
+    assert sorted(set(zip(codes, pairs.spread(values).tolist(), strict=True))) == list(
+        zip(sorted(set(codes)), values.tolist(), strict=True)
+    )
+    assert [pairs.kind_of(pair) for pair in range(len(pairs))] == pairs.kind.tolist()
+    kept = numpy.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), dtype=bool)
+    some = pairs.only_kinds(kept)
+    left = kept[pairs.kind]
+    assert isinstance(some, Pairs)
+    assert some.larger.tolist() == pairs.larger[left].tolist()
+    assert some.spread(values[kept]).tolist() == pairs.spread(values)[left].tolist()
