@@ -164,15 +164,21 @@ class _Boxes:
         faster, quicker = _below(found.largest_time), _below(found.largest_sync)
         if self.objective.slowest > 0:
             if found.largest_time > low.largest_time:
-                yield from self._halves(self._trimmed(_Box(least, min(faster, box.most_time), box.most_sync)))
+                part = _Box(least, min(faster, box.most_time), box.most_sync)
+                yield from self._halves(self._trimmed(part), found.largest_sync)
             least = Floor(max(low.largest_time, faster), least.total_time, low.largest_sync)
         if found.largest_sync > low.largest_sync:
-            yield from self._halves(self._trimmed(_Box(least, box.most_time, min(quicker, box.most_sync))))
+            part = _Box(least, box.most_time, min(quicker, box.most_sync))
+            yield from self._halves(self._trimmed(part), found.largest_sync)
 
-    def _halves(self, box: _Box) -> Iterator[_Box]:
-        """The box cut in two where it is longest, by what that is worth in batch time."""
+    def _halves(self, box: _Box, usual_sync: float) -> Iterator[_Box]:
+        """The box cut in two where it is longest, by what that is worth in batch time.
+
+        Its limit on synchronisation may be far above what any partition takes: up to `usual_sync` it is cut.
+        """
         low = box.least
-        time_range, sync_range = box.most_time - low.largest_time, box.most_sync - low.largest_sync
+        time_range = box.most_time - low.largest_time
+        sync_range = min(box.most_sync, usual_sync) - low.largest_sync
         if max(time_range, sync_range) <= 0:
             yield box
         elif self.objective.slowest > 0 and self.objective.slowest * time_range >= sync_range:

@@ -10,10 +10,13 @@ from itertools import product
 from attrs import frozen
 
 from nest.instance import Candidate, Instance, Schedule
-from nest.solve.dp.configurations import Exclusions, plan_values, stage_choices
+from nest.solve.dp.configurations import COUNTED_NAMES, Exclusions, plan_values, stage_choices
 from nest.solve.dp.mixed.tally import Tally
 from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Constraint, Value
+
+PLAN_NAMES = frozenset({"pp", "devices", "replicas", "micro_batch", "micro_batches", "rank_order", "schedule"})
+"""Names with one value for all stages of a plan."""
 
 Members = tuple[tuple[int, tuple[Choice, ...]], ...]
 """Candidates by index, each with the choices its stages may take."""
@@ -124,8 +127,10 @@ class _Rules:
 
     def __init__(self, instance: Instance) -> None:
         expressions = [each for each in instance.space.constraints if each.expression is not None]
-        self.plain = [each for each in expressions if not each.names() & {"pp", "devices"}]
-        self.counted = [each for each in expressions if each.names() & {"pp", "devices"}]
+        self.plain = [each for each in expressions if not each.names() & COUNTED_NAMES]
+        counted = [each for each in expressions if each.names() & COUNTED_NAMES]
+        self.counted = [each for each in counted if each.names() <= PLAN_NAMES]
+        self.counted_by_stage = [each for each in counted if not each.names() <= PLAN_NAMES]
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self.devices_matter = any("devices" in each.names() for each in expressions)
         self.choices = {index: stage_choices(instance, each) for index, each in enumerate(instance.candidates)}
@@ -145,23 +150,36 @@ class _Rules:
         }
         if not any(open_choices.values()) or not counts:
             return []
-        if not self.counted:
-            return [(members, None, tuple(counts)) for members in self._members(open_choices)]
+        every = self._members(open_choices)
+        if not self.counted and not self.counted_by_stage:
+            return [(members, None, tuple(counts)) for members in every]
         found: dict[tuple[Members, frozenset[int] | None], list[int]] = defaultdict(list)
         for count in counts:
             totals: dict[Members, set[int]] = defaultdict(set)
             for used in range(count, size + 1) if self.devices_matter else (0,):
                 added: dict[str, Value] = {"pp": count, "devices": replicas * used}
-                kept = {
-                    index: self._kept(self.counted, {**values[index], **added}, choices, exclusions)
-                    for index, choices in open_choices.items()
-                }
-                for members in self._members(kept):
+                if not self._hold({**next(iter(values.values())), **added}, exclusions):
+                    continue
+                members_left = every
+                if self.counted_by_stage:
+                    kept = {
+                        index: self._kept(self.counted_by_stage, {**values[index], **added}, choices, exclusions)
+                        for index, choices in open_choices.items()
+                    }
+                    members_left = self._members(kept)
+                for members in members_left:
                     totals[members].add(used)
             for members, each in totals.items():
                 any_total = not self.devices_matter or len(each) == size + 1 - count
                 found[members, None if any_total else frozenset(each)].append(count)
         return [(members, total, tuple(allowed)) for (members, total), allowed in found.items()]
+
+    def _hold(self, values: Mapping[str, Value], exclusions: Exclusions) -> bool:
+        """Whether what depends on the number of stages or of devices holds, whatever the stages use."""
+        refusing = next((each for each in self.counted if not each.holds(values)), None)
+        if refusing is not None:
+            exclusions.constraints[refusing.text] += 1
+        return refusing is None
 
     def _kept(
         self,
