@@ -70,6 +70,8 @@ class _Graph:
     def move(self, layer: int, home: int) -> None:
         """Let `layer` disappear into `home`: what it read and what read it is its home's."""
         self.idle.discard(layer)
+        if layer in self.fed:
+            self.fed.add(home)
         for before in self.before[layer]:
             self.after[before].discard(layer)
             if before != home:
