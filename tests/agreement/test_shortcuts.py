@@ -89,7 +89,7 @@ def test_first_plans_and_ranges_leave_the_optimum(first):
 
 @pytest.mark.usefixtures("low_thresholds")
 def test_what_a_merged_layer_reads_keeps_its_home_in_place():
-    """`home` reads nothing but an empty tensor; once `leaf`, which reads 100 bytes, is merged into it, it reads them."""
+    """`home` reads an empty tensor only; once `leaf`, which reads 100 bytes, is merged into it, it reads them."""
     layers, edges = ["u", "home", "leaf", "c"], [[0, 1], [0, 2], [1, 2], [1, 3]]
     mode = {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4, "stash_inputs": False}
     candidate = {

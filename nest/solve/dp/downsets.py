@@ -94,6 +94,8 @@ def cuts(
         TooManyCuts: there are more than `LIMIT`.
         InputError: the partition is not a pipeline order.
     """
+    if len(graph.layers) > LIMIT or (not together and partition is None and _too_many_pairs(len(graph.layers))):
+        raise TooManyCuts(f"{len(graph.layers)} layers, and more than {PAIR_LIMIT} stages between its cuts")
     groups = [sum(1 << layer for layer in set(group)) for group in together]
     if partition is not None:
         masks = [m for m in _partition_masks(graph, partition) if all(m & group in (0, group) for group in groups)]
@@ -166,8 +168,8 @@ class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an
 
     def __init__(self, size: str) -> None:
         super().__init__(
-            f"the layer graph has {size}, more than the search can hold; set search.granularity to block, "
-            "merge layers that run side by side, or keep some together with same_stage(...)."
+            f"the layer graph has {size}, more than the search can hold; merge neighbouring layers, "
+            "set search.granularity to block where the graph branches, or keep some together with same_stage(...)."
         )
 
 
@@ -203,7 +205,7 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
     Layers that are in the same downsets count as one, so that what is kept together costs nothing.
     """
     steps = len(set(reach))
-    if steps * (steps + 1) // 2 > PAIR_LIMIT:  # One way to add the steps alone passes through so many nested pairs.
+    if _too_many_pairs(steps):
         raise TooManyCuts(f"{steps} places to cut it, and more than {PAIR_LIMIT} stages between them")
     found = [0]
     for needed in sorted(set(reach), key=lambda mask: (mask.bit_count(), mask)):
@@ -212,6 +214,11 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
         if len(found) > LIMIT:
             raise TooManyCuts(f"more than {LIMIT} ways to cut it")
     return found
+
+
+def _too_many_pairs(steps: int) -> bool:
+    """Whether adding layers in so many steps, in one order alone, passes through too many nested pairs."""
+    return steps * (steps + 1) // 2 > PAIR_LIMIT
 
 
 def _partition_masks(graph: LayerGraph, partition: Sequence[Sequence[int]]) -> list[int]:

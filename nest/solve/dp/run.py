@@ -85,6 +85,7 @@ class Run(Generic[F]):
         progress: told now and then how far the search is.
         best: the best plan so far.
         excluded: a kind of plan that is not looked for.
+        whole: whether the space is all of the problem's, so that its bounds hold for every plan.
         most_states: work of the searcher's meter after which the best plan so far is taken.
         others: the best plan met of each kind.
         dropped: combinations of a configuration and a number of stages settled, by what settled them.
@@ -97,6 +98,7 @@ class Run(Generic[F]):
     progress: Progress | None = None
     best: Found | None = None
     excluded: Kind | None = None
+    whole: bool = True
     most_states: float = float("inf")
     others: dict[Kind, Found] = field(factory=dict)
     dropped: Counter[str] = field(factory=Counter)
@@ -198,7 +200,8 @@ class Run(Generic[F]):
         seconds = time.monotonic() - self.started
         if self.progress is not None:
             explored = self.dropped.total() / self.total if self.total else 0.0
-            self.progress(Standing(self.best.value if self.best else None, self._bound, explored, seconds))
+            bound = self._bound if self.whole else 0.0
+            self.progress(Standing(self.best.value if self.best else None, bound, explored, seconds))
         late = self.time_limit is not None and seconds > self.time_limit and self.best is not None
         if late or self.searcher.meter.states > self.most_states:
             raise OutOfTime

@@ -69,6 +69,8 @@ class _Solver:
     configurations: list[Configuration] = field(init=False)
     mixed: list[MixedConfiguration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
+    known: Found | None = None
+    bound: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         self.together = kept_together(self.instance)
@@ -89,7 +91,9 @@ class _Solver:
         answer: Result | None = None
         if partition is None and (refused or len(masks) > FEW_CUTS):
             answer = self._without_idle_layers()
-            if answer is not None and (answer.status == "optimal" or (refused and answer.status == "infeasible")):
+            proved = ("optimal", "infeasible") if refused else ("optimal",)
+            decided = answer is not None and answer.status in proved
+            if answer is not None and (decided or (answer.status == "feasible" and self._late)):
                 return answer
         if refused is None:
             try:
@@ -100,13 +104,19 @@ class _Solver:
             raise refused
         return answer
 
+    @property
+    def _late(self) -> bool:
+        """Whether the time is up."""
+        return self.time_limit is not None and time.monotonic() - self.started > self.time_limit
+
     def _search(self, members: NDArray[numpy.bool_]) -> Result:
         """The answer of a search over the downsets with these layers, shape `(downsets, layers)`."""
         known = self._first_plan(members)
         downsets = lattice(members, self._ranges(members, known))
-        run, bound = self._find_best(self.instance, downsets, known)
+        run, bound = self._find_best(self.instance, downsets, known, whole=True)
         if run.best is None:
             return self._infeasible(run, downsets)
+        bound = max(bound, self.bound)
         if bound < run.best.value * (1 - TOLERANCE):
             return self._answer(run, bound, downsets)
         self._find_second(run)
@@ -115,7 +125,7 @@ class _Solver:
     def _without_idle_layers(self) -> Result | None:
         """The answer of the graph in which idle layers stay with their neighbours; None when it decides nothing.
 
-        It is `feasible` where the bounds of `nest.solve.dp.idle` do not meet.
+        It is `feasible` where the bounds of `nest.solve.dp.idle` do not meet; plan and bound are kept for later.
         """
         attached = attachments(self.instance, self.together)
         if not attached:
@@ -134,6 +144,7 @@ class _Solver:
             return self._infeasible(above, downsets) if below.best is None else None
         bound = min(reached, bound, below.limit)
         if bound < above.best.value * (1 - TOLERANCE):
+            self.known, self.bound = above.best, bound
             return self._answer(above, bound, downsets)
         self._find_second(above)
         return self._answer(above, None, downsets)
@@ -154,7 +165,7 @@ class _Solver:
 
         More cuts are tried as long as they help.
         """
-        known: Found | None = None
+        known = self.known
         for coarse in coarsenings(members, self.instance):
             run = self._run(Search(self.instance, coarse, self.configurations, self.meter), known)
             run.find_best()
@@ -163,17 +174,21 @@ class _Solver:
             known = run.best
         return known
 
-    def _find_best(self, instance: Instance, downsets: Downsets, known: Found | None) -> tuple[Run[Any], float]:
+    def _find_best(
+        self, instance: Instance, downsets: Downsets, known: Found | None, *, whole: bool = False
+    ) -> tuple[Run[Any], float]:
         """A search that is done, or whose time is up, and the lower bound it reached.
 
-        Mixed plans are searched with the best plan of one candidate in hand.
+        Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all.
         """
-        run: Run[Any] = self._run(Search(instance, downsets, self.configurations, self.meter), known)
+        mixed = instance.space.mixed
+        plain = Search(instance, downsets, self.configurations, self.meter)
+        run: Run[Any] = self._run(plain, known, whole=whole and not mixed)
         bound = run.find_best()
-        if instance.space.mixed:
-            plain = run
-            run = self._run(MixedSearch(instance, downsets, self.mixed, self.meter), plain.best)
-            run.others = plain.others
+        if mixed:
+            plain_run = run
+            run = self._run(MixedSearch(instance, downsets, self.mixed, self.meter), run.best, whole=whole)
+            run.others = plain_run.others
             bound = run.find_best()
         return run, bound
 
@@ -182,8 +197,8 @@ class _Solver:
         if not self.instance.space.mixed:
             run.find_second()
 
-    def _run(self, searcher: Any, known: Found | None) -> Run[Any]:
-        return Run(searcher, self.started, self.time_limit, self.progress, known)
+    def _run(self, searcher: Any, known: Found | None, *, whole: bool = False) -> Run[Any]:
+        return Run(searcher, self.started, self.time_limit, self.progress, known, whole=whole)
 
     def _infeasible(self, run: Run[Any], downsets: Downsets) -> Result:
         if self.instance.space.mixed:
