@@ -55,7 +55,7 @@ def told(instance: Instance, least: LeastMemory | None) -> str:
         f"Memory is tightest: the least that any plan needs on its fullest device is {needed:.6g} bytes "
         f"({needed / 2**30:.2f} GiB) against a capacity of {capacity:.6g} bytes ({capacity / 2**30:.2f} GiB), "
         f"{needed - capacity:.6g} bytes too many. That plan has {least.stages} stages{candidate} "
-        f"in {least.replicas} replicas."
+        f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )
 
 
@@ -131,6 +131,8 @@ def _constraints(exclusions: Exclusions) -> str:
     text, refused = counts[0]
     if refused >= total:
         return f"Constraint `{text}` is tightest: it refuses all {total} combinations of candidate, replicas, stages."
+    if len(counts) == 1:
+        return f"Constraint `{text}` is tightest: it refuses every combination of candidate, replicas and stages."
     others = ", ".join(f"`{name}`" for name, _ in counts[1:])
     return (
         f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and stages; "
