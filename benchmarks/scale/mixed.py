@@ -13,8 +13,8 @@ MEMORY = 80 * 2.0**30
 PUBLISHED = {8: 0.122007269, 64: 0.015650178}
 """Seconds per sample of BERT-32 by devices of 80 GiB, from its authors' program (data/README.md).
 
-Those for 512 and 2,048 devices are left out: ours does not answer within the time a process may take. The figures for less memory are left out: what a stage holds depends there on the replicas of later stages, which ours
-does not model.
+Those for 512 and 2,048 devices are left out: ours does not answer within the time a process may take. Those for less
+memory are left out: what a stage holds depends there on the replicas of later stages, which ours does not model.
 """
 
 DIGITS = 1e-6
