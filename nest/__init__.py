@@ -11,9 +11,10 @@ import nest.solve  # noqa: F401
 if TYPE_CHECKING:
     from nest.instance import Standing
     from nest.plan import CheckReport
+    from nest.report import Verdict
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "evaluate", "solve"]
+__all__ = ["__version__", "check", "evaluate", "solve", "verify"]
 
 __version__ = "0.1.0"
 
@@ -25,20 +26,24 @@ def solve(
     *,
     time_limit: float | None = None,
     progress: "Callable[[Standing], None] | None" = None,
+    verify: bool | str = False,
+    workers: int = 1,
 ) -> "PlanDocument":
     """The fastest plan of a problem, proved optimal; or why there is none.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        time_limit: seconds after which the best plan so far is taken, with its proven bound.
+        time_limit: seconds after which the best plan so far is taken, with its proven bound; as many again for a proof.
         progress: told now and then how far the search is.
+        verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
+        workers: threads CP-SAT uses.
 
     Raises:
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
     """
     from nest import planner
 
-    return planner.solve(problem, time_limit=time_limit, progress=progress)
+    return planner.solve(problem, time_limit=time_limit, progress=progress, verify=verify, workers=workers)
 
 
 def evaluate(problem: "Source | Problem", *, fix: Mapping[str, Any] | None = None) -> "PlanDocument":
@@ -68,3 +73,28 @@ def check(plan: "Source | PlanDocument") -> "CheckReport":
     from nest import planner
 
     return planner.check(plan)
+
+
+def verify(
+    plan: "Source | PlanDocument",
+    *,
+    free: bool = False,
+    time_limit: float | None = None,
+    workers: int = 1,
+    progress: "Callable[[Standing], None] | None" = None,
+) -> "Verdict":
+    """Whether CP-SAT, a second and independent solver, finds a better plan; if not, the plan is proved optimal.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        free: also ask for plans whose blocks lie anywhere and in any order.
+        time_limit: seconds after which what is not proved is left open.
+        workers: threads CP-SAT uses.
+        progress: told now and then how far the proof is.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
+    """
+    from nest import planner
+
+    return planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)

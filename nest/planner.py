@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
 
 from nest.errors import FieldError, FieldErrors, InputError, InternalError
 from nest.hooks.registry import Registry, registry
@@ -11,8 +13,11 @@ from nest.instance import Instance, Result, Solution, Standing
 from nest.plan import CheckReport, PricedPlan, document, infeasible
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
-from nest.report import ModelFacts, describe_runner_up, figures
+from nest.report import ModelFacts, Verdict, describe_runner_up, figures
 from nest.spec import PlanDocument, Problem
+
+if TYPE_CHECKING:
+    from nest.solve.cpsat import Verification
 
 AGREEMENT = 1e-9
 """Relative difference allowed between the solver's batch time and the plan's own pricing (PROBLEM.md section 5)."""
@@ -27,13 +32,17 @@ def solve(
     time_limit: float | None = None,
     progress: Progress | None = None,
     plugins: Registry | None = None,
+    verify: bool | str = False,
+    workers: int = 1,
 ) -> PlanDocument:
     """The fastest plan of a problem, proved optimal; or why there is none.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        time_limit: seconds after which the best plan so far is taken, with its proven bound.
+        time_limit: seconds after which the best plan so far is taken, with its proven bound; as many again for a proof.
         progress: told now and then how far the search is.
+        verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
+        workers: threads CP-SAT uses.
         plugins: registered strategies, importers and the like; left out, those installed.
 
     Raises:
@@ -42,18 +51,62 @@ def solve(
     from nest.formulate.instance import build_instance
     from nest.solve.dp import solve as search
 
-    if time_limit is not None and not 0 < time_limit < float("inf"):
-        raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
+    _check_effort(time_limit, workers)
+    if verify not in (False, True, "free"):
+        raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     known = plugins or registry()
     with _naming(problem):
-        whole = _self_contained(problem)
+        whole = _self_contained(problem, known)
         instance = build_instance(whole, known)
         result = search(instance, time_limit, progress)
     written = whole.to_dict()
     origins = known.distributions()
     if result.solution is None:
-        return infeasible(written, result.diagnosis or "", statistics=result.statistics, plugins=origins)
-    return _document(instance, result, result.solution, whole, known, origins)
+        plan = infeasible(written, result.diagnosis or "", statistics=result.statistics, plugins=origins)
+    else:
+        plan = _document(instance, result, result.solution, whole, known, origins)
+    if not verify:
+        return plan
+    verdict = _verdict(instance, plan, whole, known, verify == "free", time_limit, workers, progress)
+    return _with_verdict(plan, verdict)
+
+
+def verify(
+    plan: Source | PlanDocument,
+    *,
+    free: bool = False,
+    time_limit: float | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+    plugins: Registry | None = None,
+) -> Verdict:
+    """Whether CP-SAT finds a better plan; if not, the plan is proved optimal (PROBLEM.md section 7).
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        free: also ask for plans whose blocks lie anywhere and in any order.
+        time_limit: seconds after which what is not proved is left open.
+        workers: threads CP-SAT uses.
+        progress: told now and then how far the proof is.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
+    """
+    from nest.formulate.instance import build_instance
+
+    _check_effort(time_limit, workers)
+    known = plugins or registry()
+    report = check(plan, plugins=known)
+    with _naming(plan, "problem"):
+        read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
+        if not report.ok:
+            raise InputError(f"the plan does not hold, so there is nothing to prove: {report.disagreements[0]}")
+        if read.status != "infeasible" and not read.fits:
+            raise InputError("the plan does not fit into memory, so there is nothing to prove.")
+        problem = _self_contained(read.problem, known)
+        instance = build_instance(problem, known)
+        return _verdict(instance, read, problem, known, free, time_limit, workers, progress)
 
 
 def evaluate(
@@ -73,7 +126,7 @@ def evaluate(
 
     known = plugins or registry()
     with _naming(problem):
-        whole = _self_contained(problem, fix)
+        whole = _self_contained(problem, known, fix)
         instance, solution = fixed_plan(whole, known)
     priced = price(instance, solution)
     return document(
@@ -103,9 +156,16 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
     known = plugins or registry()
     with _naming(plan, "problem"):
         read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
-        problem = _self_contained(read.problem)
+        problem = _self_contained(read.problem, known)
         instance = decided_instance(problem, read, known)
         return check_plan(instance, read, lambda solution, priced: _figures(instance, solution, priced, problem, known))
+
+
+def _check_effort(time_limit: float | None, workers: int) -> None:
+    if time_limit is not None and not 0 < time_limit < float("inf"):
+        raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
+    if workers < 1:
+        raise InputError(f"the number of workers must be at least 1, is {workers}.")
 
 
 @contextmanager
@@ -143,14 +203,14 @@ def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
         raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
 
 
-def _self_contained(problem: Source | Problem, fix: Mapping[str, Any] | None = None) -> Problem:
+def _self_contained(problem: Source | Problem, known: Registry, fix: Mapping[str, Any] | None = None) -> Problem:
     """The problem with `fix` decided and every file it refers to read into it, so that a plan can carry it."""
     from nest.formulate.fixed_plan import with_decisions
     from nest.formulate.self_contained import self_contained
 
     read = problem if isinstance(problem, Problem) else _read(problem, Problem)
     base = Path(problem).parent if isinstance(problem, (str, Path)) else None
-    return self_contained(with_decisions(read, fix) if fix else read, base)
+    return self_contained(with_decisions(read, fix) if fix else read, base, known)
 
 
 def _document(
@@ -184,6 +244,63 @@ def _document(
         statistics=result.statistics,
         plugins=origins,
     )
+
+
+def _verdict(
+    instance: Instance,
+    plan: PlanDocument,
+    problem: Problem,
+    known: Registry,
+    free: bool,
+    time_limit: float | None,
+    workers: int,
+    progress: Progress | None,
+) -> Verdict:
+    """What CP-SAT says of a plan whose numbers hold."""
+    from nest.solve.cpsat import Price
+    from nest.solve.cpsat import verify as prove
+
+    def pricing(solution: Solution) -> Price:
+        priced = price(instance, solution)
+        return Price(priced.batch_time, priced.overfull)
+
+    found = prove(
+        instance, plan.batch_time, pricing, free=free, time_limit=time_limit, workers=workers, progress=progress
+    )
+    better = None if found.better is None else _better(instance, found, found.better, problem, known)
+    return Verdict(found.summary(), plan.batch_time, better)
+
+
+def _better(
+    instance: Instance, found: "Verification", solution: Solution, problem: Problem, known: Registry
+) -> PlanDocument:
+    """The document of a plan that CP-SAT found better; it must pass `check`."""
+    priced = price(instance, solution)
+    better = document(
+        instance,
+        solution,
+        priced,
+        status="feasible",
+        lower_bound=min(found.bound or 0.0, priced.batch_time),
+        problem=problem.to_dict(),
+        summary=_figures(instance, solution, priced, problem, known),
+        plugins=known.distributions(),
+    )
+    report = check(better, plugins=known)
+    if not report.ok:
+        raise InternalError(
+            f"CP-SAT's better plan does not hold: {report.disagreements[0]} "
+            "This is a bug in nest; please report it with the problem file."
+        )
+    return better
+
+
+def _with_verdict(plan: PlanDocument, verdict: Verdict) -> PlanDocument:
+    """The plan with the proof's summary; a plan that is refuted is not called optimal any more."""
+    if verdict.better is None:
+        return evolve(plan, verification=verdict.verification)
+    # The search was stopped early, or is wrong: the better plan is given, with what was found out about the other.
+    return evolve(verdict.better, verification={**verdict.verification, "refuted_batch_time": plan.batch_time})
 
 
 def _figures(

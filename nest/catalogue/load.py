@@ -22,8 +22,8 @@ def _entries(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if entry.name.endswith(".toml")
     }
     for name in sorted(texts):
-        content = tomllib.loads(texts[name])
-        content["sources"] = tuple(content.get("sources", ()))
+        written = tomllib.loads(texts[name])
+        content = {key: tuple(value) if isinstance(value, list) else value for key, value in written.items()}
         yield name, content
 
 

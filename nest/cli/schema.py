@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 
 def schema(
-    name: str | None = typer.Argument(None, metavar="[NAME]", help="Print this one: problem, profile or plan."),
+    name: str | None = typer.Argument(None, metavar="[NAME]", help="Print this one: problem, profile, plan, topology."),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="DIR", help="Write NAME.schema.json, or every schema, into this folder."
     ),

@@ -1,21 +1,27 @@
 """`nest solve`: the best plan of one problem or several."""
 
-import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
+import typer.core
 
 from nest.cli.output import DONE, NO_PLAN, to_json, warn, write
-
-if TYPE_CHECKING:
-    from nest.instance import Standing
+from nest.cli.progress import progress_line
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("solve")(solve)
+    app.command("solve", cls=_Solve)(solve)
+
+
+class _Solve(typer.core.TyperCommand):
+    """Reads `--verify=free` as `--verify --free`: typer knows no options whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, with `--verify=free` in two."""
+        parted = [each for arg in args for each in (("--verify", "--free") if arg == "--verify=free" else (arg,))]
+        return super().parse_args(ctx, parted)
 
 
 def solve(
@@ -28,28 +34,44 @@ def solve(
         metavar="S",
         help="Seconds after which the best plan so far is taken, with its bound.",
     ),
+    verify: bool = typer.Option(
+        False, "--verify", help="Let a second solver, CP-SAT, prove the plan; `--verify=free`: see --free."
+    ),
+    free: bool = typer.Option(
+        False, "--free", help="With --verify: let blocks lie anywhere, and say what keeping their order costs."
+    ),
+    workers: int = typer.Option(1, "--workers", metavar="N", help="With --verify: threads CP-SAT uses."),
     explain_search: bool = typer.Option(
         False, "--explain-search", help="Print what the search did, on standard error."
     ),
 ) -> None:
     """Find the fastest plan of a problem, proved optimal, or say what makes it infeasible.
 
-    Exit code 0: a plan was found; 1: there is none; 2: bad input. Several problems give one JSON document a line.
+    Exit code 0: a plan was found; 1: there is none, or its proof failed; 2: bad input. Several problems give one JSON
+    document a line.
     """
     from nest import planner
     from nest.errors import InputError
     from nest.files import check_writable
     from nest.hooks.registry import registry
-    from nest.report import summary
+    from nest.report import summary, verdict_text
 
     if output is not None and len(problems) > 1:
         raise InputError("--output takes the plan of one problem; give one problem, or --json for several.")
+    if free and not verify:
+        raise InputError("--free says how to verify; give --verify too, or --verify=free.")
     if output is not None:
         check_writable(output)
     code = DONE
     for problem in problems:
-        progress = _progress()
-        plan = planner.solve(problem, time_limit=time_limit, progress=progress)
+        progress = progress_line("searching")
+        plan = planner.solve(
+            problem,
+            time_limit=time_limit,
+            progress=progress,
+            verify="free" if free else verify,
+            workers=workers,
+        )
         if progress is not None:
             progress.clear()
         warn(registry().warnings)
@@ -59,9 +81,11 @@ def solve(
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
             typer.echo(summary(plan))
+            if plan.verification is not None:
+                typer.echo("\n" + verdict_text(plan.verification))
         if explain_search:
             typer.echo(_statistics(plan.statistics), err=True)
-        if plan.status == "infeasible":
+        if plan.status == "infeasible" or (plan.verification or {}).get("status", "proved") != "proved":
             code = NO_PLAN
     raise typer.Exit(code)
 
@@ -74,37 +98,3 @@ def _statistics(statistics: dict[str, Any]) -> str:
         rows += [(f"  {part}", count) for part, count in parts.items()]
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
-
-
-class _Progress:
-    """One line on the terminal, from two seconds on: the best plan, the bound, their gap, the share explored."""
-
-    def __init__(self) -> None:
-        self._shown = 0.0
-        self._line = ""
-
-    def __call__(self, standing: "Standing") -> None:
-        now = time.monotonic()
-        if standing.seconds < 2 or now - self._shown < 0.5:
-            return
-        self._shown = now
-        best, bound = standing.best, standing.bound
-        found = f"best {best:.6g} s, gap {best / bound - 1:.2%}" if best and bound > 0 else "no plan yet"
-        self._put(
-            f"searching for {standing.seconds:.0f} s: {found}, no plan is faster than {bound:.6g} s, "
-            f"{standing.explored:.1%} explored"
-        )
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._line:
-            self._put("")
-
-    def _put(self, line: str) -> None:
-        sys.stderr.write("\r" + line.ljust(len(self._line)) + ("" if line else "\r"))
-        sys.stderr.flush()
-        self._line = line
-
-
-def _progress() -> _Progress | None:
-    return _Progress() if sys.stderr.isatty() else None

@@ -1,6 +1,6 @@
-"""Built-in cost models: one a file."""
+"""Built-in models of what operators take, and of what they make a layer take: one a file."""
 
-from nest.hooks.protocols import CostModel
+from nest.hooks.protocols import CostModel, LayerTimes
 from nest.hooks.spec import hook
 
 
@@ -10,3 +10,12 @@ def nest_cost_models() -> list[CostModel]:
     from nest.costs.roofline import Roofline
 
     return [Roofline()]
+
+
+@hook
+def nest_layer_times() -> list[LayerTimes]:
+    """A schedule on the engines of the device, which is the default; and one operator after the other."""
+    from nest.costs.scheduled import Scheduled
+    from nest.costs.sequential import Sequential
+
+    return [Scheduled(), Sequential()]

@@ -22,10 +22,13 @@ _OF_MAPPINGS = frozenset({"minProperties", "items"})
 
 
 def schema(cls: Any, title: str) -> Schema:
-    """The schema of files that hold a record of class `cls`."""
+    """The schema of files that hold a record of class `cls`, or of one of several classes (a union)."""
     definitions: dict[str, Schema] = {}
-    whole = _record(cls, definitions)
-    definitions.pop(cls.__name__, None)
+    if attrs.has(cls):
+        whole = _record(cls, definitions)
+        definitions.pop(cls.__name__, None)
+    else:
+        whole = _value(cls, {}, definitions)
     ordered = {name: definitions[name] for name in sorted(definitions)}
     return {"$schema": DRAFT, "title": title, **whole, "$defs": ordered}
 
@@ -61,10 +64,15 @@ def _record(cls: Any, definitions: dict[str, Schema]) -> Schema:
         written["additionalProperties"] = _value(get_args(hints[rest])[1], {}, definitions)
     if not written["required"]:
         del written["required"]
-    description = {"description": " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())}
+    description = {"description": _sentence(cls)}
     if short is None:
         return {**description, **written}
     return {**description, "anyOf": [{"type": "string"}, written]}
+
+
+def _sentence(cls: Any) -> str:
+    """What the docstring of a class begins with."""
+    return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
 
 def _field(field: Any, hint: Any, told: str | None, definitions: dict[str, Schema]) -> Schema:
@@ -169,6 +177,7 @@ def _union(members: tuple[Any, ...], rule: Mapping[str, Any], definitions: dict[
         choice = _value(member, rule, definitions)
         tag = getattr(member, "WRITTEN_UNDER", None)
         if tag is not None:
+            choice = {"description": _sentence(member), **choice}
             choice = {"type": "object", "properties": {tag: choice}, "required": [tag], "additionalProperties": False}
         elif tags and get_origin(member) is dict:
             choice["not"] = {"anyOf": [{"required": [tag]} for tag in tags]}

@@ -2,12 +2,12 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve
 
 from nest.catalogue import device, named_cluster, network_levels
 from nest.errors import InputError
+from nest.formulate.topology import topology
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Level
 from nest.spec import ClusterSpec, DeviceSpec
@@ -36,9 +36,11 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
         named = evolve(spec, device=spec.device or entry.device, memory=_first(spec.memory, own))
         return _assembled(named, network_levels(entry.levels))
     if spec.topology is not None:
-        imported = _imported(spec.topology, registry, base)
-        own = imported.memory if spec.device is None else None
-        return _assembled(evolve(spec, memory=_first(spec.memory, own)), imported.levels)
+        found = topology(spec.topology, registry, base)
+        if not isinstance(found, Cluster):
+            return _assembled(spec, found.best.levels)
+        own = found.memory if spec.device is None else None
+        return _assembled(evolve(spec, memory=_first(spec.memory, own)), found.levels)
     return _assembled(spec, network_levels(spec.levels or ()))
 
 
@@ -51,6 +53,7 @@ def _first(written: float | None, own: float | None) -> Bytes | None:
 def _assembled(spec: ClusterSpec, levels: tuple[Level, ...]) -> tuple[Cluster, DeviceSpec | None]:
     chosen = device(spec.device) if isinstance(spec.device, str) else spec.device
     if chosen is not None:
+        chosen = evolve(chosen, engines=spec.engines or chosen.engines)
         _check_device(chosen)
     memory = spec.memory
     if memory is None and chosen is not None:
@@ -73,19 +76,3 @@ def _check_device(spec: DeviceSpec) -> None:
     for kind, share in spec.efficiency.items():
         if not 0 < share <= 1:
             raise InputError(f"cluster.device.efficiency.{kind} is {share}; it must be above 0 and at most 1.")
-
-
-def _imported(topology: str, registry: Registry, base: Path | None) -> Cluster:
-    path = (base or Path()) / topology
-    try:
-        source: Any = path if path.exists() else topology
-    except (OSError, ValueError):  # No file can have such a name.
-        source = topology
-    importers = registry.topology_importers()
-    for importer in importers.values():
-        if importer.accepts(source):
-            return importer.load(source)
-    raise InputError(
-        f"cluster.topology: no importer knows {topology!r:.200}. Importers: {', '.join(importers) or 'none'}; "
-        "a file must exist, relative to the problem."
-    )

@@ -139,6 +139,7 @@ def _from_model(
         optimizer=optimizer(training.optimizer),
         costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+        layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
     )
     limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy
 from numpy.typing import NDArray
 
-from nest.formulate.priced import PricedLayer, PricedOperator, forward_times
+from nest.formulate.layer_times import Direction, Timing
+from nest.formulate.priced import PricedLayer, PricedOperator
 from nest.formulate.recompute import Kept, recompute_modes, tensor_bytes
 from nest.instance import RecomputeMode
 from nest.spec import Training
@@ -23,6 +24,7 @@ def modes(
     repeated: Sequence[bool],
     index: NDArray[numpy.int_],
     training: Training,
+    timing: Timing,
     by_operator: bool,
 ) -> tuple[RecomputeMode, ...]:
     """Every recompute mode.
@@ -31,11 +33,12 @@ def modes(
         layers: one of each kind.
         repeated: for each, whether it is a transformer block.
         index: for each planned layer, its place among the parts of `layers`.
-        training: says what is recomputed selectively and whether communication is hidden.
+        training: says what is recomputed selectively.
+        timing: how the times of operators become a layer's.
         by_operator: whether cuts may fall inside layers. What a block recomputed in full then reads of the stage in
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
     """
-    bills = [_bills(layer, again, training) for layer, again in zip(layers, repeated, strict=True)]
+    bills = [_bills(layer, again, training, timing) for layer, again in zip(layers, repeated, strict=True)]
     found = []
     for mode in RECOMPUTE_MODES:
         rows = [row for bill in bills for row in bill[mode]]
@@ -45,7 +48,7 @@ def modes(
     return tuple(found)
 
 
-def _bills(layer: PricedLayer, repeated: bool, training: Training) -> dict[str, Bill]:
+def _bills(layer: PricedLayer, repeated: bool, training: Training, timing: Timing) -> dict[str, Bill]:
     """For each mode what the parts of a layer cost and keep.
 
     Transient are the largest working set of an operator and, when operators run again, all they save.
@@ -55,7 +58,7 @@ def _bills(layer: PricedLayer, repeated: bool, training: Training) -> dict[str, 
     found = {}
     for mode, kept in recompute_modes(operators, training.selective, repeated).items():
         names = frozenset(operator.name for operator in kept.again)
-        extra = layer.seconds(forward_times, training.overlap.tensor, names)
+        extra = layer.seconds(Direction.FORWARD, timing, names)
         stored = _stored(layer, kept, names, sizes)
         restored = kept.restored_bytes(sizes) + sum(r.cost.saved for r in layer.rows if r.operator.name in names)
         # One micro-batch's inputs of a stage that begins inside the layer; the others' are stashed inputs.

@@ -36,6 +36,7 @@ def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator
     yield lambda: allowed_degrees(problem, {*registry.strategies(), *_profile_degrees(problem)})
     yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
     yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
+    yield lambda: chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times")
     yield lambda: allowed_schedules(problem, registry)
     yield lambda: allowed_rank_orders(problem)
     yield lambda: allowed_zero(problem)

@@ -8,12 +8,13 @@ from attrs import frozen
 from nest.catalogue import Optimizer, Precision
 from nest.errors import InputError
 from nest.formulate.layer_kinds import LayerKinds
+from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.memory import modes
 from nest.formulate.operators import inseparable, owners, passing
-from nest.formulate.priced import PricedLayer, PricedOperator, backward_times, forward_times
+from nest.formulate.priced import PricedLayer, PricedOperator
 from nest.formulate.recompute import tensor_bytes
 from nest.graph import Block, Communication, Operator
-from nest.hooks.protocols import CostModel, OperatorCost
+from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, ParameterGroup
 from nest.spec import DeviceSpec, Training
 
@@ -33,6 +34,7 @@ class Pricing:
         optimizer: state per parameter.
         costs: prices operators that compute.
         collectives: prices operators that communicate.
+        layer_times: puts the times of a layer's operators together.
     """
 
     cluster: Cluster
@@ -42,6 +44,7 @@ class Pricing:
     optimizer: Optimizer
     costs: CostModel
     collectives: CollectiveModel
+    layer_times: LayerTimes
 
 
 Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
@@ -61,7 +64,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
     ]
     index = numpy.array(layers.kinds)
-    overlap = pricing.training.overlap.tensor
+    timing = Timing(pricing.layer_times, pricing.device.engines, pricing.training.overlap.tensor)
 
     def spread(values: Callable[[PricedLayer], Sequence[float]]) -> Array:
         parts = [value for layer in priced for value in values(layer)]
@@ -72,10 +75,10 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         degrees=dict(block.degrees),
         width=block.width,
         samples=block.samples,
-        forward=spread(lambda layer: layer.seconds(forward_times, overlap)),
-        backward=spread(lambda layer: layer.seconds(backward_times, overlap)),
+        forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
+        backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
-        recompute=modes(priced, repeated, index, pricing.training, layers.by_operator),
+        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator),
         tensor_bytes=_crossing_bytes(block, layers),
     )
 

@@ -1,9 +1,11 @@
 """Operators with their times, gathered by the layers that strategies see and the parts that are planned."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 from attrs import frozen
 
+from nest.formulate.layer_times import Direction, Timing, engine_of, precedence
 from nest.graph import Operator
 from nest.hooks.protocols import OperatorCost
 
@@ -24,22 +26,14 @@ class PricedOperator:
     forward: float
     backward: float
 
-
-Times = Callable[[PricedOperator], tuple[float, float]]
-"""Seconds of computation and of communication of an operator, in one direction."""
-
-
-def forward_times(row: PricedOperator) -> tuple[float, float]:
-    """Of the forward pass."""
-    return row.cost.forward, row.forward
+    def times(self, direction: Direction) -> tuple[float, float]:
+        """Seconds of computation and of communication in one direction."""
+        if direction is Direction.FORWARD:
+            return self.cost.forward, self.forward
+        return self.cost.backward, self.backward
 
 
-def backward_times(row: PricedOperator) -> tuple[float, float]:
-    """Of the backward pass."""
-    return row.cost.backward, row.backward
-
-
-@frozen
+@frozen(slots=False)
 class PricedLayer:
     """The operators of one layer.
 
@@ -53,27 +47,30 @@ class PricedLayer:
     parts: tuple[tuple[PricedOperator, ...], ...]
     passing: float = 0.0
 
-    def seconds(self, times: Times, overlap: bool, among: frozenset[str] | None = None) -> list[float]:
-        """Seconds of each part; they add up to the layer's, in which the longer of both kinds may hide the other.
+    @cached_property
+    def _precedence(self) -> tuple[tuple[int, int], ...]:
+        return precedence([row.operator for row in self.rows])
+
+    def seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None = None) -> list[float]:
+        """Seconds of each part; they add up to the layer's, and share it in proportion to their operators' times.
 
         Args:
-            times: of an operator.
-            overlap: whether communication hides under computation (`training.overlap.tensor`).
-            among: names of the operators that count; None: all.
+            direction: which way the layer runs.
+            timing: how the times of operators become the layer's.
+            among: names of the operators that count; None: all. What the others make is there from the start.
         """
-
-        def counted(rows: Sequence[PricedOperator]) -> list[tuple[float, float]]:
-            return [times(row) for row in rows if among is None or row.operator.name in among]
-
-        whole = _duration(counted(self.rows), overlap)
-        return shares(whole, [_duration(counted(part), False) for part in self.parts])
-
-
-def _duration(times: Iterable[tuple[float, float]], overlap: bool) -> float:
-    """Seconds of computation and communication; with `overlap` the longer hides the other."""
-    rows = list(times)
-    computation, communication = sum(row[0] for row in rows), sum(row[1] for row in rows)
-    return max(computation, communication) if overlap else computation + communication
+        counted = [place for place, row in enumerate(self.rows) if among is None or row.operator.name in among]
+        number = {place: index for index, place in enumerate(counted)}
+        waiting = [(number[a], number[b]) for a, b in self._precedence if a in number and b in number]
+        if direction is Direction.BACKWARD:
+            waiting = [(later, earlier) for earlier, later in waiting]
+        whole = timing.seconds(
+            [self.rows[place].times(direction) for place in counted],
+            [engine_of(self.rows[place].operator, timing.engines) for place in counted],
+            waiting,
+        )
+        parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
+        return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])
 
 
 def shares(whole: float, weights: Sequence[float]) -> list[float]:

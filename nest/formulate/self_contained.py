@@ -6,15 +6,18 @@ from attrs import evolve
 
 from nest.files import read
 from nest.formulate.sources import resolve_model
+from nest.formulate.topology import in_place
+from nest.hooks.registry import Registry, registry
 from nest.spec import Problem, ProfileSpec
 
 
-def self_contained(problem: Problem, base: Path | None) -> Problem:
-    """`problem` with its model and profile in place, so that a plan file can carry it alone.
+def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
+    """`problem` with its model, profile and topology in place, so that a plan file can carry it alone.
 
     Args:
         problem: as written.
         base: folder that relative paths start from; None: the working directory.
+        known: offers topology importers; None: those installed.
 
     Raises:
         InputError: a file it refers to cannot be read.
@@ -23,4 +26,4 @@ def self_contained(problem: Problem, base: Path | None) -> Problem:
         problem = evolve(problem, model=resolve_model(problem.model, base))
     if isinstance(problem.profile, str):
         problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
-    return problem
+    return evolve(problem, cluster=in_place(problem.cluster, known or registry(), base))

@@ -7,13 +7,16 @@ from attrs import frozen
 
 from nest.graph import Block, Operator, OperatorGraph
 from nest.instance.cluster import Cluster
+from nest.instance.pairs import Pairs
 from nest.instance.protocols import CollectiveModel, Schedule
+from nest.network.graph import LinkGraph
 from nest.spec import DeviceSpec, PlanDocument, Training
 
 __all__ = [
     "CollectiveModel",
     "CostModel",
     "Exporter",
+    "LayerTimes",
     "ModelImporter",
     "OperatorCost",
     "Schedule",
@@ -106,7 +109,11 @@ class ModelImporter(Protocol):
 
 @runtime_checkable
 class TopologyImporter(Protocol):
-    """A reader of cluster descriptions."""
+    """A reader of cluster descriptions.
+
+    A source is the path of a file, the name or mapping a problem gives as `cluster.topology`, or, where the mapping is
+    that of a built-in network, its record (`nest.spec`).
+    """
 
     @property
     def name(self) -> str:
@@ -117,8 +124,8 @@ class TopologyImporter(Protocol):
         """Whether this importer knows `source`."""
         ...
 
-    def load(self, source: Any) -> Cluster:
-        """The cluster described."""
+    def load(self, source: Any) -> Cluster | LinkGraph | Pairs:
+        """The cluster described, or its network by links or pairs, which is then reduced to levels."""
         ...
 
 
@@ -133,6 +140,28 @@ class CostModel(Protocol):
 
     def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
         """Cost of `operator` (never a collective) on `device`."""
+        ...
+
+
+@runtime_checkable
+class LayerTimes(Protocol):
+    """How the times of a layer's operators become the layer's."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    def seconds(
+        self, durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
+    ) -> float:
+        """Seconds of a layer in one direction, forward or backward.
+
+        Args:
+            durations: seconds of each operator, collectives included, none negative. Shape `(operators,)`.
+            engines: the engine of the device that runs each operator. Shape `(operators,)`.
+            precedence: `(before, after)`, indices of two operators, the second of which waits for the first.
+        """
         ...
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CollectiveModel,
         CostModel,
         Exporter,
+        LayerTimes,
         ModelImporter,
         Schedule,
         Strategy,
@@ -31,6 +32,7 @@ KINDS = {
     "topology_importers": "TopologyImporter",
     "cost_models": "CostModel",
     "collective_models": "CollectiveModel",
+    "layer_times": "LayerTimes",
     "schedules": "Schedule",
     "exporters": "Exporter",
 }
@@ -86,6 +88,10 @@ class Registry:
     def collective_models(self) -> Mapping[str, CollectiveModel]:
         """Collective models, the default first."""
         return self._collect("collective_models")
+
+    def layer_times(self) -> Mapping[str, LayerTimes]:
+        """Models of layer times, the default first."""
+        return self._collect("layer_times")
 
     def schedules(self) -> Mapping[str, Schedule]:
         """Pipeline schedules, the default first."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CollectiveModel,
         CostModel,
         Exporter,
+        LayerTimes,
         ModelImporter,
         Schedule,
         Strategy,
@@ -55,6 +56,11 @@ def nest_cost_models() -> Iterable[CostModel]:  # type: ignore[empty-body]
 @hookspec
 def nest_collective_models() -> Iterable[CollectiveModel]:  # type: ignore[empty-body]
     """Collective models: each prices a collective call on a set of devices."""
+
+
+@hookspec
+def nest_layer_times() -> Iterable[LayerTimes]:  # type: ignore[empty-body]
+    """Models of layer times: each puts the times of a layer's operators together."""
 
 
 @hookspec

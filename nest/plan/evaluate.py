@@ -107,7 +107,12 @@ class PricedPlan:
     @property
     def fits(self) -> bool:
         """Whether every stage's memory is within capacity."""
-        return all(stage.memory <= self.capacity * (1 + MEMORY_SLACK) for stage in self.stages)
+        return not any(self.overfull)
+
+    @property
+    def overfull(self) -> tuple[bool, ...]:
+        """For each stage, whether its memory exceeds capacity."""
+        return tuple(stage.memory > self.capacity * (1 + MEMORY_SLACK) for stage in self.stages)
 
     @property
     def bubble_share(self) -> float:

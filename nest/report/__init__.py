@@ -3,5 +3,6 @@
 from nest.report.evaluation import ModelFacts, figures, time_shares
 from nest.report.runner_up import describe_runner_up
 from nest.report.summary import summary
+from nest.report.verdict import Verdict, verdict_text
 
-__all__ = ["ModelFacts", "describe_runner_up", "figures", "summary", "time_shares"]
+__all__ = ["ModelFacts", "Verdict", "describe_runner_up", "figures", "summary", "time_shares", "verdict_text"]

@@ -6,15 +6,29 @@ from nest.spec.model import MlaSpec, TransformerSpec
 from nest.spec.plan import CandidateSummary, PlanDocument, StageRecord
 from nest.spec.problem import Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
+from nest.spec.topology import (
+    DragonflySpec,
+    FatTreeSpec,
+    GraphSpec,
+    MatrixSpec,
+    MeshSpec,
+    RailOptimisedSpec,
+    TorusSpec,
+)
 from nest.spec.training import Overlap, Training
 
 __all__ = [
     "CandidateSummary",
     "ClusterSpec",
     "DeviceSpec",
+    "DragonflySpec",
+    "FatTreeSpec",
     "Fixed",
+    "GraphSpec",
     "LevelSpec",
     "MatrixPeaks",
+    "MatrixSpec",
+    "MeshSpec",
     "MlaSpec",
     "Overlap",
     "PlanDocument",
@@ -23,8 +37,10 @@ __all__ = [
     "ProfileGroup",
     "ProfileRecompute",
     "ProfileSpec",
+    "RailOptimisedSpec",
     "Search",
     "StageRecord",
+    "TorusSpec",
     "Training",
     "TransformerSpec",
 ]

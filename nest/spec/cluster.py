@@ -1,11 +1,25 @@
 """The `cluster` section of a problem, and the devices it names (FORMATS.md)."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attrs import field, frozen
 
-from nest.spec.validators import above, at_least, not_empty
+from nest.spec.topology import (
+    DragonflySpec,
+    FatTreeSpec,
+    MatrixSpec,
+    MeshSpec,
+    RailOptimisedSpec,
+    TorusSpec,
+)
+from nest.spec.validators import above, all_different, at_least, each, every, including, not_empty, one_of
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
+
+MATRIX, VECTOR, COMMUNICATION = "matrix", "vector", "communication"
+ENGINES = (MATRIX, VECTOR, COMMUNICATION)
+"""Engines a device may have: for matrix products, for what is element by element, for collectives."""
+
+_ENGINES = every(not_empty, each(one_of(ENGINES)), all_different, including(MATRIX))
 
 
 @frozen
@@ -53,6 +67,8 @@ class DeviceSpec:
         peak: dense matrix peaks.
         efficiency: share of the roofline reached, by kind of operator; `default` serves kinds not named.
         launch_overhead: seconds per operator, added once per direction.
+        engines: what runs at the same time, each one operator at a time: `matrix`, and where the device has engines of
+            their own for them `vector` and `communication`.
         sources: where each figure was read.
     """
 
@@ -63,19 +79,22 @@ class DeviceSpec:
     efficiency: dict[str, float] = field(factory=dict)
     launch_overhead: Seconds = field(default=Seconds(0.0), validator=at_least(0))
     sources: tuple[str, ...] = ()
+    engines: tuple[str, ...] = field(default=(MATRIX,), validator=_ENGINES)
 
 
 @frozen
 class ClusterSpec:
-    """The machines, as written: `levels`, or a named cluster, or (by importer plug-ins) a topology.
+    """The machines, as written: `levels`, or a named cluster, or a topology.
 
     Attributes:
         levels: innermost first; None when `name` or `topology` gives them.
         device: name in the catalogue, or the figures in place; needed with `model`.
         memory: bytes per device; None: the device's.
         reserve: bytes kept free on every device.
-        topology: file for a topology importer.
+        topology: the network by its links: a file, a graph in place, or the parameters of a well-known one; reduced to
+            levels.
         name: a cluster `nest clusters` lists.
+        engines: of one device; None: the device's.
     """
 
     WRITTEN_SHORT: ClassVar[str] = "name"
@@ -84,5 +103,16 @@ class ClusterSpec:
     device: str | DeviceSpec | None = None
     memory: Bytes | None = field(default=None, validator=above(0))
     reserve: Bytes = field(default=Bytes(0.0), validator=at_least(0))
-    topology: str | None = None
+    topology: (
+        str
+        | TorusSpec
+        | MeshSpec
+        | DragonflySpec
+        | RailOptimisedSpec
+        | FatTreeSpec
+        | MatrixSpec
+        | dict[str, Any]
+        | None
+    ) = None
     name: str | None = None
+    engines: tuple[str, ...] | None = field(default=None, validator=_ENGINES)

@@ -6,5 +6,6 @@ from typing import Any
 from nest.spec.plan import PlanDocument
 from nest.spec.problem import Problem
 from nest.spec.profile import ProfileSpec
+from nest.spec.topology import Topology
 
-FORMATS: Mapping[str, Any] = {"problem": Problem, "profile": ProfileSpec, "plan": PlanDocument}
+FORMATS: Mapping[str, Any] = {"problem": Problem, "profile": ProfileSpec, "plan": PlanDocument, "topology": Topology}

@@ -63,6 +63,7 @@ class Problem:
         fixed: decisions already taken.
         costs: name of the cost model; None: the built-in one.
         collectives: name of the collective model; None: the built-in one.
+        layer_times: name of what puts the times of a layer's operators together; None: the built-in one.
     """
 
     nest: int = field(validator=one_of((1,)))
@@ -78,6 +79,7 @@ class Problem:
     fixed: Fixed | None = None
     costs: str | None = None
     collectives: str | None = None
+    layer_times: str | None = None
 
     def __attrs_post_init__(self) -> None:
         errors = [*self._model_errors(), *self._batch_errors()]

@@ -110,6 +110,14 @@ all_different = Rule(unique, {"uniqueItems": True})
 """No item twice."""
 
 
+def including(item: Any) -> Rule:
+    """A sequence that has `item` in it."""
+    return _rule(
+        lambda value: None if item in value or not len(value) else f"must include {item}",
+        {"contains": {"const": item}},
+    )
+
+
 def each(rule: Rule) -> Rule:
     """A sequence, or the values of a mapping, of which every item passes `rule`."""
 

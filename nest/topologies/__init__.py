@@ -6,7 +6,25 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_topology_importers() -> list[TopologyImporter]:
-    """Clusters of the catalogue."""
+    """Clusters of the catalogue, well-known networks by their parameters, graphs, and measured matrices."""
     from nest.topologies.catalogue import CatalogueImporter
+    from nest.topologies.dragonfly import DragonflyImporter
+    from nest.topologies.fat_tree import FatTreeImporter
+    from nest.topologies.graphml import GraphmlImporter
+    from nest.topologies.matrix import MatrixImporter
+    from nest.topologies.mesh import MeshImporter
+    from nest.topologies.node_link import NodeLinkImporter
+    from nest.topologies.rail_optimised import RailOptimisedImporter
+    from nest.topologies.torus import TorusImporter
 
-    return [CatalogueImporter()]
+    return [
+        CatalogueImporter(),
+        TorusImporter(),
+        MeshImporter(),
+        DragonflyImporter(),
+        RailOptimisedImporter(),
+        FatTreeImporter(),
+        MatrixImporter(),
+        NodeLinkImporter(),
+        GraphmlImporter(),
+    ]

@@ -66,6 +66,11 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _has_null(value: Any) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return value is None or any(map(_has_null, inner))
+
+
 def as_yaml(value: Any, indent: str = "") -> str:
     """Block style, words without quotes where that says the same."""
     if isinstance(value, dict) and value:
@@ -94,7 +99,8 @@ def test_problems_come_back_the_same_in_every_format(problem: Problem) -> None:
     assert files.structure(written, Problem) == problem
     assert files.read_text(json.dumps(written, indent=1), Problem, "problem.json") == problem
     assert files.read_text(as_yaml(written), Problem, "problem.yaml") == problem
-    assert files.read_text(as_toml(written), Problem, "problem.toml") == problem
+    if not _has_null(written):  # TOML has none.
+        assert files.read_text(as_toml(written), Problem, "problem.toml") == problem
 
 
 @many

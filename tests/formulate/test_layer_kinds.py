@@ -52,6 +52,7 @@ def test_candidates_are_the_same_either_way(model: str, problem: Build) -> None:
         optimizer("adam"),
         known.cost_models()["roofline"],
         known.collective_models()["alpha-beta"],
+        known.layer_times()["sequential"],
     )
     found: list[list[Any]] = []
     for layers in (layer_kinds(graph), one_by_one(graph)):

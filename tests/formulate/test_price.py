@@ -65,6 +65,7 @@ def priced(training: Training | None = None, block: Block | None = None) -> Cand
         optimizer("adam"),
         PerOperator(),
         registry().collective_models()["alpha-beta"],
+        registry().layer_times()["sequential"],
     )
     made = block or Block(layers.graph, 1).with_axis("tp", 2).applied("tp", 2, layers.graph)
     return candidate("c", made, layers, pricing)
@@ -143,6 +144,7 @@ def test_collectives_pay_for_the_distance_of_their_ranks() -> None:
         optimizer("adam"),
         PerOperator(),
         registry().collective_models()["alpha-beta"],
+        registry().layer_times()["sequential"],
     )
     times = [candidate("c", block, layers, pricing).forward[0] for block in (near, far)]
     assert times == pytest.approx([11 + 2 * 5, 11 + 2 * (1 + 400)])
@@ -160,6 +162,7 @@ def test_a_strategy_that_loses_a_tensor_is_told() -> None:
         optimizer("adam"),
         PerOperator(),
         registry().collective_models()["alpha-beta"],
+        registry().layer_times()["sequential"],
     )
     with pytest.raises(InputError, match="'gone' leaves its layer"):
         candidate("c", block, lost, pricing)

@@ -46,6 +46,7 @@ def test_built_ins_are_registered_with_their_distribution() -> None:
     assert list(known.schedules()) == ["1f1b", "gpipe", "nest"]
     assert list(known.collective_models()) == ["alpha-beta"]
     assert list(known.cost_models()) == ["roofline"]
+    assert list(known.layer_times()) == ["scheduled", "sequential"]
     assert "llama" in known.model_importers()
     assert "catalogue" in known.topology_importers()
     assert known.origin("schedules", "1f1b") == ("nest-planner", version("nest-planner"))

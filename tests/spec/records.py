@@ -21,6 +21,7 @@ from nest.spec import (
     Training,
     TransformerSpec,
 )
+from nest.spec.cluster import ENGINES
 from nest.spec.problem import RANK_ORDERS
 from nest.spec.training import PRECISIONS
 
@@ -44,6 +45,7 @@ def some(strategy: st.SearchStrategy[Any], most: int = 3, **more: Any) -> st.Sea
 levels = st.builds(
     LevelSpec, counts, bandwidth=optional(positive), latency=optional(sizes), name=optional(words), link=optional(words)
 )
+engines = st.sampled_from([("matrix",), ("communication", "matrix"), ENGINES])
 devices = st.builds(
     DeviceSpec,
     name=words,
@@ -53,6 +55,7 @@ devices = st.builds(
     efficiency=st.dictionaries(words, st.floats(0.1, 1), max_size=2),
     launch_overhead=sizes,
     sources=st.lists(words, max_size=2).map(tuple),
+    engines=engines,
 )
 clusters = st.builds(
     ClusterSpec,
@@ -62,6 +65,7 @@ clusters = st.builds(
     reserve=sizes,
     topology=optional(words),
     name=optional(words),
+    engines=optional(engines),
 )
 transformers = st.builds(
     TransformerSpec,
@@ -157,4 +161,5 @@ def problems(draw: st.DrawFn) -> Problem:
         fixed=draw(optional(fixed)),
         costs=draw(optional(words)),
         collectives=draw(optional(words)),
+        layer_times=draw(optional(words)),
     )

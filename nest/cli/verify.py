@@ -1,0 +1,58 @@
+"""`nest verify`: a second solver proves a plan optimal, or shows a better one."""
+
+from pathlib import Path
+
+import typer
+
+from nest.cli.output import DONE, NO_PLAN, to_json, warn, write
+from nest.cli.progress import progress_line
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("verify")(verify)
+
+
+def verify(
+    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+    time_limit: float | None = typer.Option(
+        None, "--time-limit", metavar="S", help="Seconds after which what is not proved is left open."
+    ),
+    free: bool = typer.Option(
+        False, "--free", help="Also let blocks lie anywhere and in any order, and say what keeping their order costs."
+    ),
+    workers: int = typer.Option(1, "--workers", metavar="N", help="Threads CP-SAT uses."),
+    as_json: bool = typer.Option(False, "--json", help="Print the answer as one JSON document and nothing else."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="Write the better plan to this file, if any."),
+) -> None:
+    """Ask OR-Tools CP-SAT for a better plan; where there is none, the plan is proved optimal.
+
+    The plan is checked first, as `nest check` does. Exit code 0: proved; 1: a better plan was found, or the time was up
+    first, or the check failed; 2: bad input.
+    """
+    from nest import planner
+    from nest.files import check_writable
+    from nest.hooks.registry import registry
+    from nest.report import summary, verdict_text
+
+    if output is not None:
+        check_writable(output)
+    checked = planner.check(plan)
+    if not checked.ok:
+        for sentence in checked.disagreements:
+            typer.echo(sentence, err=as_json)
+        raise typer.Exit(NO_PLAN)
+    progress = progress_line("proving")
+    verdict = planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)
+    if progress is not None:
+        progress.clear()
+    warn(registry().warnings)
+    if output is not None and verdict.better is not None:
+        write(output, to_json(verdict.better.to_dict()) + "\n")
+    if as_json:
+        typer.echo(to_json(verdict.to_dict()))
+    else:
+        typer.echo(verdict_text(verdict.verification))
+        if verdict.better is not None:
+            typer.echo("\n" + summary(verdict.better))
+    raise typer.Exit(DONE if verdict.status == "proved" else NO_PLAN)

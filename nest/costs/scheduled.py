@@ -1,0 +1,38 @@
+"""Operators run at the same time on different engines: a layer takes the least makespan.
+
+Each engine runs one operator at a time, and operators wait for what they read;
+docs/explanation/operator-scheduling.md tells more.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import fsum
+
+REMEMBERED = 65_536
+"""Distinct layers whose makespan is remembered; a problem has some thousands: layers of each kind, by candidate,
+direction and recompute mode."""
+
+
+class Scheduled:
+    """The least makespan; with one engine the sum, as `sequential`."""
+
+    name = "scheduled"
+
+    def seconds(
+        self, durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
+    ) -> float:
+        """Seconds from the first start to the last end.
+
+        Least up to rounding where `nest.solve.cpsat.makespan` proves it within its work limit, else those of the best
+        schedule it found: in no case more than one operator after the other would take.
+        """
+        if len(set(engines)) < 2:
+            return fsum(durations)
+        return _least(tuple(durations), tuple(engines), tuple(precedence))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _least(durations: tuple[float, ...], engines: tuple[str, ...], precedence: tuple[tuple[int, int], ...]) -> float:
+    from nest.solve.cpsat.makespan import makespan
+
+    return makespan(durations, engines, precedence).seconds

@@ -1,0 +1,145 @@
+"""Devices and switches joined by links."""
+
+from collections.abc import Sequence
+
+import numpy
+from attrs import frozen
+from numpy.typing import NDArray
+
+from nest.errors import InputError
+
+MOST_DEVICES = 4096
+"""Matrices over every two devices take 18 bytes a pair: 300 MB for so many."""
+
+MOST_NODES = 16_384
+"""Devices and switches: a device of a fat tree has fewer switches than itself, so four times `MOST_DEVICES`."""
+
+MOST_LINKS = 131_072
+"""Eight links for each of `MOST_NODES`; paths are searched from every device over every link."""
+
+Numbers = NDArray[numpy.int64]
+Floats = NDArray[numpy.float64]
+
+
+@frozen(eq=False)
+class LinkGraph:
+    """Devices and switches joined by links; connected, with positive bandwidths.
+
+    Attributes:
+        names: of the nodes, each once.
+        devices: the nodes that are devices, ascending.
+        ends: the two nodes of each link (links by 2).
+        bandwidth: of each link, bytes per second and direction.
+        latency: of each link, seconds.
+        shared: whether a link between switches is shared by the devices behind it; if not, its bandwidth is what each
+            device gets.
+    """
+
+    names: tuple[str, ...]
+    devices: Numbers
+    ends: Numbers
+    bandwidth: Floats
+    latency: Floats
+    shared: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        _check_connected(self)
+
+    @property
+    def is_device(self) -> NDArray[numpy.bool_]:
+        """For each node, whether it is a device."""
+        found = numpy.zeros(len(self.names), dtype=bool)
+        found[self.devices] = True
+        return found
+
+    @property
+    def trunks(self) -> NDArray[numpy.bool_]:
+        """For each link, whether it joins two switches."""
+        at_device = self.is_device[self.ends]
+        return ~(at_device[:, 0] | at_device[:, 1])
+
+
+def check_size(devices: int, nodes: int, links: int) -> None:
+    """Refuse a network that is too large, before it is built.
+
+    Raises:
+        InputError: it has too many devices, nodes or links; the text says how many there may be.
+    """
+    for count, most, what in (
+        (devices, MOST_DEVICES, "devices"),
+        (nodes, MOST_NODES, "nodes"),
+        (links, MOST_LINKS, "links"),
+    ):
+        if count > most:
+            raise InputError(
+                f"the network has {count} {what}; networks of up to {most} {what} are reduced to levels. "
+                "Write a larger one as `levels`."
+            )
+
+
+def link_graph(
+    names: Sequence[str],
+    is_device: Sequence[bool],
+    links: Sequence[tuple[int, int, float, float]],
+    *,
+    shared: bool = True,
+) -> LinkGraph:
+    """The graph of `links`: two nodes, bandwidth and latency each; parallel links are bundled.
+
+    A bundle has the sum of the bandwidths and the largest latency.
+
+    Args:
+        names: of the nodes.
+        is_device: for each node, whether it is a device and no switch.
+        links: two nodes as indices into `names`, bytes per second and direction, and seconds, of each link.
+        shared: as in `LinkGraph`.
+
+    Raises:
+        InputError: nodes share a name, a link joins a node to itself, there are fewer than two devices, something is
+            not connected, or there is too much of something.
+    """
+    check_size(sum(is_device), len(names), len(links))
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"the network has several nodes called {name!r:.60}; give each node a name of its own.")
+        seen.add(name)
+    if sum(is_device) < 2:
+        told = "one device" if sum(is_device) else "no devices"
+        raise InputError(f"the network has {told}; it must join at least two nodes of the kind `device`.")
+    bundles: dict[tuple[int, int], tuple[float, float]] = {}
+    for one, two, bandwidth, latency in links:
+        if one == two:
+            raise InputError(f"the network has a link from {names[one]!r:.60} to itself; leave it out.")
+        ends = (min(one, two), max(one, two))
+        known = bundles.get(ends, (0.0, 0.0))
+        bundles[ends] = (known[0] + bandwidth, max(known[1], latency))
+    return LinkGraph(
+        names=tuple(names),
+        devices=numpy.flatnonzero(is_device),
+        ends=numpy.array(list(bundles), dtype=numpy.int64).reshape(-1, 2),
+        bandwidth=numpy.array([bandwidth for bandwidth, _ in bundles.values()]),
+        latency=numpy.array([latency for _, latency in bundles.values()]),
+        shared=shared,
+    )
+
+
+def _check_connected(graph: LinkGraph) -> None:
+    """Refuse nodes that cannot reach each other."""
+    neighbours: list[list[int]] = [[] for _ in graph.names]
+    for one, two in graph.ends.tolist():
+        neighbours[one].append(two)
+        neighbours[two].append(one)
+    first = int(graph.devices[0])
+    reached, waiting = {first}, [first]
+    while waiting:
+        for node in neighbours[waiting.pop()]:
+            if node not in reached:
+                reached.add(node)
+                waiting.append(node)
+    lost = [name for node, name in enumerate(graph.names) if node not in reached]
+    if lost:
+        others = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise InputError(
+            f"the network is not connected: no links lead from {graph.names[first]!r:.60} to {lost[0]!r:.60}{others}."
+        )

@@ -1,0 +1,154 @@
+"""A network reduced to levels of uniform groups, by hop distance or by bandwidth (PROBLEM.md section 1)."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy
+from attrs import frozen
+
+from nest.instance.cluster import Level
+from nest.instance.pairs import Hops, Pairs
+from nest.network.graph import Floats, Numbers
+from nest.network.hierarchy import ROWS, Tier, tiers
+from nest.network.order import grown
+
+REFERENCE_MESSAGE = 2.0**20
+"""Bytes: at 50 GB/s such a message takes 21 us, so that bandwidth decides and latencies of microseconds still count."""
+
+HOPS, BANDWIDTH = "hop distance", "bandwidth"
+"""The ways to bring devices into an order."""
+
+
+@frozen
+class Distortion:
+    """How much slower the levels say pairs are than they are: time by the levels over time by the network.
+
+    1 means exactly as fast; it is never less, since a level is as slow as the slowest of its pairs.
+
+    Attributes:
+        mean: over all pairs.
+        largest: of any pair.
+    """
+
+    mean: float
+    largest: float
+
+
+@frozen(eq=False)
+class Reduction:
+    """Levels for a network.
+
+    Attributes:
+        method: what brought the devices into their order: `hop distance` or `bandwidth`.
+        levels: innermost first.
+        order: for each place in the hierarchy, the device there, as a row of the pairs.
+        distortion: against the pairs.
+    """
+
+    method: str
+    levels: tuple[Level, ...]
+    order: Numbers
+    distortion: Distortion
+
+    @property
+    def exact(self) -> bool:
+        """Whether the network is a hierarchy: the levels say of every pair what the network does."""
+        return self.distortion.largest == 1.0
+
+    @property
+    def fanouts(self) -> tuple[int, ...]:
+        """Children per group, innermost level first."""
+        return tuple(level.fanout for level in self.levels)
+
+
+@frozen(eq=False)
+class Reduced:
+    """A network with its reductions.
+
+    Attributes:
+        pairs: the network, devices as listed.
+        reductions: by hop distance (where hops are known) and by bandwidth.
+        message: bytes of the message distortion is measured with.
+    """
+
+    pairs: Pairs
+    reductions: tuple[Reduction, ...]
+    message: float
+
+    @property
+    def best(self) -> Reduction:
+        """The reduction with the smaller mean distortion, then the smaller largest; the first of equals."""
+        return min(self.reductions, key=lambda each: (each.distortion.mean, each.distortion.largest))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names along the hierarchy: device `i` of the cluster is `names[i]`."""
+        return tuple(self.pairs.names[index] for index in self.best.order)
+
+
+def reduce(pairs: Pairs, message: float = REFERENCE_MESSAGE) -> Reduced:
+    """Levels for `pairs`, by every method.
+
+    Each method orders the devices so that near ones lie side by side: near in hops, or by bandwidth (seconds per
+    byte). Where the order of the file fits as well, it is kept. A hierarchical network (every pair of a level alike, in
+    groups of one size) comes out exactly, whatever the order of its nodes.
+
+    Args:
+        pairs: at least two devices.
+        message: bytes of the message distortion is measured with.
+    """
+    return Reduced(pairs, tuple(_reductions(pairs, message)), message)
+
+
+def _reductions(pairs: Pairs, message: float) -> Iterator[Reduction]:
+    listed = _reduction(HOPS, pairs, numpy.arange(pairs.size), message)
+    for method in (BANDWIDTH,) if pairs.hops is None else (HOPS, BANDWIDTH):
+        order = listed.order if listed.exact else grown(_distance(pairs, method))
+        own = listed if (order[1:] > order[:-1]).all() else _reduction(method, pairs, order, message)
+        best = min(listed, own, key=lambda each: (each.distortion.mean, each.distortion.largest))
+        yield Reduction(method, best.levels, best.order, best.distortion)
+
+
+def _distance(pairs: Pairs, method: str) -> Floats | Hops:
+    """What makes two devices far apart."""
+    if method == HOPS and pairs.hops is not None:
+        return pairs.hops
+    found: Floats = 1.0 / pairs.bandwidth
+    return found
+
+
+def _reduction(method: str, pairs: Pairs, order: Numbers, message: float) -> Reduction:
+    ordered = pairs.reordered(order)
+    chosen = tiers(ordered, message)
+    return Reduction(method, _levels(chosen), order, _distortion(ordered, chosen, message))
+
+
+def _levels(chosen: Sequence[Tier]) -> tuple[Level, ...]:
+    below = 1
+    levels = []
+    hops = [tier.hops for tier in chosen]
+    telling = None not in hops and len(set(hops)) == len(hops)
+    for index, tier in enumerate(chosen):
+        told = f"{tier.hops} hop{'s' if tier.hops != 1 else ''}" if telling else f"level {index}"
+        levels.append(Level(told, tier.capacity // below, tier.bandwidth, tier.latency))
+        below = tier.capacity
+    return tuple(levels)
+
+
+def _distortion(ordered: Pairs, chosen: Sequence[Tier], message: float) -> Distortion:
+    """Of devices in the order of the hierarchy."""
+    device, largest, sums = numpy.arange(ordered.size), 1.0, []
+    for start in range(0, ordered.size, ROWS):
+        rows = slice(start, start + ROWS)
+        ratio = numpy.empty((len(device[rows]), ordered.size))
+        for tier in reversed(chosen):
+            together = (device[rows] // tier.capacity)[:, None] == (device // tier.capacity)[None, :]
+            ratio[together] = tier.latency + message / tier.bandwidth
+        seconds = ordered.latency[rows] + message / ordered.bandwidth[rows]
+        itself = device[rows][:, None] == device[None, :]
+        ratio[itself], seconds[itself] = 0.0, 1.0
+        ratio /= seconds
+        largest = max(largest, float(ratio.max()))
+        sums += ratio.sum(axis=1).tolist()
+    mean = 1.0 if largest == 1.0 else max(1.0, math.fsum(sums) / (ordered.size * (ordered.size - 1)))
+    return Distortion(mean, largest)

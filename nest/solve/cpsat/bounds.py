@@ -1,0 +1,162 @@
+"""Cheap bounds: cases that need no model, because a relaxation proves that they hold no better plan.
+
+Every bound forgets something that could only make plans dearer, and so never exceeds the batch time of a plan:
+
+* `compute_bound` forgets memory, transfers and synchronisation. The slowest stage takes no less than the mean, and no
+  less than the slowest layer.
+* `Relaxation` sends every tensor over its cheapest level, whatever the places, and lets the sum, the slowest stage and
+  the slowest synchronisation each choose stages and modes for itself. What is left are paths through the cuts.
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+import numpy
+from attrs import define, field
+
+from nest.instance import Instance
+from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.cuts import Cuts, Floats
+from nest.solve.cpsat.network import point_to_point, slots
+from nest.solve.cpsat.scaling import ROUNDING
+from nest.solve.cpsat.stages import MEMORY_SLACK, StageBook
+
+ROUNDS = 6
+"""How often limits and paths are drawn tighter by each other; more hardly ever changes anything."""
+
+
+@define
+class ComputeBound:
+    """The bound that needs the layers' times only."""
+
+    instance: Instance
+    _known: dict[tuple[int, tuple[str, ...]], Floats] = field(factory=dict)
+
+    def of(self, case: Case) -> float:
+        """Seconds no plan of the case is below."""
+        fastest = numpy.minimum.reduce(
+            [
+                self._layers(candidate, tuple(dict.fromkeys(mode[0] for mode in modes)))
+                for candidate, modes in zip(case.candidates, case.modes, strict=True)
+            ]
+        )
+        total = float(fastest.sum())
+        slowest = max(total / case.stages, float(fastest.max()))
+        return (case.weights[0] * slowest + case.weights[1] * total) * (1 - ROUNDING)
+
+    def _layers(self, candidate: int, modes: tuple[str, ...]) -> Floats:
+        if (candidate, modes) not in self._known:
+            used = self.instance.candidates[candidate]
+            extra = numpy.minimum.reduce([used.mode(name).extra for name in modes])
+            self._known[candidate, modes] = used.forward + used.backward + extra
+        return self._known[candidate, modes]
+
+
+@define
+class Relaxation:
+    """The bound over paths through the cuts; remembers stages by their micro-batches in flight."""
+
+    instance: Instance
+    cuts: Cuts
+    book: StageBook
+    _fastest: dict[object, tuple[Floats, Floats]] = field(factory=dict)
+    _cheapest: dict[object, Floats] = field(factory=dict)
+
+    def of(self, case: Case, target: float) -> float:
+        """Seconds no plan of the case is below, as far as that matters for `target`; infinite where nothing fits."""
+        stages = [self._stages(case, case.in_flight(stage)) for stage in range(1, case.stages + 1)]
+        times, syncs = [time for time, _ in stages], [sync for _, sync in stages]
+        slowest_sync, slowest = least_largest(syncs), least_largest(times)
+        if inf in (slowest_sync, slowest):
+            return inf
+        bound, limit = 0.0, inf
+        for _ in range(ROUNDS):
+            total = forward([numpy.where(time <= limit, time, inf) for time in times])[-1][-1]
+            if total == inf:
+                return target
+            better = value(case, max(slowest, total / case.stages), total, slowest_sync)
+            if better <= bound * (1 + ROUNDING) or better > target:
+                return max(better, bound)
+            bound = better
+            limit = time_limit(case, target, total, slowest_sync)
+        return bound
+
+    def transfers(self, case: Case, candidate: int) -> Floats:
+        """Seconds to bring what crosses each cut over the cheapest level there is. Shape `(cuts,)`."""
+        key = (candidate, case.replicas, case.rank_order, case.widest)
+        if key not in self._cheapest:
+            crossing = self.book.costs(case, candidate).bytes
+            every = [point_to_point(self.instance.cluster, crossing, level) for level in levels(self.instance, case)]
+            self._cheapest[key] = numpy.minimum.reduce(every) if every else numpy.zeros(self.cuts.count)
+        return self._cheapest[key]
+
+    def _stages(self, case: Case, flying: int) -> tuple[Floats, Floats]:
+        """By the cuts in front and behind, the least time of a stage that fits and its least time per batch."""
+        key = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, flying)
+        if key not in self._fastest:
+            capacity = self.instance.cluster.memory * (1 + MEMORY_SLACK)
+            best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(2)]
+            first, last = self.cuts.first, self.cuts.last
+            for candidate, modes in zip(case.candidates, case.modes, strict=True):
+                costs = self.book.costs(case, candidate)
+                rows = costs.rows(modes)
+                fits = costs.one[rows] + (flying - 1) * costs.more[rows] <= capacity
+                cheapest = self.transfers(case, candidate)
+                time = numpy.where(fits, costs.time[rows], inf).min(axis=0) + cheapest[first] + cheapest[last]
+                sync = numpy.where(fits, costs.sync[rows], inf).min(axis=0)
+                for table, values in zip(best, (time, sync), strict=True):
+                    table[first, last] = numpy.minimum(table[first, last], values)
+            self._fastest[key] = (best[0], best[1])
+        return self._fastest[key]
+
+
+def levels(instance: Instance, case: Case) -> list[int]:
+    """The levels a boundary of the case can have; all, where blocks of several widths are about."""
+    every = range(len(instance.cluster.levels))
+    widths = {instance.candidates[each].width for each in case.candidates}
+    if len(widths) > 1:
+        return list(every)
+    apart = slots(instance, case, widths.pop()).closest(len(every))
+    return [level for level in every if apart[level]]
+
+
+def value(case: Case, slowest: float, total: float, sync: float) -> float:
+    """`A * max t + B * sum t + max y`, rounded down as floating point may have rounded it up."""
+    return (case.weights[0] * slowest + case.weights[1] * total + sync) * (1 - ROUNDING)
+
+
+def time_limit(case: Case, target: float, total: float, sync: float) -> float:
+    """No stage of a plan below `target` takes longer, when its stages take `total` at least and its batch `sync`."""
+    if case.weights[0] <= 0:
+        return inf
+    return (target - case.weights[1] * total - sync) / case.weights[0] * (1 + ROUNDING)
+
+
+def forward(steps: Sequence[Floats], join: Callable[[Floats, Floats], Floats] = numpy.add) -> list[Floats]:
+    """By number of stages and cut, the least cost of the stages up to that cut; the last entry is that of all.
+
+    Args:
+        steps: for each stage, its cost by the cuts in front and behind.
+        join: how the costs of stages come together.
+    """
+    reached = numpy.full(len(steps[0]), inf)
+    reached[0] = 0.0
+    found = [reached]
+    for step in steps:
+        found.append(join(found[-1][:, None], step).min(axis=0))
+    return found
+
+
+def backward(steps: Sequence[Floats]) -> list[Floats]:
+    """By number of stages in front and cut, the least cost of the stages from that cut on."""
+    left = numpy.full(len(steps[0]), inf)
+    left[-1] = 0.0
+    found = [left]
+    for step in reversed(steps):
+        found.append((step + found[-1][None, :]).min(axis=1))
+    return found[::-1]
+
+
+def least_largest(steps: Sequence[Floats]) -> float:
+    """The least that the largest cost of a stage can be."""
+    return float(forward(steps, numpy.maximum)[-1][-1])

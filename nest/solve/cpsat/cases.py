@@ -1,0 +1,193 @@
+"""Cases: everything the stages of a plan share, listed one by one (PROBLEM.md section 3).
+
+Each case is a question of its own: is there a plan of this case that is better than the one given?
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from attrs import frozen
+
+from nest.instance import Candidate, Instance, Schedule
+from nest.spec.constraints import Constraint, Value
+
+Mode = tuple[str, int]
+"""A recompute mode by name, and a ZeRO stage."""
+
+
+@frozen(eq=False)
+class Case:
+    """One choice of everything stages share.
+
+    Attributes:
+        candidates: indices of the candidates its stages choose from.
+        modes: for each of them, the modes a stage may use.
+        widest: width of the widest block, which at least one stage has (`g`).
+        replicas: `d`.
+        rank_order: `pp-inner` or `dp-inner`.
+        schedule: the pipeline schedule.
+        stages: how many (`s`).
+        micro_batches: per replica (`M`).
+        weights: `(A, B)`.
+        block_devices: devices of all blocks of a replica, where a constraint speaks of them; else None.
+    """
+
+    candidates: tuple[int, ...]
+    modes: tuple[tuple[Mode, ...], ...]
+    widest: int
+    replicas: int
+    rank_order: str
+    schedule: Schedule
+    stages: int
+    micro_batches: int
+    weights: tuple[float, float]
+    block_devices: int | None = None
+
+    def in_flight(self, stage: int) -> int:
+        """Micro-batches in flight on a stage, counted from 1."""
+        return self.schedule.in_flight(stage, self.stages, self.micro_batches)
+
+
+@frozen
+class _Setting:
+    candidates: tuple[int, ...]
+    widest: int
+    replicas: int
+    micro_batches: int
+    rank_order: str
+    schedule: Schedule
+    stages: int
+
+
+def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
+    """Every case of an instance; together they hold every plan of its space.
+
+    Args:
+        instance: the problem.
+        most_stages: more stages than this no plan has.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+    """
+    for setting in _settings(instance, most_stages):
+        weights = setting.schedule.weights(setting.micro_batches, setting.stages)
+        for devices in _block_devices(instance, setting):
+            allowed = [_modes(instance, setting, candidate, devices) for candidate in setting.candidates]
+            for modes in _choices(instance, allowed):
+                kept = [(each, used) for each, used in zip(setting.candidates, modes, strict=True) if used]
+                if _fits(instance, setting, [each for each, _ in kept]):
+                    yield Case(
+                        candidates=tuple(each for each, _ in kept),
+                        modes=tuple(used for _, used in kept),
+                        widest=setting.widest,
+                        replicas=setting.replicas,
+                        rank_order=setting.rank_order,
+                        schedule=setting.schedule,
+                        stages=setting.stages,
+                        micro_batches=setting.micro_batches,
+                        weights=(float(weights[0]), float(weights[1])),
+                        block_devices=devices,
+                    )
+
+
+def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
+    space, size = instance.space, instance.cluster.size
+    for candidates, widest in _together(instance):
+        narrowest = min(instance.candidates[each].width for each in candidates)
+        for replicas in range(1, size // widest + 1):
+            count = instance.micro_batches(instance.candidates[candidates[0]], replicas)
+            if count is None:
+                continue
+            room = widest * (size // (replicas * widest)) // narrowest
+            numbers = range(1, min(most_stages, room) + 1)
+            if space.partition is not None:
+                numbers = range(len(space.partition), min(len(space.partition), room) + 1)
+            for order, schedule, stages in product(space.rank_orders, space.schedules, numbers):
+                yield _Setting(candidates, widest, replicas, count, order, schedule, stages)
+
+
+def _together(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Sets of candidates that the stages of one plan choose from, each with the width of the widest."""
+    usable = [(index, each) for index, each in enumerate(instance.candidates) if instance.cluster.admits(each.width)]
+    if not instance.space.mixed:
+        for index, each in usable:
+            yield (index,), each.width
+        return
+    for samples, width in sorted({(each.samples, each.width) for _, each in usable}):
+        kept = (index for index, each in usable if each.samples == samples and each.width <= width)
+        yield tuple(kept), width
+
+
+def _block_devices(instance: Instance, setting: _Setting) -> Sequence[int | None]:
+    """Every sum of the stages' widths there is, where a constraint reads `devices`; else it need not be known."""
+    widths = {instance.candidates[each].width for each in setting.candidates}
+    if len(widths) == 1:
+        return (setting.stages * widths.pop(),)
+    if not any("devices" in constraint.names() for constraint in instance.space.constraints):
+        return (None,)
+    room = setting.widest * (instance.cluster.size // (setting.replicas * setting.widest))
+    sums = {setting.widest}
+    for _ in range(setting.stages - 1):
+        sums = {total + width for total in sums for width in widths if total + width <= room}
+    return tuple(sorted(sums))
+
+
+def _modes(instance: Instance, setting: _Setting, index: int, devices: int | None) -> tuple[Mode, ...]:
+    """The modes a stage with this candidate may use."""
+    space, candidate = instance.space, instance.candidates[index]
+    names = [mode.name for mode in candidate.recompute if space.recompute is None or mode.name in space.recompute]
+    values = _values(setting, candidate, devices)
+    every = list(product(names, dict.fromkeys(space.zero)))
+    for constraint in space.constraints:
+        every = [mode for mode in every if _holds(constraint, values, mode)]
+    return tuple(every)
+
+
+def _holds(constraint: Constraint, values: dict[str, Value], mode: Mode) -> bool:
+    values["recompute"], values["zero"] = mode
+    return constraint.holds(values)
+
+
+def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dict[str, Value]:
+    """The value of every name of the constraint language but the modes (FORMATS.md, "Problem")."""
+    values: dict[str, Value] = defaultdict(lambda: 1)
+    values.update(candidate.degrees)
+    split = int(values["tp"]) * int(values["cp"])
+    ranks = setting.replicas * candidate.width
+    values["dp"] = ranks / split if ranks % split else ranks // split
+    values["pp"] = setting.stages
+    values["replicas"] = setting.replicas
+    values["micro_batch"] = candidate.samples
+    values["micro_batches"] = setting.micro_batches
+    values["width"] = candidate.width
+    values["rank_order"] = setting.rank_order
+    values["schedule"] = setting.schedule.name
+    if devices is not None:
+        values["devices"] = setting.replicas * devices
+    return values
+
+
+def _fits(instance: Instance, setting: _Setting, candidates: Sequence[int]) -> bool:
+    """Whether so many blocks have room, one of them as wide as the setting says and the others as narrow as they go.
+
+    A plan without a block that wide belongs to a setting of narrower ones.
+    """
+    widths = [instance.candidates[each].width for each in candidates]
+    room = setting.widest * (instance.cluster.size // (setting.replicas * setting.widest))
+    return setting.widest in widths and setting.widest + (setting.stages - 1) * min(widths) <= room
+
+
+def _choices(instance: Instance, allowed: Sequence[tuple[Mode, ...]]) -> Iterator[Sequence[tuple[Mode, ...]]]:
+    """`allowed` narrowed to one recompute mode or ZeRO stage for all stages, where `uniform` asks for it."""
+    uniform = {constraint.uniform for constraint in instance.space.constraints if constraint.uniform is not None}
+    kept: Mapping[str, list[str | int | None]] = {
+        "recompute": list(dict.fromkeys(mode[0] for modes in allowed for mode in modes)),
+        "zero": list(dict.fromkeys(mode[1] for modes in allowed for mode in modes)),
+    }
+    recomputes, zeros = (kept[name] if name in uniform else [None] for name in ("recompute", "zero"))
+    for recompute, zero in product(recomputes, zeros):
+        yield [
+            tuple(mode for mode in modes if recompute in (None, mode[0]) and zero in (None, mode[1]))
+            for modes in allowed
+        ]

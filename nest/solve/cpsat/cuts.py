@@ -1,0 +1,130 @@
+"""Where a layer graph may be cut, and the stages between two cuts (PROBLEM.md section 3).
+
+A cut is known by the layers behind it, a set closed under successors. Cut 0 has all layers behind it, the last none.
+"""
+
+from functools import cached_property
+
+import numpy
+from attrs import frozen
+from numpy.typing import NDArray
+
+from nest.instance import Candidate, Instance, LayerGraph
+
+Booleans = NDArray[numpy.bool_]
+Floats = NDArray[numpy.float64]
+Integers = NDArray[numpy.int64]
+
+
+def kept_together(instance: Instance) -> list[frozenset[int]]:
+    """Groups of layers that no cut may part, by `same_stage` or by `Space.together`."""
+    index = {name: layer for layer, name in enumerate(instance.graph.layers)}
+    named = [each.same_stage for each in instance.space.constraints if each.same_stage]
+    return [frozenset(index[name] for name in group) for group in named] + [
+        frozenset(group) for group in instance.space.together
+    ]
+
+
+@frozen(eq=False, slots=False)
+class Cuts:
+    """Every cut of a layer graph, and every two of which one lies behind the other.
+
+    Attributes:
+        behind: by cut and layer, whether the layer lies behind the cut. Shape `(cuts, layers)`.
+        first: for each stage, the cut in front of it. Shape `(stages,)`.
+        last: for each stage, the cut behind it. Shape `(stages,)`.
+    """
+
+    behind: Booleans
+    first: Integers
+    last: Integers
+
+    @property
+    def count(self) -> int:
+        """How many cuts."""
+        return len(self.behind)
+
+    @property
+    def longest(self) -> int:
+        """More stages than this no plan has."""
+        return min(self.count - 1, int(self.behind.shape[1]))
+
+    @cached_property
+    def stage_layers(self) -> Booleans:
+        """By stage and layer, whether it holds it. Shape `(stages, layers)`."""
+        return self.behind[self.first] & ~self.behind[self.last]
+
+    def sums(self, values: Floats) -> Floats:
+        """What the layers of each stage add up to. Shape `(stages,)`."""
+        # Summed anew for each stage: a difference of two sums would lose digits where a stage is short.
+        found: Floats = self.stage_layers.astype(numpy.float64) @ values
+        return found
+
+    def largest(self, values: Floats) -> Floats:
+        """The largest value of each stage's layers. Shape `(stages,)`."""
+        found = numpy.zeros(len(self.first))
+        for layer in numpy.argsort(values, kind="stable"):
+            found[self.stage_layers[:, layer]] = values[layer]
+        return found
+
+    def bytes(self, graph: LayerGraph, candidate: Candidate) -> Floats:
+        """`cut(D)` of PROBLEM.md section 4 for each cut; a tensor with several readers counts once. Shape `(cuts,)`."""
+        total = numpy.zeros(self.count)
+        for (producer, consumers), size in zip(graph.tensors, candidate.tensor_bytes, strict=True):
+            if consumers:
+                read = self.behind[:, list(consumers)].any(axis=1)
+                total += numpy.where(read & ~self.behind[:, producer], size, 0.0)
+        return total
+
+
+def list_cuts(instance: Instance, limit: int) -> Cuts | None:
+    """The cuts a plan of `instance` may have; None where there are more than `limit`."""
+    graph = instance.graph
+    masks = _given(instance) if instance.space.partition is not None else _closed(graph, limit)
+    if masks is None:
+        return None
+    groups = [sum(1 << layer for layer in group) for group in kept_together(instance)]
+    whole = (1 << len(graph.layers)) - 1
+    allowed = [mask for mask in masks if all(mask & group in (0, group) for group in groups)]
+    allowed.sort(key=lambda mask: (-mask.bit_count(), mask))
+    assert allowed[0] == whole
+    behind = numpy.array([[mask >> layer & 1 for layer in range(len(graph.layers))] for mask in allowed], dtype=bool)
+    inside = behind.astype(numpy.int32)
+    contains = (inside @ inside.T) == inside.sum(axis=1)[None, :]
+    numpy.fill_diagonal(contains, val=False)
+    first, last = numpy.nonzero(contains)
+    return Cuts(behind, first.astype(numpy.int64), last.astype(numpy.int64))
+
+
+def _closed(graph: LayerGraph, limit: int) -> set[int] | None:
+    """Sets of layers closed under successors, as bit masks; None where there are more than `limit`.
+
+    Each is found from one with one layer more: a set without its first layer in topological order, or any other that
+    no layer of the set precedes, is closed again, and every closed set is reached so from the set of all.
+    """
+    before = [0] * len(graph.layers)
+    for producer, consumers in graph.tensors:
+        for consumer in consumers:
+            before[consumer] |= 1 << producer
+    found = {(1 << len(graph.layers)) - 1}
+    fresh = list(found)
+    while fresh:
+        mask = fresh.pop()
+        for layer, producers in enumerate(before):
+            smaller = mask & ~(1 << layer)
+            if mask >> layer & 1 and not producers & mask and smaller not in found:
+                found.add(smaller)
+                fresh.append(smaller)
+        if len(found) > limit:
+            return None
+    return found
+
+
+def _given(instance: Instance) -> set[int]:
+    """The cuts of a partition that is given, provided that it has no other."""
+    assert instance.space.partition is not None
+    found, mask = {0}, 0
+    for stage in reversed(instance.space.partition):
+        mask |= sum(1 << layer for layer in stage)
+        found.add(mask)
+    return found

@@ -1,0 +1,64 @@
+"""The search where stages are too many to list: graphs with many branches."""
+
+from __future__ import annotations
+
+from attrs import define
+
+from nest.errors import InternalError
+from nest.solve.cpsat.layers import LayerModel, exact, terms
+from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.search import Open, Search
+
+INEXACT = "collectives are bounded from below only, in a graph with too many cuts to list"
+
+
+@define
+class LayerSearch(Search):
+    """Asks for the stage of each layer."""
+
+    def settles(self, each: Open, effort: float) -> bool:
+        """Whether the case is settled: it holds no better plan, or its best is now the one to beat."""
+        scaled, limit = self._scaled(each.case, terms(self.instance, each.case))
+        try:
+            model = LayerModel(self.instance, each.case, scaled, limit, ordered=self.ordered)
+        except TooManyPlacesError as reason:
+            each.stuck = str(reason)
+            return False
+        while True:
+            self._models += 1
+            solver, status = self.effort.ask(model.model, effort)
+            if status == "INFEASIBLE":
+                return True
+            if status == "MODEL_INVALID":
+                each.stuck = f"CP-SAT refuses the model: {model.model.validate()}"
+                return False
+            if scaled is not None:
+                each.bound = max(each.bound, min(scaled.seconds(solver.best_objective_bound), self.target))
+            if status == "UNKNOWN":
+                each.margin = 1.0
+                return False
+            solution = model.solution(solver.value)
+            price = self.pricing(solution)
+            if any(price.overfull):
+                for stage, over in enumerate(price.overfull):
+                    if over:
+                        model.forbid(solver.value, stage)
+                continue
+            if scaled is None:
+                self._takes(solution, price)
+                return self.settles(each, effort)
+            least = scaled.seconds(solver.objective_value)
+            if status == "OPTIMAL" and price.batch_time < least:
+                raise InternalError(
+                    f"CP-SAT's model gives a plan at least {least} s, exact pricing {price.batch_time} s. "
+                    "This is a bug in nest; please report it with the problem file."
+                )
+            better = self._takes(solution, price)
+            if status == "OPTIMAL" and not better and not exact(self.instance, each.case):
+                each.stuck = INEXACT
+                return False
+            if status == "OPTIMAL" and price.batch_time > least + scaled.error:
+                # The model's best is not the case's best: collectives cost more. Ask on below the plan just found.
+                return better and self.settles(each, effort)
+            finer = better or status != "OPTIMAL"
+            return self._settled_by(each, scaled.seconds(solver.best_objective_bound), finer)

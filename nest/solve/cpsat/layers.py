@@ -1,0 +1,334 @@
+"""The model of one case for graphs with too many cuts to list: which stage runs each layer.
+
+Each layer lies behind a boundary or in front of it, and whatever reads from a layer behind a boundary lies behind it.
+Costs are sums over layers. Two things are only bounded from below: collectives, at a few sizes (no collective is taken
+to be faster for more bytes), and numbers, rounded down. So a model without a solution is a proof, but a solution need
+not be a better plan; exact pricing decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy
+from attrs import frozen
+
+from nest.instance import Candidate, Instance, Solution, StageDecision
+from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.cuts import Floats, kept_together
+from nest.solve.cpsat.network import Peers, peers
+from nest.solve.cpsat.placement import place
+from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, ROUNDING, Scale
+from nest.solve.cpsat.stages import MEMORY_SLACK
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import CpModel, IntVar
+
+    from nest.solve.cpsat.placement import Term
+
+SIZES = 16
+"""Sizes at which a collective is priced; between two of them it counts as much as at the smaller."""
+
+UNITS = 2**24
+"""A device's memory, and the bytes of a collective, in units: a thousand layers lose less than a ten-thousandth of them
+by rounding down, and coefficients stay far below what CP-SAT gets wrong."""
+
+
+@frozen
+class Choice:
+    """A candidate and the modes a stage runs it in."""
+
+    candidate: int
+    recompute: str
+    zero: int
+
+
+class LayerModel:
+    """One case as a stage for each layer.
+
+    Attributes:
+        model: of OR-Tools.
+        batch_ticks: the batch time in integers; None when only a plan, not a better one, is asked for.
+    """
+
+    def __init__(
+        self, instance: Instance, case: Case, scale: Scale | None, limit: int | None, *, ordered: bool = True
+    ) -> None:
+        """Build the model.
+
+        Args:
+            instance: the problem.
+            case: what the stages share.
+            scale: how seconds become integers; None: times do not matter.
+            limit: the batch time in integers must not exceed it.
+            ordered: whether blocks lie in pipeline order (monotone placement).
+
+        Raises:
+            TooManyPlacesError: blocks of several widths have too many places.
+        """
+        from ortools.sat.python import cp_model
+
+        self._instance, self._case = instance, case
+        self.model: CpModel = cp_model.CpModel()
+        self._count = len(instance.graph.layers)
+        self._behind = self._boundaries()
+        self._choices = [
+            Choice(candidate, *mode)
+            for candidate, modes in zip(case.candidates, case.modes, strict=True)
+            for mode in modes
+        ]
+        self._taken = [
+            {choice: self.model.new_bool_var(f"{i}:{choice}") for choice in self._choices} for i in range(case.stages)
+        ]
+        for row in self._taken:
+            self.model.add_exactly_one(row.values())
+        self._some_block_is_as_wide_as_the_case_says()
+        self._crossing = [self._tensors_across(i) for i in range(1, case.stages)]
+        self._placement = place(self.model, instance, case, self._widths(), ordered=ordered)
+        for i in range(case.stages):
+            self._memory_suffices(i)
+        self.batch_ticks: IntVar | None = None
+        if scale is not None and limit is not None:
+            self._times_count(scale, limit)
+
+    def _boundaries(self) -> list[list[Term]]:
+        """For each boundary, the outer ends included, which layers lie behind it."""
+        stages, model = self._case.stages, self.model
+        inner: list[list[IntVar]] = [
+            [model.new_bool_var(f"{layer} behind {i}") for layer in range(self._count)] for i in range(1, stages)
+        ]
+        found: list[list[Term]] = [[1] * self._count]
+        for row in inner:
+            found.append([*row])
+        found.append([0] * self._count)
+        for ahead, after in pairwise(found):
+            for one, two in zip(ahead, after, strict=True):
+                if not (isinstance(one, int) or isinstance(two, int)):
+                    model.add(two <= one)
+            model.add(sum(ahead) - sum(after) >= 1)
+        for row in inner:
+            for producer, consumers in self._instance.graph.tensors:
+                for consumer in consumers:
+                    model.add_implication(row[producer], row[consumer])
+            for group in kept_together(self._instance):
+                first, *others = sorted(group)
+                for other in others:
+                    model.add(row[first] == row[other])
+        if self._instance.space.partition is not None:
+            for i, layers in enumerate(self._instance.space.partition):
+                for layer in layers:
+                    model.add(self._runs_in(found, i, layer) == 1)
+        return found
+
+    @staticmethod
+    def _runs_in(behind: Sequence[Sequence[Term]], stage: int, layer: int) -> Term:
+        """Whether a stage runs a layer."""
+        return behind[stage][layer] - behind[stage + 1][layer]
+
+    def _over(self, stage: int, values: Sequence[int]) -> Term:
+        """What whole numbers of a stage's layers add up to."""
+        terms = [v * self._runs_in(self._behind, stage, layer) for layer, v in enumerate(values) if v]
+        return sum(terms) if terms else 0
+
+    def _tensors_across(self, boundary: int) -> list[IntVar]:
+        """Which tensors cross a boundary: made in front, read behind."""
+        row, found = self._behind[boundary], []
+        for producer, consumers in self._instance.graph.tensors:
+            crosses = self.model.new_bool_var("")
+            for consumer in consumers:
+                self.model.add(crosses >= row[consumer] - row[producer])
+            found.append(crosses)
+        return found
+
+    def _widths(self) -> list[dict[int, Term]]:
+        """For each stage, whether its block has each width."""
+        widths = sorted({self._instance.candidates[each].width for each in self._case.candidates})
+        found: list[dict[int, Term]] = []
+        for row in self._taken:
+            found.append({w: sum(row[c] for c in row if self._candidate(c).width == w) for w in widths})
+        return found
+
+    def _candidate(self, choice: Choice) -> Candidate:
+        return self._instance.candidates[choice.candidate]
+
+    def _some_block_is_as_wide_as_the_case_says(self) -> None:
+        wide = [row.get(self._case.widest, 0) for row in self._widths()]
+        self.model.add(sum(wide) >= 1)
+        if self._case.block_devices is not None:
+            total = sum(width * literal for row in self._widths() for width, literal in row.items())
+            self.model.add(total == self._case.block_devices)
+
+    def _groups(self, choice: Choice) -> Iterator[tuple[dict[str, Floats], Peers]]:
+        names = ("weights", "gradients", "optimizer", "update")
+        for group, found in zip(self._candidate(choice).state, self._peers(choice.candidate), strict=True):
+            yield {name: getattr(group, name) for name in names}, found
+
+    @cache  # noqa: B019 - a model lives as long as its case is asked
+    def _peers(self, candidate: int) -> tuple[Peers, ...]:
+        return peers(self._instance, self._case, candidate)
+
+    def _memory_suffices(self, stage: int) -> None:
+        """Each choice holds its state, its micro-batches in flight and its largest layer's peak."""
+        cluster = self._instance.cluster
+        unit = cluster.memory / UNITS
+        flying = self._case.in_flight(stage + 1)
+        room = int((cluster.memory * (1 + MEMORY_SLACK) - cluster.reserve) / unit) + 1
+        for choice, taken in self._taken[stage].items():
+            used, mode = self._candidate(choice), self._candidate(choice).mode(choice.recompute)
+            held = mode.first + (flying - 1) * mode.more
+            for sums, group in self._groups(choice):
+                held = held + sums["weights"] / (group.count if choice.zero == 3 else 1)
+                held = held + sums["gradients"] / (group.count if choice.zero >= 2 else 1)
+                held = held + sums["optimizer"] / (group.count if choice.zero >= 1 else 1)
+            total = self._over(stage, _floors(held, unit))
+            if mode.stash_inputs and stage > 0 and flying > 1:
+                stashed = _floors((flying - 1) * used.tensor_bytes, unit)
+                total = total + sum(s * c for s, c in zip(stashed, self._crossing[stage - 1], strict=True))
+            for peak, layers in _by_value(_floors(mode.peak, unit)):
+                here = self.model.new_bool_var("")
+                for layer in layers:
+                    self.model.add(here >= self._runs_in(self._behind, stage, layer))
+                self.model.add(total + peak * here <= room).only_enforce_if(taken)
+            if not mode.peak.any():
+                self.model.add(total <= room).only_enforce_if(taken)
+
+    def _times_count(self, scale: Scale, limit: int) -> None:
+        """`A * max t + B * sum t + max y`, each part at least what the choice of its stage makes it."""
+        model, stages = self.model, self._case.stages
+        most = limit // max(scale.slowest, scale.total, 1)
+        times: list[Term] = []
+        sync = model.new_int_var(0, limit // scale.sync, "sync")
+        for stage in range(stages):
+            work, shard = model.new_int_var(0, most, f"work {stage}"), model.new_int_var(0, most, f"shard {stage}")
+            for choice, taken in self._taken[stage].items():
+                used = self._candidate(choice)
+                each = used.forward + used.backward + used.mode(choice.recompute).extra
+                model.add(work >= self._over(stage, [scale.ticks(t) for t in each.tolist()])).only_enforce_if(taken)
+                per_micro_batch, per_batch = self._sharding(stage, choice, scale)
+                model.add(shard >= per_micro_batch).only_enforce_if(taken)
+                model.add(sync >= per_batch).only_enforce_if(taken)
+            times.append(work + shard)
+        for boundary in range(stages - 1):
+            for stage in (boundary, boundary + 1):
+                times[stage] = times[stage] + self._transfer(boundary, stage, scale, most)
+        slowest = model.new_int_var(0, most, "slowest")
+        whole = [model.new_int_var(0, most, f"time {stage}") for stage in range(stages)]
+        for variable, time in zip(whole, times, strict=True):
+            model.add(variable == time)
+            model.add(slowest >= variable)
+        self.batch_ticks = model.new_int_var(0, limit, "batch")
+        model.add(self.batch_ticks == scale.slowest * slowest + scale.total * sum(whole) + scale.sync * sync)
+        model.minimize(self.batch_ticks)
+
+    def _sharding(self, stage: int, choice: Choice, scale: Scale) -> tuple[Term, Term]:
+        """What ZeRO and the update add to the time, in ticks, and to the time per batch, in ticks of its own."""
+        per_micro_batch: Term = 0
+        per_batch: Term = 0
+        for sums, group in self._groups(choice):
+            gradients, weights = (tuple(sums[name].tolist()) for name in ("gradients", "weights"))
+            scatter = partial(self._collective, stage, "reduce_scatter", gradients, group.shape)
+            gather = partial(self._collective, stage, "all_gather", weights, group.shape)
+            if choice.zero >= 2:
+                per_micro_batch = per_micro_batch + scatter(scale.ticks)
+            if choice.zero == 3:
+                per_micro_batch = per_micro_batch + 2 * gather(scale.ticks)
+            if choice.zero <= 1:
+                per_batch = per_batch + (2 if choice.zero == 0 else 1) * scatter(scale.sync_ticks)
+            if choice.zero in (1, 2):
+                per_batch = per_batch + gather(scale.sync_ticks)
+            update = sums["update"] / (group.count if choice.zero else 1)
+            per_batch = per_batch + self._over(stage, [scale.sync_ticks(u) for u in update.tolist()])
+        return per_micro_batch, per_batch
+
+    @cache  # noqa: B019 - a model lives as long as its case is asked
+    def _collective(
+        self, stage: int, kind: str, sizes: tuple[float, ...], shape: tuple[int, ...], ticks: Callable[[float], int]
+    ) -> Term:
+        """Ticks a collective over the stage's bytes takes at least."""
+        total = sum(sizes)
+        levels, exposed = self._instance.cluster.levels, self._instance.space.exposed
+        # Bytes are rounded down layer by layer, so this share of them may be missing from what a stage holds.
+        missing = len(sizes) / UNITS
+        shares = [0.0, *(step / SIZES - missing for step in range(1, SIZES + 1))]
+        prices = [
+            ticks(exposed * float(self._instance.collectives.time(kind, total * share, shape, levels)))
+            for share in shares
+        ]
+        spent: Term = prices[0]
+        if total == 0 or max(prices) <= prices[0]:
+            return spent
+        held = self._over(stage, _floors(numpy.array(sizes), total / UNITS))
+        for step in range(1, SIZES + 1):
+            reached = self.model.new_bool_var("")
+            self.model.add(held < step * UNITS // SIZES - len(sizes)).only_enforce_if(~reached)
+            spent = spent + max(prices[step] - max(prices[:step]), 0) * reached
+        return spent
+
+    def _transfer(self, boundary: int, stage: int, scale: Scale, most: int) -> IntVar:
+        """Ticks a stage spends on a boundary: every tensor across, over the boundary's level."""
+        spent = self.model.new_int_var(0, most, "")
+        crossing = self._crossing[boundary]
+        for candidate in self._case.candidates:
+            sizes = self._instance.candidates[candidate].tensor_bytes
+            used = sum(literal for choice, literal in self._taken[stage].items() if choice.candidate == candidate)
+            some = self.model.new_bool_var("")
+            for size, crosses in zip(sizes, crossing, strict=True):
+                if size > 0:
+                    self.model.add(some >= crosses)
+            for level, near in self._placement.levels[boundary].items():
+                link = self._instance.cluster.levels[level]
+                ticks = [scale.ticks(size / link.bandwidth) for size in sizes.tolist()]
+                total = scale.ticks(link.latency) * some + sum(t * c for t, c in zip(ticks, crossing, strict=True))
+                both = self.model.new_bool_var("")
+                self.model.add(both >= near + used - 1)
+                self.model.add(spent >= total).only_enforce_if(both)
+        return spent
+
+    def forbid(self, value: Callable[[IntVar], int], stage: int) -> None:
+        """Leave out what a stage is in a solution: these layers in this choice."""
+        differs: list[Term] = []
+        for row in (self._behind[stage], self._behind[stage + 1]):
+            differs += [1 - each if value(each) else each for each in row if not isinstance(each, int)]  # type: ignore[arg-type]
+        taken = next(literal for literal in self._taken[stage].values() if value(literal))
+        self.model.add(sum(differs) + (1 - taken) >= 1)
+
+    def solution(self, value: Callable[[IntVar], int]) -> Solution:
+        """The decisions of a solution."""
+        stages = []
+        for stage, offset in enumerate(self._placement.offsets(value)):
+            choice = next(choice for choice, literal in self._taken[stage].items() if value(literal))
+            ahead, after = (
+                [each if isinstance(each, int) else value(each) for each in row]  # type: ignore[arg-type]
+                for row in self._behind[stage : stage + 2]
+            )
+            layers = tuple(layer for layer in range(self._count) if ahead[layer] and not after[layer])
+            stages.append(StageDecision(layers, choice.candidate, choice.recompute, choice.zero, offset))
+        case = self._case
+        return Solution(case.replicas, case.rank_order, case.schedule.name, tuple(stages))
+
+
+def terms(instance: Instance, case: Case) -> int:
+    """Numbers that are rounded down on their own in one stage's time."""
+    groups = max(len(instance.candidates[each].state) for each in case.candidates)
+    return len(instance.graph.layers) + 2 * len(instance.graph.tensors) + 3 * groups + 2
+
+
+def exact(instance: Instance, case: Case) -> bool:
+    """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
+    if instance.space.exposed == 0:
+        return True
+    return all(each.count == 1 for candidate in case.candidates for each in peers(instance, case, candidate))
+
+
+def _floors(values: Floats, unit: float) -> list[int]:
+    """Whole units, rounded down; what exceeds any limit is cut off, and still does."""
+    return [min(int(v), LARGEST_COEFFICIENT) for v in numpy.floor(values * (1 - ROUNDING) / unit)]
+
+
+def _by_value(values: list[int]) -> Iterator[tuple[int, list[int]]]:
+    """Each value above 0 with the indices that have it; the largest first."""
+    for value in sorted({v for v in values if v > 0}, reverse=True):
+        yield value, [index for index, each in enumerate(values) if each == value]

@@ -1,0 +1,217 @@
+"""The model of one case: which choice each stage takes, where its block lies, and the batch time that follows.
+
+Reads as a table of contents: `PathModel` lists what is decided and what must hold.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy
+
+from nest.instance import Instance, Solution, StageDecision
+from nest.solve.cpsat.bounds import Relaxation
+from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.narrow import Choices
+from nest.solve.cpsat.network import Integers, point_to_point
+from nest.solve.cpsat.placement import place
+from nest.solve.cpsat.scaling import Scale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ortools.sat.python.cp_model import CpModel, IntVar
+
+    from nest.solve.cpsat.placement import Term
+
+MOST_CHOICES = 300_000
+"""Choices of all stages together up to which a model is built; more do not fit a small machine's memory."""
+
+TERMS = 3
+"""Numbers rounded down on their own in a stage's time: the stage itself, what arrives and what returns."""
+
+
+class TooManyChoicesError(Exception):
+    """A model would be too large to build."""
+
+
+class PathModel:
+    """One case as a path through the cuts.
+
+    Attributes:
+        model: of OR-Tools.
+        chosen: whether the plan is one of this case; 1 in a model of one case.
+        batch_ticks: the batch time in integers; None when only a plan, not a better one, is asked for.
+    """
+
+    def __init__(
+        self,
+        relaxation: Relaxation,
+        case: Case,
+        choices: Sequence[Choices],
+        scale: Scale | None,
+        limit: int | None,
+        *,
+        ordered: bool = True,
+        joint: CpModel | None = None,
+    ) -> None:
+        """Build the model.
+
+        Args:
+            relaxation: has the cuts and costs.
+            case: what the stages share.
+            choices: what each stage can be.
+            scale: how seconds become integers; None: times do not matter.
+            limit: the batch time in integers must not exceed it.
+            ordered: whether blocks lie in pipeline order (monotone placement).
+            joint: a model of several cases, of which one is to be chosen; left out, a model of this case alone.
+
+        Raises:
+            TooManyChoicesError: there would be too many variables.
+            TooManyPlacesError: blocks of several widths have too many places.
+        """
+        from ortools.sat.python import cp_model
+
+        if sum(map(len, choices)) > MOST_CHOICES:
+            raise TooManyChoicesError(f"the stages have more than {MOST_CHOICES} choices")
+        self._relaxation, self._case, self._choices = relaxation, case, choices
+        self._instance: Instance = relaxation.instance
+        self.model: CpModel = cp_model.CpModel() if joint is None else joint
+        self.chosen: Term = 1 if joint is None else self.model.new_bool_var("chosen")
+        self._taken = [
+            [self.model.new_bool_var(f"{i}:{j}") for j in range(len(each))] for i, each in enumerate(choices)
+        ]
+        self._every_stage_takes_one_choice()
+        self._stages_follow_each_other()
+        self._some_block_is_as_wide_as_the_case_says()
+        self._blocks_add_up()
+        self._placement = place(self.model, self._instance, case, self._widths(), ordered=ordered)
+        self.batch_ticks: IntVar | None = None
+        if scale is not None and limit is not None:
+            self._times_count(scale, limit)
+
+    def _every_stage_takes_one_choice(self) -> None:
+        for row in self._taken:
+            self.model.add(sum(row) == self.chosen)
+
+    def _stages_follow_each_other(self) -> None:
+        """The cut behind a stage is the cut in front of the next; both are one of the cuts that either can have."""
+        cuts = self._relaxation.cuts
+        for i in range(len(self._choices) - 1):
+            ending = self._by(i, cuts.last[self._choices[i].stage])
+            starting = self._by(i + 1, cuts.first[self._choices[i + 1].stage])
+            for cut in sorted({*ending, *starting}):
+                here = self.model.new_bool_var(f"cut {i}:{cut}")
+                self.model.add(sum(ending.get(cut, [])) == here)
+                self.model.add(sum(starting.get(cut, [])) == here)
+
+    def _some_block_is_as_wide_as_the_case_says(self) -> None:
+        wide = [row.get(self._case.widest, 0) for row in self._widths()]
+        self.model.add(sum(wide) >= self.chosen)
+
+    def _blocks_add_up(self) -> None:
+        if self._case.block_devices is not None and len(self._used_widths()) > 1:
+            total = sum(width * literal for row in self._widths() for width, literal in row.items())
+            self.model.add(total == self._case.block_devices * self.chosen)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether the model is of this case alone."""
+        return isinstance(self.chosen, int)
+
+    def _used_widths(self) -> list[int]:
+        return sorted({self._instance.candidates[each].width for each in self._case.candidates})
+
+    def _widths(self) -> list[dict[int, Term]]:
+        """For each stage, whether its block has each width."""
+        widths = numpy.array([each.width for each in self._instance.candidates])
+        found: list[dict[int, Term]] = []
+        for i, each in enumerate(self._choices):
+            rows = self._by(i, widths[each.candidate])
+            found.append({width: sum(rows.get(width, [])) for width in self._used_widths()})
+        return found
+
+    def _by(self, index: int, keys: Integers) -> dict[int, list[IntVar]]:
+        """The choices of a stage in groups with equal keys."""
+        found: dict[int, list[IntVar]] = defaultdict(list)
+        for literal, key in zip(self._taken[index], keys.tolist(), strict=True):
+            found[key].append(literal)
+        return found
+
+    def _times_count(self, scale: Scale, limit: int) -> None:
+        """`A * max t + B * sum t + max y`, each stage with its transfers over the levels of its boundaries."""
+        times = [self._weighed(i, [scale.ticks(t) for t in each.time.tolist()]) for i, each in enumerate(self._choices)]
+        for boundary in range(len(self._choices) - 1):
+            cuts = self._relaxation.cuts
+            returning = self._crossing(boundary, boundary, cuts.last, scale)
+            alone = len(self._case.candidates) == 1
+            arriving = returning if alone else self._crossing(boundary, boundary + 1, cuts.first, scale)
+            times[boundary] = times[boundary] + returning
+            times[boundary + 1] = times[boundary + 1] + arriving
+        largest = limit // max(scale.slowest, scale.total, 1)
+        slowest = self.model.new_int_var(0, largest, "slowest")
+        taken = [self.model.new_int_var(0, largest, f"time {i}") for i in range(len(times))]
+        for variable, time in zip(taken, times, strict=True):
+            # Variables of their own, so that no weight multiplies the coefficients of a time.
+            self.model.add(variable == time)
+            self.model.add(slowest >= variable)
+        sync = self.model.new_int_var(0, limit // scale.sync, "sync")
+        for i, each in enumerate(self._choices):
+            self.model.add(sync >= self._weighed(i, [scale.sync_ticks(y) for y in each.sync.tolist()]))
+        self.batch_ticks = self.model.new_int_var(0, limit, "batch")
+        self.model.add(self.batch_ticks == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
+        if self._alone:
+            self.model.minimize(self.batch_ticks)
+
+    def _weighed(self, index: int, values: list[int]) -> Term:
+        from ortools.sat.python.cp_model import LinearExpr
+
+        return LinearExpr.weighted_sum(self._taken[index], values)
+
+    def _crossing(self, boundary: int, index: int, ends: Integers, scale: Scale) -> Term:
+        """Ticks that stage `index` spends on a boundary: by what crosses the cut there and by the boundary's level."""
+        levels = self._placement.levels[boundary]
+        groups: dict[tuple[int, ...], list[IntVar]] = defaultdict(list)
+        choices = self._choices[index]
+        for literal, candidate, stage in zip(
+            self._taken[index], choices.candidate.tolist(), choices.stage.tolist(), strict=True
+        ):
+            size = float(self._relaxation.book.costs(self._case, candidate).bytes[ends[stage]])
+            times = (point_to_point(self._instance.cluster, size, level) for level in levels)
+            groups[tuple(scale.ticks(float(time)) for time in times)].append(literal)
+        spent: Term = 0
+        at_level: dict[int, list[IntVar]] = defaultdict(list)
+        for ticks, literals in sorted(groups.items(), key=lambda item: item[0]):
+            if len(set(ticks)) == 1:
+                spent = spent + ticks[0] * sum(literals)
+                continue
+            if len(groups) == 1 and self._alone:
+                return sum(tick * level for tick, level in zip(ticks, levels.values(), strict=True))
+            both = [self.model.new_bool_var("") for _ in levels]
+            self.model.add(sum(both) == sum(literals))
+            spent = spent + sum(tick * literal for tick, literal in zip(ticks, both, strict=True))
+            for level, literal in zip(levels, both, strict=True):
+                at_level[level].append(literal)
+        plain = not self._alone or any(len(set(ticks)) == 1 for ticks in groups)
+        for level, literals in at_level.items():
+            # Cuts that cost alike over all levels have no literals here, and cases that are not chosen use none.
+            self.model.add(sum(literals) <= levels[level] if plain else sum(literals) == levels[level])
+        return spent
+
+    def solution(
+        self, value: Callable[[IntVar], int]
+    ) -> tuple[Solution, tuple[tuple[int, int, tuple[str, int], int], ...]]:
+        """The decisions of a solution, and for each stage its choice as `narrow.Overfull` names it."""
+        stages, names = [], []
+        case, relaxation = self._case, self._relaxation
+        for index, (row, choices, offset) in enumerate(
+            zip(self._taken, self._choices, self._placement.offsets(value), strict=True)
+        ):
+            taken = next(j for j, literal in enumerate(row) if value(literal))
+            candidate, stage = int(choices.candidate[taken]), int(choices.stage[taken])
+            mode = relaxation.book.costs(case, candidate).modes[int(choices.mode[taken])]
+            layers = tuple(numpy.nonzero(relaxation.cuts.stage_layers[stage])[0].tolist())
+            stages.append(StageDecision(layers, candidate, mode[0], mode[1], offset))
+            names.append((index, candidate, mode, stage))
+        return Solution(case.replicas, case.rank_order, case.schedule.name, tuple(stages)), tuple(names)

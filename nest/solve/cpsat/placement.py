@@ -1,0 +1,175 @@
+"""Where the blocks of a replica lie, and the level of each boundary that follows (PROBLEM.md section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy
+
+from nest.instance import Instance
+from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.network import Integers, Places, Slots, places, slots
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import CpModel, Domain, IntVar, LinearExpr
+
+    Term = LinearExpr | int
+    """A whole number that follows from what is decided."""
+
+    Literals = Mapping[int, Term]
+    """By number, whether that is it."""
+
+MOST_PLACES = 400
+"""Places of blocks of several widths up to which every two are listed: 400 make 80,000 rows for each boundary."""
+
+
+class TooManyPlacesError(Exception):
+    """Blocks of several widths have more places than are listed."""
+
+
+def place(
+    model: CpModel, instance: Instance, case: Case, widths: Sequence[Literals], *, ordered: bool
+) -> SlotPlacement | ListedPlacement:
+    """Add the places of the blocks of a case.
+
+    Args:
+        model: is added to.
+        instance: the problem.
+        case: the case.
+        widths: for each stage, whether its block has each width.
+        ordered: whether blocks lie in pipeline order (monotone placement).
+
+    Raises:
+        TooManyPlacesError: blocks of several widths have more places than are listed.
+    """
+    used = sorted({instance.candidates[each].width for each in case.candidates})
+    if len(used) == 1:
+        return SlotPlacement(model, slots(instance, case, used[0]), used[0], case.stages, ordered=ordered)
+    room = case.widest * (instance.cluster.size // (case.replicas * case.widest))
+    if sum(room // width for width in used) > MOST_PLACES:
+        raise TooManyPlacesError(f"blocks of several widths have more than {MOST_PLACES} places")
+    return ListedPlacement(model, places(instance, case, tuple(used)), widths, ordered=ordered)
+
+
+class SlotPlacement:
+    """Blocks of one width: each takes a slot; slots in one group of a level are at most that level apart.
+
+    Attributes:
+        levels: for each boundary, whether it has each level that it can have.
+    """
+
+    def __init__(self, model: CpModel, slots: Slots, width: int, stages: int, *, ordered: bool) -> None:
+        self._width = width
+        self._model = model
+        last = slots.count - 1
+        if ordered:
+            self._slots = [model.new_int_var(i, last - (stages - 1 - i), f"slot {i}") for i in range(stages)]
+            for one, two in pairwise(self._slots):
+                model.add(one < two)
+        else:
+            self._slots = [model.new_int_var(0, last, f"slot {i}") for i in range(stages)]
+            model.add_all_different(self._slots)
+        near = [self._within(level, group, ordered=ordered) for level, group in enumerate(slots.groups)]
+        self.levels: list[Literals] = [
+            _exactly([within[boundary] for within in near]) for boundary in range(stages - 1)
+        ]
+
+    def _within(self, level: int, group: Integers, *, ordered: bool) -> list[Term]:
+        """For each boundary, whether its blocks lie in one group of the level."""
+        boundaries = range(len(self._slots) - 1)
+        if int(group[-1]) == 0:
+            return [1 for _ in boundaries]
+        if int(group[-1]) == len(group) - 1:
+            return [0 for _ in boundaries]
+        homes = [self._home(slot, group, f"group {level} of {i}") for i, slot in enumerate(self._slots)]
+        found: list[Term] = []
+        for boundary, (here, there) in enumerate(pairwise(homes)):
+            together = self._model.new_bool_var(f"within {level} at {boundary}")
+            self._model.add(here == there).only_enforce_if(together)
+            apart = here < there if ordered else here != there
+            self._model.add(apart).only_enforce_if(~together)
+            found.append(together)
+        # Blocks fill groups up: so many of them need so many groups, and each further group is entered once.
+        largest = int(numpy.bincount(group).max())
+        self._model.add(sum(found) <= len(homes) - -(-len(homes) // largest))
+        return found
+
+    def _home(self, slot: IntVar, group: Integers, name: str) -> IntVar:
+        """The group a slot lies in."""
+        home = self._model.new_int_var(0, int(group[-1]), name)
+        size = int((group == 0).sum())
+        if (group == numpy.arange(len(group)) // size).all():
+            self._model.add(home * size <= slot)
+            self._model.add(slot <= home * size + size - 1)
+        else:
+            self._model.add_element(slot, [int(each) for each in group], home)
+        return home
+
+    def offsets(self, value: Callable[[IntVar], int]) -> list[int]:
+        """First device of each block relative to its replica; `value` gives the value of a variable."""
+        return [int(value(slot)) * self._width for slot in self._slots]
+
+
+class ListedPlacement:
+    """Blocks of several widths: every two places are listed with their level.
+
+    Attributes:
+        levels: for each boundary, whether it has each level that it can have.
+    """
+
+    def __init__(self, model: CpModel, places: Places, widths: Sequence[Literals], *, ordered: bool) -> None:
+        self._places = places
+        count = len(places.widths)
+        self._at = [[model.new_bool_var(f"block {i} at {place}") for place in range(count)] for i in range(len(widths))]
+        numbers = []
+        for i, (row, wide) in enumerate(zip(self._at, widths, strict=True)):
+            model.add_exactly_one(row)
+            for width, literal in wide.items():
+                # At least: where a case is not the one chosen, its blocks have no width and lie wherever they can.
+                model.add(sum(row[place] for place in numpy.nonzero(places.widths == width)[0].tolist()) >= literal)
+            number = model.new_int_var(0, count - 1, f"place {i}")
+            model.add(number == sum(place * literal for place, literal in enumerate(row)))
+            numbers.append(number)
+        apart = places.apart() if ordered else places.apart() | places.apart().T
+        ones, twos = (each.tolist() for each in numpy.nonzero(apart))
+        rows = [(one, two, int(places.levels[one, two])) for one, two in zip(ones, twos, strict=True)]
+        possible = sorted({level for _, _, level in rows})
+        self.levels: list[Literals] = []
+        for boundary, (here, there) in enumerate(pairwise(numbers)):
+            level = model.new_int_var_from_domain(_domain(possible), f"level {boundary}")
+            model.add_allowed_assignments([here, there, level], rows)
+            literals = {each: model.new_bool_var(f"level {boundary} is {each}") for each in possible}
+            model.add_exactly_one(literals.values())
+            model.add(level == sum(each * literal for each, literal in literals.items()))
+            self.levels.append(literals)
+        if not ordered:
+            for one in range(len(numbers)):
+                for two in range(one + 2, len(numbers)):
+                    model.add_allowed_assignments([numbers[one], numbers[two]], [(a, b) for a, b, _ in rows])
+
+    def offsets(self, value: Callable[[IntVar], int]) -> list[int]:
+        """First device of each block relative to its replica; `value` gives the value of a variable."""
+        found = []
+        for row in self._at:
+            place = next(place for place, literal in enumerate(row) if value(literal))
+            found.append(int(self._places.offsets[place]))
+        return found
+
+
+def _domain(values: Sequence[int]) -> Domain:
+    from ortools.sat.python.cp_model import Domain
+
+    return Domain.from_values(list(values))
+
+
+def _exactly(within: Sequence[Term]) -> Literals:
+    """From "at most this level", for each level, to "exactly this level"; levels that cannot be are left out."""
+    found: dict[int, Term] = {}
+    below: Term = 0
+    for level, each in enumerate(within):
+        if each is not below:
+            found[level] = each - below
+        below = each
+    return {level: each for level, each in found.items() if not (isinstance(each, int) and each == 0)}

@@ -1,0 +1,111 @@
+"""Floats to integers, with an error bound (PROBLEM.md section 5: no plan is better by more than 1e-6 relative).
+
+Seconds are counted in ticks and rounded down, term by term, and so are the weights `A` and `B`. Hence a plan's integer
+batch time never exceeds its real one: a plan that is truly better than the limit is one of the integer model's plans,
+and where the model has none, there is none. The other way round the integer batch time of a plan that keeps the limit
+falls short of the real one by `Scale.error` at most.
+"""
+
+from fractions import Fraction
+from math import ceil, floor, lcm
+
+from attrs import frozen
+
+TOLERANCE = 1e-6
+"""A plan is better when its batch time is smaller by more than this share (PROBLEM.md section 5)."""
+
+ROUNDING = 1e-12
+"""Share of a sum that floating point may have lost: 2,000 additions of doubles lose at most 2,000 * 2**-53 < 1e-12."""
+
+LARGEST_COEFFICIENT = 2**30
+"""No coefficient is larger. CP-SAT 9.15 can be wrong where some exceed 2**31: of 400 random models of nine variables
+with coefficients around 2**36 it called some infeasible that are not, or gave a false optimum, in 52; with coefficients
+up to 2**30, and sums of any size, in none (docs/explanation/verify.md)."""
+
+PRECISION = 2**29
+"""Ticks of the longest time that a stage can have within the limit, and of a synchronisation as long as a batch."""
+
+FINEST_PARTS = 2**20
+"""Weights are kept exactly where they are multiples of a part that is no finer; those of known schedules are."""
+
+WHOLE = 1e-14
+"""Share by which a weight may miss a fraction and still be taken for it, as 1/3 in floating point does. The limit is
+rounded up by a hundred times as much, so nothing is lost."""
+
+LARGEST_WEIGHT = 2**24
+"""Weights are split into parts as long as they stay below this, so that sums over 256 stages stay within 64 bits."""
+
+
+@frozen
+class Scale:
+    """How seconds become integers.
+
+    Attributes:
+        tick: seconds of one tick of stage time.
+        slowest: integer weight of the slowest stage (`A * parts`, rounded down).
+        total: integer weight of the sum (`B * parts`, rounded down).
+        sync: integer weight of the synchronisation, which is counted in ticks of `tick / parts * sync` seconds.
+        parts: the batch time is counted in ticks of `tick / parts` seconds.
+        error: seconds by which the integer batch time of a plan within the limit can fall short of its real one.
+    """
+
+    tick: float
+    slowest: int
+    total: int
+    sync: int
+    parts: int
+    error: float
+
+    def ticks(self, seconds: float) -> int:
+        """Stage time in ticks, rounded down so that floating point cannot have rounded it up.
+
+        What exceeds any limit is cut off at `LARGEST_COEFFICIENT`, and still does.
+        """
+        return min(max(floor(seconds * (1 - ROUNDING) / self.tick), 0), LARGEST_COEFFICIENT)
+
+    def sync_ticks(self, seconds: float) -> int:
+        """Time once per batch, rounded down and cut off in the same way."""
+        return min(max(floor(seconds * (1 - ROUNDING) / self.tick * self.parts / self.sync), 0), LARGEST_COEFFICIENT)
+
+    def limit(self, seconds: float) -> int:
+        """A limit on the batch time, rounded up."""
+        return ceil(seconds * (1 + ROUNDING) / self.tick * self.parts)
+
+    def seconds(self, batch_ticks: float) -> float:
+        """A batch time in seconds that no real one with so many ticks is below."""
+        return batch_ticks * self.tick / self.parts * (1 - 2 * ROUNDING)
+
+
+def scale(weights: tuple[float, float], stages: int, batch_time: float, terms: int) -> Scale:
+    """The scale of a case.
+
+    Args:
+        weights: `(A, B)` of the schedule.
+        stages: `s`.
+        batch_time: seconds; the largest limit that will be set.
+        terms: numbers that are rounded down on their own and make up one stage's time.
+    """
+    parts = _parts(weights)
+    slowest, total = (floor(weight * parts * (1 + WHOLE)) for weight in weights)
+    heaviest = max(*weights, 1 / FINEST_PARTS)
+    # Within the limit no stage takes longer than the batch over the heavier weight.
+    tick = batch_time / heaviest / PRECISION
+    sync = max(floor(batch_time / tick * parts / PRECISION), 1)
+    # What each weight lost, times what it weighs: neither `max t` nor `sum t` exceeds the batch time over its weight.
+    lost = sum(
+        max(1 - kept / (weight * parts), 0.0)
+        for kept, weight in zip((slowest, total), weights, strict=True)
+        if weight > 0
+    )
+    spread = weights[0] + weights[1] * stages
+    error = spread * terms * tick + (terms * sync + 2) * tick / parts + batch_time * (lost + 4 * ROUNDING)
+    return Scale(tick, slowest, total, sync, parts, error)
+
+
+def _parts(weights: tuple[float, float]) -> int:
+    """The least number that makes both weights whole, where it is small."""
+    finest = max(min(FINEST_PARTS, floor(LARGEST_WEIGHT / max(*weights, 1.0))), 1)
+    near = [Fraction(weight).limit_denominator(finest) for weight in weights]
+    common = lcm(*(fraction.denominator for fraction in near))
+    exact = all(abs(fraction - weight) <= WHOLE * weight for fraction, weight in zip(near, weights, strict=True))
+    return common if exact and common <= finest else finest

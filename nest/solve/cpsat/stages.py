@@ -1,0 +1,137 @@
+"""What each stage costs with one candidate, as arrays over the stages of `Cuts` (PROBLEM.md section 4)."""
+
+import numpy
+from attrs import define, field, frozen
+
+from nest.instance import Candidate, Instance, Level
+from nest.solve.cpsat.cases import Case, Mode
+from nest.solve.cpsat.cuts import Cuts, Floats
+from nest.solve.cpsat.network import Peers, peers
+
+MEMORY_SLACK = 1e-9
+"""Share by which memory may exceed capacity before a stage is left out. Pricing decides anew, so a little is safe."""
+
+
+@frozen(eq=False)
+class StageCosts:
+    """One candidate with its groups of devices known.
+
+    Attributes:
+        modes: what the rows of the arrays are.
+        time: seconds per micro-batch without transfers. Shape `(modes, stages)`.
+        sync: seconds per batch. Shape `(modes, stages)`.
+        one: bytes with one micro-batch in flight, the reserve included. Shape `(modes, stages)`.
+        more: bytes of each further one. Shape `(modes, stages)`.
+        bytes: what crosses each cut. Shape `(cuts,)`.
+    """
+
+    modes: tuple[Mode, ...]
+    time: Floats
+    sync: Floats
+    one: Floats
+    more: Floats
+    bytes: Floats
+
+    def rows(self, modes: tuple[Mode, ...]) -> list[int]:
+        """The rows of some modes."""
+        return [self.modes.index(mode) for mode in modes]
+
+
+@define
+class StageBook:
+    """The costs of stages, worked out once for each candidate and shape of its groups."""
+
+    instance: Instance
+    cuts: Cuts
+    _parts: dict[int, "_Parts"] = field(factory=dict)
+    _peers: dict[tuple[int, int, str, int], tuple[Peers, ...]] = field(factory=dict)
+    _costs: dict[tuple[int, tuple[tuple[tuple[int, ...], int], ...]], StageCosts] = field(factory=dict)
+
+    def costs(self, case: Case, candidate: int) -> StageCosts:
+        """The costs of stages that use `candidate` in `case`."""
+        place = (candidate, case.replicas, case.rank_order, case.widest)
+        if place not in self._peers:
+            self._peers[place] = peers(self.instance, case, candidate)
+        found = self._peers[place]
+        key = (candidate, tuple((each.shape, each.count) for each in found))
+        if key not in self._costs:
+            if candidate not in self._parts:
+                self._parts[candidate] = _Parts.of(self.instance, self.cuts, self.instance.candidates[candidate])
+            self._costs[key] = _priced(self.instance, self._parts[candidate], found)
+        return self._costs[key]
+
+
+@frozen(eq=False)
+class _Parts:
+    """What does not depend on the replicas."""
+
+    candidate: Candidate
+    compute: Floats
+    state: tuple[dict[str, Floats], ...]
+    recompute: dict[str, dict[str, Floats]]
+    bytes: Floats
+
+    @classmethod
+    def of(cls, instance: Instance, cuts: Cuts, candidate: Candidate) -> "_Parts":
+        crossing = cuts.bytes(instance.graph, candidate)
+        recompute = {}
+        for mode in candidate.recompute:
+            stashed = crossing[cuts.first] if mode.stash_inputs else 0.0
+            recompute[mode.name] = {
+                "extra": cuts.sums(mode.extra),
+                "one": cuts.sums(mode.first) + cuts.largest(mode.peak),
+                "more": cuts.sums(mode.more) + stashed,
+            }
+        names = ("weights", "gradients", "optimizer", "update")
+        state = tuple({name: cuts.sums(getattr(group, name)) for name in names} for group in candidate.state)
+        return cls(candidate, cuts.sums(candidate.forward + candidate.backward), state, recompute, crossing)
+
+
+def _priced(instance: Instance, parts: _Parts, groups: tuple[Peers, ...]) -> StageCosts:
+    modes = tuple(
+        (mode.name, zero) for mode in parts.candidate.recompute for zero in dict.fromkeys(instance.space.zero)
+    )
+    sharded = {zero: _sharded(instance, parts, groups, zero) for zero in dict.fromkeys(instance.space.zero)}
+    rows = [(parts.recompute[recompute], *sharded[zero]) for recompute, zero in modes]
+    reserve = instance.cluster.reserve
+    return StageCosts(
+        modes=modes,
+        time=numpy.array([parts.compute + mode["extra"] + added for mode, added, _, _ in rows]),
+        sync=numpy.array([sync for _, _, sync, _ in rows]),
+        one=numpy.array([mode["one"] + held + reserve for mode, _, _, held in rows]),
+        more=numpy.array([mode["more"] for mode, _, _, _ in rows]),
+        bytes=parts.bytes,
+    )
+
+
+def _sharded(instance: Instance, parts: _Parts, groups: tuple[Peers, ...], zero: int) -> tuple[Floats, Floats, Floats]:
+    """What a ZeRO stage adds to the time, to the time once per batch, and the bytes it keeps."""
+    nothing = numpy.zeros_like(parts.compute)
+    time, sync, held = nothing.copy(), nothing.copy(), nothing.copy()
+    exposed = instance.space.exposed
+    for sums, group in zip(parts.state, groups, strict=True):
+        scatter = exposed * _collective(instance, "reduce_scatter", sums["gradients"], group.shape)
+        gather = exposed * _collective(instance, "all_gather", sums["weights"], group.shape)
+        update = sums["update"] / (group.count if zero else 1)
+        if zero == 0:
+            sync += 2 * scatter + update
+        elif zero == 1:
+            sync += scatter + gather + update
+        elif zero == 2:
+            time += scatter
+            sync += gather + update
+        else:
+            time += scatter + 2 * gather
+            sync += update
+        held += sums["weights"] / (group.count if zero == 3 else 1)
+        held += sums["gradients"] / (group.count if zero >= 2 else 1)
+        held += sums["optimizer"] / (group.count if zero >= 1 else 1)
+    return time, sync, held
+
+
+def _collective(instance: Instance, kind: str, sizes: Floats, shape: tuple[int, ...]) -> Floats:
+    """Seconds for each size; equal sizes, of which identical layers make many, are asked for once."""
+    different, place = numpy.unique(sizes, return_inverse=True)
+    levels: tuple[Level, ...] = instance.cluster.levels
+    seconds = [float(instance.collectives.time(kind, float(size), shape, levels)) for size in different]
+    return numpy.array(seconds)[place]
