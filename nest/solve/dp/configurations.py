@@ -67,7 +67,7 @@ def configurations(instance: Instance, most_stages: int) -> tuple[list[Configura
         for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
             for replicas, micro_batches in sharings:
                 slots = instance.cluster.size // (replicas * candidate.width)
-                counts = _stage_counts(instance, min(slots, most_stages))
+                counts = stage_counts(instance, min(slots, most_stages))
                 values = plan_values(candidate, replicas, micro_batches, rank_order, schedule.name)
                 for kept, allowed in rules.allowed(values, replicas * candidate.width, counts, choices).items():
                     order = len(found)
@@ -88,7 +88,8 @@ def _sharings(instance: Instance, candidate: Candidate, exclusions: Exclusions) 
             yield replicas, micro_batches
 
 
-def _stage_counts(instance: Instance, most: int) -> range:
+def stage_counts(instance: Instance, most: int) -> range:
+    """Numbers of stages up to `most`, or that of the partition given."""
     if instance.space.partition is not None:
         count = len(instance.space.partition)
         return range(count, count + 1) if count <= most else range(0)
@@ -161,7 +162,7 @@ class _Rules:
         self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
     ) -> list[tuple[Choice, ...]]:
         for constraint in self.choosing:
-            kept = tuple(choice for choice in choices if constraint.holds(_with_choice(values, choice)))
+            kept = tuple(choice for choice in choices if constraint.holds(with_choice(values, choice)))
             if choices and not kept:
                 self.exclusions.constraints[constraint.text] += weight
             choices = kept
@@ -181,7 +182,8 @@ def _with_count(values: dict[str, Value], ranks: int, stages: int) -> dict[str, 
     return counted
 
 
-def _with_choice(values: dict[str, Value], choice: Choice) -> dict[str, Value]:
+def with_choice(values: dict[str, Value], choice: Choice) -> dict[str, Value]:
+    """The names constraints know, with what a stage chose."""
     chosen = values.copy()
     chosen.update(_of(choice))
     return chosen

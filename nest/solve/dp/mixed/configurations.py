@@ -10,12 +10,19 @@ from itertools import product
 from attrs import frozen
 
 from nest.instance import Candidate, Instance, Schedule
-from nest.solve.dp.configurations import COUNTED_NAMES, Exclusions, plan_values, stage_choices
+from nest.solve.dp.configurations import (
+    COUNTED_NAMES,
+    Exclusions,
+    plan_values,
+    stage_choices,
+    stage_counts,
+    with_choice,
+)
 from nest.solve.dp.mixed.tally import Tally
 from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Constraint, Value
 
-PLAN_NAMES = frozenset({"pp", "devices", "replicas", "micro_batch", "micro_batches", "rank_order", "schedule"})
+SHARED_NAMES = frozenset({"pp", "devices", "replicas", "micro_batch", "micro_batches", "rank_order", "schedule"})
 """Names with one value for all stages of a plan."""
 
 Members = tuple[tuple[int, tuple[Choice, ...]], ...]
@@ -79,7 +86,7 @@ def mixed_configurations(
                         for index, candidate in group
                         if candidate.width <= widest
                     }
-                    counts = _stage_counts(instance, min(size // narrowest, most_stages))
+                    counts = stage_counts(instance, min(size // narrowest, most_stages))
                     for members, total, allowed in rules.allowed(values, replicas, counts, size, exclusions):
                         kept = [instance.candidates[index].width for index, _ in members]
                         if demanded and widest not in kept:
@@ -115,13 +122,6 @@ def _sizes(instance: Instance, group: list[tuple[int, Candidate]], replicas: int
             return
 
 
-def _stage_counts(instance: Instance, most: int) -> range:
-    if instance.space.partition is not None:
-        count = len(instance.space.partition)
-        return range(count, count + 1) if count <= most else range(0)
-    return range(1, most + 1)
-
-
 class _Rules:
     """The constraints: conditions hold on every stage, with the values of its own candidate and choice."""
 
@@ -129,8 +129,8 @@ class _Rules:
         expressions = [each for each in instance.space.constraints if each.expression is not None]
         self.plain = [each for each in expressions if not each.names() & COUNTED_NAMES]
         counted = [each for each in expressions if each.names() & COUNTED_NAMES]
-        self.counted = [each for each in counted if each.names() <= PLAN_NAMES]
-        self.counted_by_stage = [each for each in counted if not each.names() <= PLAN_NAMES]
+        self.counted = [each for each in counted if each.names() <= SHARED_NAMES]
+        self.counted_by_stage = [each for each in counted if not each.names() <= SHARED_NAMES]
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self.devices_matter = any("devices" in each.names() for each in expressions)
         self.choices = {index: stage_choices(instance, each) for index, each in enumerate(instance.candidates)}
@@ -158,12 +158,12 @@ class _Rules:
             totals: dict[Members, set[int]] = defaultdict(set)
             for used in range(count, size + 1) if self.devices_matter else (0,):
                 added: dict[str, Value] = {"pp": count, "devices": replicas * used}
-                if not self._hold({**next(iter(values.values())), **added}, exclusions):
+                if not self._hold(next(iter(values.values())) | added, exclusions):
                     continue
                 members_left = every
                 if self.counted_by_stage:
                     kept = {
-                        index: self._kept(self.counted_by_stage, {**values[index], **added}, choices, exclusions)
+                        index: self._kept(self.counted_by_stage, values[index] | added, choices, exclusions)
                         for index, choices in open_choices.items()
                     }
                     members_left = self._members(kept)
@@ -189,7 +189,7 @@ class _Rules:
         exclusions: Exclusions,
     ) -> tuple[Choice, ...]:
         for constraint in constraints:
-            kept = tuple(choice for choice in choices if constraint.holds(_with_choice(values, choice)))
+            kept = tuple(choice for choice in choices if constraint.holds(with_choice(values, choice)))
             if choices and not kept:
                 exclusions.constraints[constraint.text] += 1
             choices = kept
@@ -208,10 +208,3 @@ class _Rules:
                     )
             sets = [{index: kept for index, kept in part.items() if kept} for part in parts]
         return [tuple(sorted(each.items())) for each in sets if each]
-
-
-def _with_choice(values: Mapping[str, Value], choice: Choice) -> dict[str, Value]:
-    chosen: dict[str, Value] = defaultdict(lambda: 1)
-    chosen.update(values)
-    chosen.update(zero=choice.zero, recompute=choice.recompute)
-    return chosen
