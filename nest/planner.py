@@ -14,7 +14,7 @@ from nest.plan import CheckReport, PricedPlan, document, infeasible
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
 from nest.report import ModelFacts, Verdict, describe_runner_up, figures
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlacementRecord, PlanDocument, Problem
 
 if TYPE_CHECKING:
     from nest.solve.cpsat import Verification
@@ -243,7 +243,20 @@ def _document(
         runner_up=runner_up,
         statistics=result.statistics,
         plugins=origins,
+        placement=_placement(instance, solution, problem, known),
     )
+
+
+def _placement(instance: Instance, solution: Solution, problem: Problem, known: Registry) -> PlacementRecord | None:
+    """Where CP-SAT puts the plan's blocks on the network itself, unless levels say all of it."""
+    from nest.formulate.embedding import embedding_problem, irregular, placement_record
+
+    pairs = irregular(problem.cluster, known)
+    if pairs is None:
+        return None
+    from nest.solve.cpsat.embedding import embed
+
+    return placement_record(embed(embedding_problem(instance, solution, pairs)), pairs.names)
 
 
 def _verdict(

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from nest.report.table import ranges, table
-from nest.spec import PlanDocument, StageRecord
+from nest.spec import PlacementRecord, PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds
 
 MOST_ROWS = 24
@@ -30,11 +30,26 @@ def summary(plan: PlanDocument) -> str:
     shares = plan.summary.get("time_shares")
     if shares:
         lines += ["", _shares(shares, plan.batch_time or 0.0)]
+    if plan.placement is not None:
+        lines += ["", _placement(plan.placement, plan.batch_time or 0.0)]
     if plan.runner_up is not None:
         lines += ["", f"Runner-up: {plan.runner_up['reason']}."]
     if not plan.fits:
         lines += ["", "This plan does not fit: a stage needs more memory than a device has."]
     return "\n".join(lines)
+
+
+def _placement(placement: PlacementRecord, by_levels: float) -> str:
+    """How the plan does on a network that is no hierarchy."""
+    if placement.status == "optimal":
+        proof = "proved optimal for this plan"
+    else:
+        gap = placement.batch_time / placement.lower_bound - 1 if placement.lower_bound > 0 else 0.0
+        proof = f"no placement of this plan takes less than {format_seconds(placement.lower_bound)} (gap {gap:.2%})"
+        if placement.method == "exchanges":
+            proof += "; too large for CP-SAT, so only exchanges of devices were tried"
+    found = format_seconds(placement.batch_time)
+    return f"On the network itself: {found}, {proof}; levels said {format_seconds(by_levels)}."
 
 
 def _headline(plan: PlanDocument) -> str:

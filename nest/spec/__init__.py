@@ -3,7 +3,7 @@
 from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
 from nest.spec.fixed import Fixed
 from nest.spec.model import MlaSpec, TransformerSpec
-from nest.spec.plan import CandidateSummary, PlanDocument, StageRecord
+from nest.spec.plan import CandidateSummary, PlacementRecord, PlanDocument, StageRecord
 from nest.spec.problem import Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
 from nest.spec.topology import (
@@ -31,6 +31,7 @@ __all__ = [
     "MeshSpec",
     "MlaSpec",
     "Overlap",
+    "PlacementRecord",
     "PlanDocument",
     "Problem",
     "ProfileCandidate",

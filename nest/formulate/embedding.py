@@ -1,0 +1,186 @@
+"""From a plan on levels to the question where on the network itself its blocks lie best."""
+
+import numpy
+from attrs import evolve
+from numpy.typing import NDArray
+
+from nest.formulate.topology import topology
+from nest.hooks.registry import Registry
+from nest.instance import Cluster, Instance, Level, Solution
+from nest.instance.pairs import Pairs
+from nest.network import REFERENCE_MESSAGE, LevelMatrix, Reduced
+from nest.plan.evaluate import PricedPlan, evaluate, first_devices, replica_size, widest
+from nest.solve.cpsat.embedding import Embedding
+from nest.solve.cpsat.embedding_problem import EmbeddingProblem, Link, Placement
+from nest.spec import ClusterSpec, PlacementRecord
+
+MOST_LEVELS = 16
+"""Levels of the matrix: an 8 x 8 mesh has 14 distances, and each level costs CP-SAT a copy of its constraints."""
+
+MOST_VALUES = 4
+"""Bandwidths, and latencies, told apart where pairs differ in more than `MOST_LEVELS` ways: `MOST_VALUES` squared."""
+
+Floats = NDArray[numpy.float64]
+
+
+def irregular(cluster: ClusterSpec, registry: Registry) -> Pairs | None:
+    """The pairs of a network that is no hierarchy, devices in the order of its levels; None: levels say it all.
+
+    Args:
+        cluster: the section as written, files read into it.
+        registry: offers topology importers.
+    """
+    if cluster.topology is None:
+        return None
+    found = topology(cluster.topology, registry, None)
+    if not isinstance(found, Reduced) or found.best.exact:
+        return None
+    return found.pairs.reordered(found.best.order)
+
+
+def embedding_problem(instance: Instance, solution: Solution, pairs: Pairs) -> EmbeddingProblem:
+    """What CP-SAT is asked: where the blocks of `solution` lie best.
+
+    Args:
+        instance: on the levels that the network was reduced to.
+        solution: a plan for it.
+        pairs: the network, device `i` of the levels in row `i`.
+    """
+    cluster = instance.cluster
+    matrix = worst_levels(pairs, cluster)
+    widths = tuple(instance.candidates[stage.candidate].width for stage in solution.stages)
+    priced = evaluate(instance, solution)
+    links = [*_boundaries(instance, solution, matrix), *_gradients(instance, solution, matrix, priced)]
+    alone = solution.replicas == 1
+    leaf = cluster.capacities[0]
+    leaves = range(-(-max(widths) // leaf))
+    return EmbeddingProblem(
+        level=matrix.level,
+        replicas=solution.replicas,
+        widths=widths,
+        leaf=leaf,
+        meeting=numpy.array([[max(cluster.level(one * leaf, two * leaf), 0) for one in leaves] for two in leaves]),
+        compact=tuple(
+            (pairs.bandwidth >= level.bandwidth) & (pairs.latency <= level.latency) & ~numpy.eye(pairs.size, dtype=bool)
+            for level in cluster.levels
+        ),
+        links=tuple(links),
+        times=tuple(stage.compute + stage.recompute + (stage.sharding if alone else 0.0) for stage in priced.stages),
+        syncs=tuple(stage.sync if alone else 0.0 for stage in priced.stages),
+        weights=priced.weights,
+        start=_start(instance, solution),
+    )
+
+
+def placement_record(found: Embedding, names: tuple[str, ...]) -> PlacementRecord:
+    """What the plan document says of an embedding; `names` are those of the devices."""
+    return PlacementRecord(
+        status="optimal" if found.optimal else "feasible",
+        batch_time=found.batch_time,
+        lower_bound=found.batch_time if found.optimal else found.lower_bound,
+        method=found.method,
+        replicas=tuple(
+            tuple(tuple(names[device] for device in block) for block in replica) for replica in found.placement
+        ),
+    )
+
+
+def worst_levels(pairs: Pairs, cluster: Cluster) -> LevelMatrix:
+    """The level matrix of a network: as fine as it can be, and nowhere slower than the levels of `cluster`.
+
+    Where pairs differ in no more than `MOST_LEVELS` ways, each way is a level, so the matrix loses nothing. Otherwise
+    bandwidths are rounded down, and latencies up, to few values, those of the cluster's levels among them.
+    """
+    apart = ~numpy.eye(pairs.size, dtype=bool)
+    bandwidth, latency = pairs.bandwidth[apart], pairs.latency[apart]
+    if len(numpy.unique(numpy.stack([bandwidth, latency]), axis=1)[0]) > MOST_LEVELS:
+        told = cluster.levels
+        slower = _few(numpy.unique(bandwidth), [level.bandwidth for level in told], bandwidth.min())
+        bandwidth = slower[numpy.searchsorted(slower, bandwidth, side="right") - 1]
+        longer = _few(numpy.unique(latency), [level.latency for level in told], latency.max())
+        latency = longer[numpy.searchsorted(longer, latency, side="left")]
+    values, which = numpy.unique(numpy.stack([bandwidth, latency]), axis=1, return_inverse=True)
+    order = numpy.argsort(values[1] + REFERENCE_MESSAGE / values[0], kind="stable")
+    level = numpy.full(apart.shape, -1, dtype=numpy.int8)
+    level[apart] = numpy.argsort(order)[which.reshape(-1)]
+    return LevelMatrix(pairs.names, tuple(values[0][order].tolist()), tuple(values[1][order].tolist()), level)
+
+
+def _few(values: Floats, kept: list[float], last: float) -> Floats:
+    """Values to round to: those to be kept, the last resort, and others where neighbours are furthest apart."""
+    found = {*kept, float(last)}
+    gaps = numpy.argsort(-numpy.diff(values), kind="stable")
+    for gap in gaps.tolist():
+        if len(found) >= MOST_VALUES:
+            break
+        # Either end: bandwidths are rounded down to the upper, latencies up to the lower.
+        found.add(float(values[gap + 1] if last == values[0] else values[gap]))
+    return numpy.array(sorted(found))
+
+
+def _at_levels(instance: Instance, solution: Solution, matrix: LevelMatrix) -> list[PricedPlan]:
+    """The plan priced as if all communication between blocks were on one level, for each of the matrix."""
+    cluster = instance.cluster
+    return [
+        evaluate(evolve(instance, cluster=evolve(cluster, levels=(Level("", cluster.size, *figures),))), solution)
+        for figures in zip(matrix.bandwidth, matrix.latency, strict=True)
+    ]
+
+
+def _boundaries(instance: Instance, solution: Solution, matrix: LevelMatrix) -> list[Link]:
+    """Activations and gradients of activations between neighbouring stages of each replica."""
+    plans = _at_levels(instance, solution, matrix)
+    links = []
+    for stage in range(len(solution.stages) - 1):
+        groups = tuple(((replica, stage), (replica, stage + 1)) for replica in range(solution.replicas))
+        forward = tuple(plan.stages[stage + 1].arriving for plan in plans)
+        backward = tuple(plan.stages[stage].returning for plan in plans)
+        if forward == backward:
+            links.append(Link(groups, False, forward, (stage, stage + 1)))
+        else:
+            links.append(Link(groups, False, forward, (stage + 1,)))
+            links.append(Link(groups, False, backward, (stage,)))
+    return links
+
+
+def _gradients(instance: Instance, solution: Solution, matrix: LevelMatrix, priced: PricedPlan) -> list[Link]:
+    """What the replicas of each stage say to each other: ZeRO's share per micro-batch, and the synchronisation."""
+    if solution.replicas == 1:
+        return []
+    plans = _at_levels(instance, solution, matrix)
+    links = []
+    for index, (stage, own) in enumerate(zip(solution.stages, priced.stages, strict=True)):
+        groups = (tuple((replica, index) for replica in range(solution.replicas)),)
+        inside = any(len(group.ranks) > 1 for group in instance.candidates[stage.candidate].state)
+        aligned = _aligned(instance, solution, own.width)
+        sharding = tuple(plan.stages[index].sharding for plan in plans)
+        sync = tuple(plan.stages[index].sync for plan in plans)
+        links.append(_cheaper(Link(groups, inside, sharding, (index,), None, aligned, own.sharding)))
+        links.append(_cheaper(Link(groups, inside, sync, (), index, aligned, own.sync)))
+    return [link for link in links if max(link.seconds) > 0]
+
+
+def _cheaper(link: Link) -> Link:
+    """The link without its aligned sets where they cannot be cheaper."""
+    return link if link.aligned_seconds < max(link.seconds) else evolve(link, aligned=(), aligned_seconds=0.0)
+
+
+def _aligned(instance: Instance, solution: Solution, width: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Where the replicas' blocks of one stage can lie by the plan's rank order, at each offset."""
+    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
+    found = []
+    for offset in range(0, size - width + 1, width):
+        firsts = first_devices(solution, size, offset, width).tolist()
+        found.append(tuple(tuple(range(first, first + width)) for first in firsts))
+    return tuple(found)
+
+
+def _start(instance: Instance, solution: Solution) -> Placement:
+    """Where the levels have the blocks."""
+    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
+    columns = []
+    for stage in solution.stages:
+        width = instance.candidates[stage.candidate].width
+        firsts = first_devices(solution, size, stage.offset, width).tolist()
+        columns.append([tuple(range(first, first + width)) for first in firsts])
+    return tuple(zip(*columns, strict=True))
