@@ -158,7 +158,13 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
         read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
         problem = _self_contained(read.problem, known)
         instance = decided_instance(problem, read, known)
-        return check_plan(instance, read, lambda solution, priced: _figures(instance, solution, priced, problem, known))
+        report = check_plan(
+            instance, read, lambda solution, priced: _figures(instance, solution, priced, problem, known)
+        )
+        if read.placement is None or not report.ok:
+            return report
+        faults = _placement_faults(instance, read, read.placement, problem, known)
+        return CheckReport(tuple(faults), report.compared + 1)
 
 
 def _check_effort(time_limit: float | None, workers: int) -> None:
@@ -257,6 +263,19 @@ def _placement(instance: Instance, solution: Solution, problem: Problem, known: 
     from nest.solve.cpsat.embedding import embed
 
     return placement_record(embed(embedding_problem(instance, solution, pairs)), pairs.names)
+
+
+def _placement_faults(
+    instance: Instance, plan: PlanDocument, placement: PlacementRecord, problem: Problem, known: Registry
+) -> list[str]:
+    """What is wrong with the placement of a plan that holds otherwise."""
+    from nest.formulate.embedding import embedding_problem, irregular, placement_faults
+    from nest.plan.document import solution_of
+
+    pairs = irregular(problem.cluster, known)
+    if pairs is None:
+        return ["placement is given, but the network is a hierarchy, where levels say where blocks lie."]
+    return placement_faults(placement, embedding_problem(instance, solution_of(instance, plan), pairs), pairs.names)
 
 
 def _verdict(

@@ -20,6 +20,9 @@ MOST_LEVELS = 16
 MOST_VALUES = 4
 """Bandwidths, and latencies, told apart where pairs differ in more than `MOST_LEVELS` ways: `MOST_VALUES` squared."""
 
+AGREEMENT = 1e-9
+"""Relative difference below which two batch times agree (PROBLEM.md section 5)."""
+
 Floats = NDArray[numpy.float64]
 
 
@@ -83,6 +86,29 @@ def placement_record(found: Embedding, names: tuple[str, ...]) -> PlacementRecor
             tuple(tuple(names[device] for device in block) for block in replica) for replica in found.placement
         ),
     )
+
+
+def placement_faults(record: PlacementRecord, problem: EmbeddingProblem, names: tuple[str, ...]) -> list[str]:
+    """What is wrong with a placement as written, a sentence each; its price is worked out anew.
+
+    Args:
+        record: as the plan document has it.
+        problem: of the plan's decisions.
+        names: of the devices, in the order of the levels.
+    """
+    place = {name: index for index, name in enumerate(names)}
+    unknown = [name for replica in record.replicas for block in replica for name in block if name not in place]
+    if unknown:
+        return [f"placement names {unknown[0]!r}, which is no device of the network."]
+    placed = tuple(tuple(tuple(place[name] for name in block) for block in replica) for replica in record.replicas)
+    if not problem.allowed(placed):
+        return ["placement does not give every block devices of its own, near enough to each other."]
+    seconds = problem.price(placed)
+    if abs(seconds - record.batch_time) > AGREEMENT * seconds:
+        return [f"placement.batch_time is {record.batch_time:.10g}, recomputed {seconds:.10g}."]
+    if record.lower_bound > record.batch_time * (1 + AGREEMENT):
+        return [f"placement.lower_bound is {record.lower_bound:.10g}, above its batch_time {record.batch_time:.10g}."]
+    return []
 
 
 def worst_levels(pairs: Pairs, cluster: Cluster) -> LevelMatrix:

@@ -17,7 +17,7 @@ make placements depend on the machine."""
 
 MOST_CELLS = 2**10
 """Devices times leaves of blocks up to which CP-SAT is asked: every device of a cluster of 32 in a block of its own.
-With 64, building and presolving the model alone take half a minute."""
+With 64 it takes 6 to 10 s, and hardly ever gains more than 0.01 %."""
 
 
 @frozen
