@@ -168,8 +168,11 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
 
 
 def _check_effort(time_limit: float | None, workers: int) -> None:
-    if time_limit is not None and not 0 < time_limit < float("inf"):
-        raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
+    if time_limit is not None:
+        if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)):
+            raise InputError(f"the time limit must be a positive number of seconds, is {time_limit!r}.")
+        if not 0 < time_limit < float("inf"):
+            raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
     if workers < 1:
         raise InputError(f"the number of workers must be at least 1, is {workers}.")
 

@@ -152,8 +152,8 @@ def test_a_decision_on_the_call_wins_over_the_file() -> None:
     assert plan.stages[-1].layers[-1] == "head"
 
 
-@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])
-def test_time_limits_that_make_no_sense_are_refused(limit: float) -> None:
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), "5", True])
+def test_time_limits_that_make_no_sense_are_refused(limit: Any) -> None:
     with pytest.raises(InputError, match="time limit"):
         nest.solve(SMALL, time_limit=limit)
 
