@@ -41,12 +41,3 @@ def library_models() -> dict[str, LibraryModel]:
         content = tomllib.loads(texts[name])
         models[name] = LibraryModel(name, tuple(content["sources"]), content["config"])
     return models
-
-
-def library_model(name: str) -> LibraryModel:
-    """The model called `name`.
-
-    Raises:
-        KeyError: there is none.
-    """
-    return library_models()[name]

@@ -5,17 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from nest.cli import app
+from tests.command_line import call
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = str(REPOSITORY / "examples" / "measured-layers" / "problem.yaml")
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["nest", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        app.main()
-    return int(stop.value.code or 0)
 
 
 def infeasible(folder: Path) -> str:

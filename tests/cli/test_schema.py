@@ -5,21 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from nest.cli import app
 from nest.spec.formats import FORMATS
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["nest", "schema", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        app.main()
-    return int(stop.value.code or 0)
+from tests.command_line import call
 
 
 def test_schemas_go_where_the_project_keeps_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "schemas").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert call(monkeypatch) == 0
+    assert call(monkeypatch, "schema") == 0
     assert {path.name for path in (tmp_path / "schemas").iterdir()} == {f"{name}.schema.json" for name in FORMATS}
 
 
@@ -27,16 +20,16 @@ def test_schemas_go_where_the_project_keeps_them(monkeypatch: pytest.MonkeyPatch
 def test_what_is_printed_is_what_is_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
 ) -> None:
-    assert call(monkeypatch, name) == 0
+    assert call(monkeypatch, "schema", name) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed)["title"] == f"nest {name}"
-    assert call(monkeypatch, name, "--output", str(tmp_path)) == 0
+    assert call(monkeypatch, "schema", name, "--output", str(tmp_path)) == 0
     assert capsys.readouterr().out == f"{tmp_path / name}.schema.json\n"
     assert [path.read_text() for path in tmp_path.iterdir()] == [printed]
 
 
 def test_all_are_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert call(monkeypatch, "--output", str(tmp_path)) == 0
+    assert call(monkeypatch, "schema", "--output", str(tmp_path)) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(FORMATS)
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.schema.json" for name in FORMATS}
 
@@ -45,7 +38,7 @@ def test_all_are_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_what_cannot_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
 ) -> None:
-    assert call(monkeypatch, *[each.format(none=tmp_path / "none") for each in arguments]) == 2
+    assert call(monkeypatch, "schema", *[each.format(none=tmp_path / "none") for each in arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("nest: ")

@@ -107,17 +107,12 @@ class PathSearch(Search):
             except (TooManyChoicesError, TooManyPlacesError) as reason:
                 each.stuck = str(reason)
                 return False
-            self._models += 1
-            solver, status = self.effort.ask(model.model, effort)
+            solver, status = self._asked(each, model.model, scaled, effort)
             if status == "INFEASIBLE":
                 return True
             if status == "MODEL_INVALID":
-                each.stuck = f"CP-SAT refuses the model: {model.model.validate()}"
                 return False
-            if scaled is not None:
-                each.bound = max(each.bound, min(scaled.seconds(solver.best_objective_bound), self.target))
             if status == "UNKNOWN":
-                each.margin = 1.0
                 return each.bound > self.target
             solution, names = model.solution(solver.value)
             price = self.pricing(solution)

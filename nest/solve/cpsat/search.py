@@ -194,6 +194,18 @@ class Search:
                 self._pruned += 1
         return sorted(kept, key=lambda each: each.bound)
 
+    def _asked(self, each: Open, model: CpModel, scaled: Scale | None, effort: float) -> tuple[CpSolver, str]:
+        """CP-SAT's answer on a model of the case; notes the bound it gives, and what keeps it from an answer."""
+        self._models += 1
+        solver, status = self.effort.ask(model, effort)
+        if status == "MODEL_INVALID":
+            each.stuck = f"CP-SAT refuses the model: {model.validate()}"
+        elif status == "UNKNOWN":
+            each.margin = 1.0
+        if scaled is not None and status not in ("INFEASIBLE", "MODEL_INVALID"):
+            each.bound = max(each.bound, min(scaled.seconds(solver.best_objective_bound), self.target))
+        return solver, status
+
     def _takes(self, solution: Solution, price: Price) -> bool:
         """Whether a plan that fits is better; then it is the one to beat."""
         if price.batch_time > self.best * (1 - TOLERANCE / 2):
