@@ -18,6 +18,7 @@ from nest.formulate.names import check_names
 from nest.formulate.operators import kept_whole
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
+from nest.formulate.recompute import short_name
 from nest.formulate.sources import load_model
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
@@ -172,8 +173,12 @@ def _name(block: Block) -> str:
 
 
 def _check_selective(training: Training, graph: OperatorGraph) -> None:
-    """`training.selective` must name kinds of operator; the default may find none of its kind."""
-    kinds = {operator.kind for operator in graph.operators}
-    for kind in training.selective:
-        if kind not in kinds and training.selective != Training(1).selective:
-            raise unknown_name("training.selective", "kind of operator", kind, kinds)
+    """`training.selective` must name kinds of operator or operators; the default may find none of its kind."""
+    if training.selective == Training(1).selective:
+        return
+    blocks = frozenset(graph.blocks or graph.layers)
+    known = {operator.kind for operator in graph.operators}
+    known |= {short_name(operator) for operator in graph.operators if operator.layer in blocks}
+    for name in training.selective:
+        if name not in known:
+            raise unknown_name("training.selective", "operator or kind of operator", name, known)

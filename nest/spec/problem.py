@@ -15,7 +15,7 @@ from nest.spec.validators import degree, each, every, not_empty, one_of
 
 RANK_ORDERS = ("pp-inner", "dp-inner")
 ZERO_STAGES = (0, 1, 2, 3)
-RECOMPUTE_MODES = ("none", "selective", "full")
+RECOMPUTE_MODES = ("none", "selective", "full", "stage")
 GRANULARITIES = ("layer", "block", "operator")
 
 

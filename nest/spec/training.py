@@ -38,7 +38,7 @@ class Training:
             None: 0 when `overlap.data`, else 1.
         overlap: what the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`.
-        selective: kinds of operator that `recompute: selective` runs again.
+        selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer.
     """
 
     global_batch: int = field(validator=at_least(1))

@@ -54,6 +54,36 @@ def test_full_keeps_what_the_layer_reads() -> None:
     assert kept.again == LAYER
 
 
+def test_a_stage_keeps_what_its_layers_save_while_one_micro_batch_runs_again() -> None:
+    kept = recompute_modes(LAYER, ("attention",), repeated=False)["stage"]
+    assert kept.stored == frozenset()
+    assert kept.held == {"x", "n", "q", "s", "c"}
+    assert kept.again == LAYER
+
+
+def test_a_stage_holds_what_layers_read_and_none_saves_and_always_what_comes_with_the_data() -> None:
+    kept = recompute_modes(LAYER[1:], (), repeated=True, data=("n",))["stage"]
+    assert kept.stored == {"n"}
+    assert kept.held == {"x", "q", "s", "c"}
+
+
+def test_an_operator_chosen_by_name_drops_its_result_too() -> None:
+    """Megatron-LM's output-discarding checkpoint; a kind stands for a plain one, which keeps what others need."""
+    by_name = recompute_modes(LAYER, ("norm-n",), repeated=True)["selective"]
+    assert by_name.stored == {"x", "q", "s", "c"}
+    assert by_name.restored == {"n"}
+    assert [op.kind for op in by_name.again] == ["norm"]
+    by_kind = recompute_modes(LAYER, ("norm",), repeated=True)["selective"]
+    assert by_kind.stored == {"x", "n", "q", "s", "c"}
+    assert by_kind.again == by_name.again
+
+
+def test_a_chain_of_named_operators_keeps_only_what_it_reads() -> None:
+    kept = recompute_modes(LAYER, ("norm-n", "matmul-q", "attention-s", "attention-c"), repeated=True)["selective"]
+    assert kept.stored == {"x"}
+    assert kept.restored == {"n", "q", "s", "c"}
+
+
 def test_layers_that_are_no_blocks_keep_everything() -> None:
     modes = recompute_modes(LAYER, ("attention",), repeated=False)
     assert modes["full"] == modes["selective"] == modes["none"]
@@ -99,11 +129,22 @@ def layers(draw: st.DrawFn) -> tuple[Operator, ...]:
     return tuple(rows)
 
 
-@given(layer=layers(), kinds=st.sets(st.sampled_from(["matmul", "norm", "attention"])))
+CHOICES = [
+    "matmul",
+    "norm",
+    "attention",
+    *(f"{kind}-t{n}" for kind in ("matmul", "norm", "attention") for n in range(8)),
+]
+
+
+@given(layer=layers(), kinds=st.sets(st.sampled_from(CHOICES)))
 def test_everything_saved_is_kept_or_comes_back(layer: tuple[Operator, ...], kinds: set[str]) -> None:
     saved = {name for op in layer for name in op.saves}
     outside = {t.name for op in layer for t in op.inputs} - {t.name for op in layer for t in op.outputs}
     modes = recompute_modes(layer, tuple(sorted(kinds)), repeated=True)
+    stage = modes.pop("stage")
+    assert stage.held == saved | outside
+    assert not stage.stored
     for kept in modes.values():
         assert not kept.stored & kept.restored
         assert saved <= kept.stored | kept.restored
