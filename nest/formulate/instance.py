@@ -15,6 +15,7 @@ from nest.formulate.constrain import build_space
 from nest.formulate.granularity import branched_regions
 from nest.formulate.layer_kinds import layer_kinds
 from nest.formulate.names import check_names
+from nest.formulate.offload import host
 from nest.formulate.operators import kept_whole
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
@@ -141,6 +142,7 @@ def _from_model(
         costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
+        host=host(device, training),
     )
     limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)

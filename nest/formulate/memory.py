@@ -7,17 +7,22 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.formulate.layer_times import Direction, Timing
-from nest.formulate.priced import PricedLayer, PricedOperator
+from nest.formulate.offload import Host
+from nest.formulate.priced import PricedLayer, PricedOperator, shares
 from nest.formulate.recompute import Kept, from_elsewhere, recompute_modes, tensor_bytes
 from nest.instance import RecomputeMode
 from nest.spec import Training
-from nest.spec.problem import RECOMPUTE_MODES
+from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
 WHOLE = "full"
 """The mode that runs whole layers again, and keeps what they read."""
 
 STAGE = "stage"
 """The mode that runs whole stages again, and keeps what enters them."""
+
+
+BUFFERS = 2
+"""Layers whose activations may be on their way while one is at work: one to the host, one from it."""
 
 
 @frozen
@@ -48,6 +53,7 @@ def modes(
     training: Training,
     timing: Timing,
     by_operator: bool,
+    host: Host | None = None,
 ) -> tuple[RecomputeMode, ...]:
     """Every recompute mode.
 
@@ -59,14 +65,46 @@ def modes(
         timing: how the times of operators become a layer's.
         by_operator: whether cuts may fall inside layers. What a block recomputed in full then reads of the stage in
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
+        host: where activations may be kept, in the mode `offload`.
     """
     data = from_elsewhere([row.operator for layer in layers for row in layer.rows])
     entering = max((layer.passing for layer in layers), default=0.0)
     bills = [
         _bills(layer, again, training, timing, data, entering) for layer, again in zip(layers, repeated, strict=True)
     ]
+    names: tuple[str, ...] = RECOMPUTE_MODES
+    if host is not None and host.holds_activations:
+        names = (*names, OFFLOAD)
+        _add_offloaded(bills, layers, repeated, timing, host)
     stashing = {STAGE, WHOLE} if by_operator else {STAGE}
-    return tuple(_mode(name, bills, index, name in stashing) for name in RECOMPUTE_MODES)
+    return tuple(_mode(name, bills, index, name in stashing) for name in names)
+
+
+def _add_offloaded(
+    bills: Sequence[Bills], layers: Sequence[PricedLayer], repeated: Sequence[bool], timing: Timing, host: Host
+) -> None:
+    """Add the mode in which transformer blocks keep on the host what they save.
+
+    On the device is what the layer at work saves, and as much as the largest layer of the model saves for each of
+    those on their way. A stage takes the largest of its layers, of which any may be at work beside any other's
+    activations.
+    """
+    saved = [
+        sum(part.first for part in bill["none"]) if again else 0.0 for bill, again in zip(bills, repeated, strict=True)
+    ]
+    moving = BUFFERS * max(saved, default=0.0)
+    for bill, layer, again, size in zip(bills, layers, repeated, saved, strict=True):
+        times = (sum(layer.seconds(direction, timing)) for direction in (Direction.FORWARD, Direction.BACKWARD))
+        waiting = shares(host.exposed_seconds(size, *times), [part.first for part in bill["none"]])
+        bill[OFFLOAD] = [
+            Bill(
+                extra,
+                first=0.0 if again else part.first,
+                more=0.0 if again else part.more,
+                peak=part.peak + size + moving,
+            )
+            for part, extra in zip(bill["none"], waiting, strict=True)
+        ]
 
 
 def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: bool) -> RecomputeMode:

@@ -10,6 +10,7 @@ from nest.errors import InputError
 from nest.formulate.layer_kinds import LayerKinds
 from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.memory import modes
+from nest.formulate.offload import Host
 from nest.formulate.operators import inseparable, owners, passing
 from nest.formulate.priced import PricedLayer, PricedOperator
 from nest.formulate.recompute import tensor_bytes
@@ -35,6 +36,7 @@ class Pricing:
         costs: prices operators that compute.
         collectives: prices operators that communicate.
         layer_times: puts the times of a layer's operators together.
+        host: where state or activations are kept; None: all stays on the device.
     """
 
     cluster: Cluster
@@ -45,6 +47,7 @@ class Pricing:
     costs: CostModel
     collectives: CollectiveModel
     layer_times: LayerTimes
+    host: Host | None = None
 
 
 Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
@@ -78,7 +81,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
         backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
-        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator),
+        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host),
         tensor_bytes=_crossing_bytes(block, layers),
     )
 
@@ -134,8 +137,13 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
     def count(row: PricedOperator) -> int:
         return sum(p.count for p in row.operator.parameters if p.group == name)
 
+    away = pricing.host is not None and pricing.host.holds_optimizer
+    on_host = pricing.host.update_seconds(pricing.precision, pricing.optimizer) if pricing.host and away else 0.0
+
     def update(row: PricedOperator) -> float:
         """The group's share of an operator's optimizer step."""
+        if away:
+            return count(row) * on_host
         return row.cost.update * count(row) / max(row.operator.parameter_count, 1)
 
     parameters = spread(lambda layer: [float(sum(count(row) for row in part)) for part in layer.parts])
@@ -144,7 +152,7 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
         ranks=block.replica_ranks(name),
         weights=parameters * pricing.precision.weights,
         gradients=parameters * pricing.precision.gradients,
-        optimizer=parameters * pricing.optimizer.state_bytes(pricing.precision),
+        optimizer=parameters * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision)),
         update=spread(lambda layer: [sum(update(row) for row in part) for part in layer.parts]),
     )
 

@@ -2,8 +2,9 @@
 
 from attrs import field, frozen
 
-from nest.spec.validators import at_least, between, each, every, not_empty, one_of
+from nest.spec.validators import all_different, at_least, between, each, every, not_empty, one_of
 
+OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
 
@@ -39,6 +40,8 @@ class Training:
         overlap: what the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`.
         selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer.
+        offload: what may be kept in the host's memory: `optimizer` (its state, and its step is taken there),
+            `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
     """
 
     global_batch: int = field(validator=at_least(1))
@@ -52,6 +55,7 @@ class Training:
     overlap: Overlap = Overlap()
     attention: str = field(default="flash", validator=one_of(("flash", "unfused")))
     selective: tuple[str, ...] = ("attention",)
+    offload: tuple[str, ...] = field(default=(), validator=every(each(one_of(OFFLOADABLE)), all_different))
 
     @property
     def exposed_share(self) -> float:
