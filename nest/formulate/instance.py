@@ -137,7 +137,7 @@ def _from_model(
         cluster=cluster,
         device=device,
         training=training,
-        precision=precision(training.precision),
+        precision=precision(training.precision).trained(training),
         optimizer=optimizer(training.optimizer),
         costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),

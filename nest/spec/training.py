@@ -40,6 +40,12 @@ class Training:
         overlap: what the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`.
         selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer.
+        primary_weights: where products run in 8 bits, the format the weights are kept in: `fp8`, or `bf16` with 8-bit
+            copies beside them; None: as the precision's entry in the catalogue says.
+        gradients: number format gradients are accumulated and reduced in; None: the precision's.
+        master_weights: whether the optimizer keeps a single-precision copy of the weights; None: where they are
+            narrower.
+        master_gradients: whether it keeps one of the gradients; None: where they are narrower.
         offload: what may be kept in the host's memory: `optimizer` (its state, and its step is taken there),
             `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
     """
@@ -55,6 +61,10 @@ class Training:
     overlap: Overlap = Overlap()
     attention: str = field(default="flash", validator=one_of(("flash", "unfused")))
     selective: tuple[str, ...] = ("attention",)
+    primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
+    gradients: str | None = field(default=None, validator=one_of(("fp32", "bf16", "fp16")))
+    master_weights: bool | None = None
+    master_gradients: bool | None = None
     offload: tuple[str, ...] = field(default=(), validator=every(each(one_of(OFFLOADABLE)), all_different))
 
     @property

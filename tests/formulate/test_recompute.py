@@ -1,8 +1,13 @@
 """What recompute modes keep: a layer by hand, and properties of random ones."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nest
+from nest.errors import InputError
 from nest.formulate.recompute import recompute_modes, tensor_bytes
 from nest.graph import Collective, Communication, Operator, Tensor
 
@@ -156,3 +161,46 @@ def test_everything_saved_is_kept_or_comes_back(layer: tuple[Operator, ...], kin
         assert kept.restored <= at_hand
     assert modes["full"].stored == outside
     assert modes["none"].stored == saved
+
+
+PIPELINE: dict[str, Any] = {
+    "nest": 1,
+    "model": "llama-2-7b",
+    "cluster": {"device": "h100-sxm", "memory": "30 GB", "levels": [{"fanout": 8, "link": "nvlink4"}]},
+    "training": {"global_batch": 16, "sequence_length": 16384, "micro_batch": [1], "schedule": ["gpipe"]},
+    "fixed": {"tp": 2, "pp": 4},
+}
+
+
+def test_a_stage_runs_again_where_many_micro_batches_wait() -> None:
+    """The head is not checkpointed by layer, so that its logits wait for all 16; a whole stage keeps its input only."""
+    found = nest.solve(PIPELINE)
+    assert found.stages[-1].recompute == "stage"
+    assert nest.check(found.to_dict()).ok
+    by_layer = nest.solve({**PIPELINE, "search": {"recompute": ["none", "selective", "full"]}})
+    assert by_layer.batch_time is None or by_layer.batch_time > found.batch_time
+
+
+def test_a_stage_s_memory_is_one_micro_batch_and_the_inputs_of_the_others() -> None:
+    def evaluated(batch: int, mode: str) -> Any:
+        training = {**PIPELINE["training"], "global_batch": batch}
+        fixed = {"tp": 2, "pp": 4, "recompute": mode, "zero": 0}
+        return nest.evaluate({**PIPELINE, "training": training, "fixed": fixed})
+
+    one, two, none = (evaluated(*each) for each in ((1, "stage"), (2, "stage"), (1, "none")))
+    assert [stage.memory for stage in one.stages] == [stage.memory for stage in none.stages]
+    hidden, ids = 16384 * 4096 * 2, 16384 * 8
+    more = [b.memory - a.memory for a, b in zip(one.stages, two.stages, strict=True)]
+    # Token ids with the embedding, the stage's input behind each boundary, and labels with the head.
+    assert more == [ids, hidden, hidden, hidden + ids]
+    times = [(again.time, once.time) for again, once in zip(one.stages, none.stages, strict=True)]
+    assert all(1.2 * once < again < 1.4 * once for again, once in times)
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("mlp_activate", "mlp_activated"), ("atention", "attention")])
+def test_an_unknown_name_in_selective_gets_the_nearest(wrong: str, right: str) -> None:
+    training = {**PIPELINE["training"], "selective": [wrong]}
+    with pytest.raises(
+        InputError, match=rf"training.selective: there is no operator .* {wrong!r}.*Did you mean {right!r}"
+    ):
+        nest.solve({**PIPELINE, "training": training})
