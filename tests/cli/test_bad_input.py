@@ -183,7 +183,7 @@ VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     (DESCRIBED, "training.optimizer", "adm", "there is no optimizer called 'adm'. Did you mean 'adam'"),
     (DESCRIBED, "training.precision", "bf61", "must be one of fp32, fp16, bf16, fp8, mxfp8, nvfp4, is 'bf61'"),
     (DESCRIBED, "training.attention", "flahs", "must be one of flash, unfused"),
-    (DESCRIBED, "training.selective", ["atention"], "there is no operator or kind of operator .*Did you mean 'attention'"),
+    (DESCRIBED, "training.selective", ["atention"], "no operator or kind of operator .*Did you mean 'attention'"),
     (DESCRIBED, "strategies.tp", [3], "allows 3, but .* tp can be 1, 2, 4, 8 only"),
     (DESCRIBED, "strategies.tp", [0], "must be at least 1, is 0"),
     (DESCRIBED, "strategies.tp", ["two"], "must be a whole number or true or false, is 'two'"),
