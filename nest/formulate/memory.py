@@ -142,7 +142,7 @@ def _bills(
         names = frozenset(operator.name for operator in kept.again)
         extra = layer.seconds(Direction.FORWARD, timing, names)
         more = _stored(layer, kept.stored, kept, sizes)
-        first = _stored(layer, kept.stored | kept.held, kept, sizes)
+        first = _stored(layer, kept.stored | (kept.held or frozenset()), kept, sizes)
         transient = kept.restored_bytes(sizes)
         if mode != STAGE:
             transient += sum(row.cost.saved for row in layer.rows if row.operator.name in names)
@@ -161,7 +161,7 @@ def _saved_beside(layer: PricedLayer, kept: Kept, one: bool) -> list[float]:
 
     What runs again keeps none of them while it waits.
     """
-    again = frozenset() if one and kept.held else frozenset(operator.name for operator in kept.again)
+    again = frozenset() if one and kept.held is not None else frozenset(operator.name for operator in kept.again)
     return [sum(row.cost.saved for row in part if row.operator.name not in again) for part in layer.parts]
 
 
@@ -171,7 +171,7 @@ def _stored(layer: PricedLayer, names: frozenset[str], kept: Kept, sizes: dict[s
     waiting = set(names)
     found = []
     for part in layer.parts:
-        here = {name for row in part for name in _keeps(row, again, bool(kept.held))} & waiting
+        here = {name for row in part for name in _keeps(row, again, kept.held is not None)} & waiting
         waiting -= here
         found.append(sum(sizes[name] for name in sorted(here)))
     return found

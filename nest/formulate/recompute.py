@@ -20,13 +20,14 @@ class Kept:
         stored: names of the tensors kept for each micro-batch in flight.
         restored: names of the tensors that come back while the backward pass runs.
         again: the operators run again, in order.
-        held: names of the tensors kept, beside `stored`, for one micro-batch at a time: the one run backward.
+        held: names of the tensors kept, beside `stored`, for one micro-batch at a time: the one run backward; None: all
+            micro-batches in flight keep the same.
     """
 
     stored: frozenset[str]
     restored: frozenset[str]
     again: tuple[Operator, ...]
-    held: frozenset[str] = frozenset()
+    held: frozenset[str] | None = None
 
     def stored_bytes(self, sizes: Mapping[str, float]) -> float:
         """Bytes of `stored`."""

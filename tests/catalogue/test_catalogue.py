@@ -147,6 +147,17 @@ def test_weights_in_8_bits_need_products_in_8_bits() -> None:
         precision("bf16").trained(Training(global_batch=1, primary_weights="fp8"))
 
 
+@pytest.mark.parametrize("name", sorted(devices()))
+def test_the_reference_page_has_the_figures_of_the_host(name: str) -> None:
+    page = (REPOSITORY / "docs" / "reference" / "devices.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` | {devices()[name].memory / 1e9:g} |")]
+    shown = [cell.strip() for cell in row.strip("|").split("|")][-3:]
+    entry = devices()[name]
+    figures = [entry.host_bandwidth, entry.host_memory_bandwidth]
+    expected = ["" if figure is None else f"{figure / 1e9:g}" for figure in figures]
+    assert shown == [*expected, f"{entry.efficiency.get('host', 1.0):g}"]
+
+
 def test_clusters_name_devices_and_links_there_are() -> None:
     for entry in clusters().values():
         assert device(entry.device).memory > 0

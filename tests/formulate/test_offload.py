@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nest
-from nest.catalogue import device, devices, optimizer, precision
+from nest.catalogue import device, devices, optimizer, optimizers, precision
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.formulate.offload import Host, host
@@ -32,6 +32,23 @@ def test_a_step_on_the_host_is_two_transfers_and_a_pass_over_its_memory() -> Non
     """bf16 with Adam: 4 bytes down, 2 up, and 12 read, 12 written, 4 read, 2 written in memory."""
     found = Host(bandwidth=2.0, memory_bandwidth=10.0, holds=frozenset({"optimizer"}))
     assert found.update_seconds(precision("bf16"), optimizer("adam")) == pytest.approx((4 + 2) / 2 + 30 / 10)
+
+
+@given(
+    name=st.sampled_from([each.name for each in devices().values() if each.host_memory_bandwidth is not None]),
+    kind=st.sampled_from(sorted(optimizers())),
+    width=st.sampled_from(["fp32", "fp16", "bf16", "fp8"]),
+    copied=st.sampled_from([None, False, True]),
+)
+def test_a_step_on_the_host_is_never_faster_than_one_on_the_device(
+    name: str, kind: str, width: str, copied: bool | None
+) -> None:
+    asked = Training(1, precision=width, optimizer=kind, master_weights=copied, offload=("optimizer",))
+    bytes_of, gpu = precision(width).trained(asked), device(name)
+    there = host(gpu, asked)
+    assert there is not None
+    here = optimizer(kind).update_bytes(bytes_of) / (gpu.memory_bandwidth * gpu.efficiency["memory"])
+    assert there.update_seconds(bytes_of, optimizer(kind)) > here
 
 
 def test_the_link_reaches_its_share() -> None:

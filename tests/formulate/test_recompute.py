@@ -1,5 +1,7 @@
 """What recompute modes keep: a layer by hand, and properties of random ones."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,3 +206,16 @@ def test_an_unknown_name_in_selective_gets_the_nearest(wrong: str, right: str) -
         InputError, match=rf"training.selective: there is no operator .* {wrong!r}.*Did you mean {right!r}"
     ):
         nest.solve({**PIPELINE, "training": training})
+
+
+def test_the_operators_the_reference_lists_for_megatron_s_modules_are_there() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "problem.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*?)(?: \||$)", page.split("| Megatron-LM | is here |")[1], re.MULTILINE)
+    modules = {module: re.findall(r"`(\w+)`", told) for module, told in rows[:6]}
+    assert list(modules) == ["core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe"]
+    problem = {**PIPELINE, "model": "deepseek-v3", "fixed": {"tp": 8, "pp": 1, "recompute": "selective"}}
+    plain = nest.evaluate({**problem, "fixed": {**problem["fixed"], "recompute": "none"}})
+    for names in modules.values():
+        again = nest.evaluate({**problem, "training": {**PIPELINE["training"], "selective": names}})
+        assert again.stages[0].memory < plain.stages[0].memory
+        assert again.stages[0].time > plain.stages[0].time
