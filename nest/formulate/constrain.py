@@ -12,7 +12,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Candidate, LayerGraph, Schedule, Space
 from nest.spec import Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
-from nest.spec.problem import RANK_ORDERS
+from nest.spec.problem import OFFLOAD, RANK_ORDERS
 
 FIXED_ONLY = ("chunks", "etp", "zero_degree", "recompute", "schedule", "rank_order")
 """What `fixed` takes beside the names constraints know."""
@@ -217,6 +217,10 @@ def _recompute(problem: Problem, candidates: Sequence[Candidate], fixed: Value |
     place = "search.recompute" if fixed is None else "fixed.recompute"
     wanted = problem.search.recompute if fixed is None else (str(fixed),)
     for name in wanted or ():
+        if name == OFFLOAD and name not in known and problem.model is not None:
+            raise InputError(
+                f"{place}: `{OFFLOAD}` is possible only where `activations` is in training.offload; add it."
+            )
         if name not in known:
             raise unknown_name(place, "recompute mode", name, known)
     return None if wanted is None else tuple(dict.fromkeys(wanted))

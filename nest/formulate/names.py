@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nest.catalogue import optimizer
+from nest.catalogue import optimizer, precision
 from nest.errors import InputError, InputErrors
 from nest.formulate.choices import allowed_degrees, chosen
 from nest.formulate.cluster import build_cluster
@@ -42,6 +42,7 @@ def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator
     yield lambda: allowed_zero(problem)
     if problem.model is not None:
         yield lambda: optimizer(problem.training.optimizer)
+        yield lambda: precision(problem.training.precision).trained(problem.training)
 
 
 def _mistakes(check: Callable[[], Any]) -> tuple[str, ...]:

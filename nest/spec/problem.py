@@ -15,7 +15,10 @@ from nest.spec.validators import degree, each, every, not_empty, one_of
 
 RANK_ORDERS = ("pp-inner", "dp-inner")
 ZERO_STAGES = (0, 1, 2, 3)
-RECOMPUTE_MODES = ("none", "selective", "full")
+RECOMPUTE_MODES = ("none", "selective", "full", "stage")
+OFFLOAD = "offload"
+"""The mode candidates have when `training.offload` lists `activations`: blocks keep them on the host."""
+
 GRANULARITIES = ("layer", "block", "operator")
 
 
@@ -91,6 +94,8 @@ class Problem:
             yield FieldError(("model",), "is missing; give model or profile")
         if self.model is not None and self.profile is not None:
             yield FieldError(("profile",), "and model cannot both be given; leave one out")
+        if self.profile is not None and self.training.offload:
+            yield FieldError(("training", "offload"), "says nothing of a profile, whose candidates state their bytes")
         if self.model is not None and self.training.sequence_length is None:
             yield FieldError(("training", "sequence_length"), "is missing; a model needs it")
 
