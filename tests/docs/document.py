@@ -82,7 +82,7 @@ class Outcome:
 def documents() -> tuple[Path, ...]:
     """The Markdown files of the repository, relative to it."""
     places = [REPOSITORY.glob("*.md"), *(REPOSITORY.glob(f"{folder}/**/*.md") for folder in ("docs", "examples"))]
-    places.append(REPOSITORY.glob("benchmarks/**/*.md"))
+    places += [REPOSITORY.glob("benchmarks/**/*.md"), REPOSITORY.glob("plugins/*/README.md")]
     return tuple(sorted(path.relative_to(REPOSITORY) for place in places for path in place))
 
 
