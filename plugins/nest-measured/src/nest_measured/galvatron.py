@@ -1,7 +1,7 @@
 """From Galvatron's profiles to a profile of nest: candidates as numbers.
 
-Galvatron (Miao et al., PVLDB 16(3), 2022, arXiv 2211.13878) measures one layer, and all else, on one device, and derives
-the rest. This is its arithmetic (PKU-DAIR/Hetu-Galvatron, `galvatron/core/cost_model/components`), once per candidate:
+Galvatron (Miao et al., PVLDB 16(3), 2022, arXiv 2211.13878) measures one layer, and all else, on one device, and
+derives the rest. This is its arithmetic (PKU-DAIR/Hetu-Galvatron, `galvatron/core/cost_model/components`):
 
 * tensor parallelism divides forward times by its degree; the backward pass takes twice as long (`bct_fct_coe`);
 * embedding and head take half each of what is not a layer's;

@@ -81,7 +81,7 @@ def read_profiles(files: Iterable[Path]) -> Profiles:
         content = _read(path)
         try:
             used = [_add_times(found, content), _add_memory(found, content), _add_network(found, content)]
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             told = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{path}: this is no profile of Galvatron: {told}.") from None
         if not any(used):

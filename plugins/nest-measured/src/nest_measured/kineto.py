@@ -1,9 +1,9 @@
 """From a Kineto trace, which `torch.profiler` exports as Chrome JSON, to a table of operators.
 
 Operators of the forward pass carry a sequence number; the node of the autograd engine that runs their backward pass
-carries the same. On a GPU their time is that of the kernels they launched (`cat: kernel`, joined by `External id`, or by
-`correlation` with the call that launched them), on a CPU their own. Sizes are those of `Input Dims`, which a trace has
-when it was recorded with `record_shapes=True`.
+carries the same. On a GPU their time is that of the kernels they launched (`cat: kernel`, joined by `External id`, or
+by `correlation` with the call that launched them), on a CPU their own. Sizes are those of `Input Dims`, which a trace
+has when it was recorded with `record_shapes=True`.
 """
 
 import gzip
@@ -33,9 +33,15 @@ ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 PRECISIONS = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 """Number formats by the type of an input."""
 
+ITEMSIZE = {"fp32": 4, "fp16": 2, "bf16": 2}
+"""Bytes of an element."""
+
+INDEX = 8
+"""Bytes of a token id (PyTorch's int64)."""
+
 Dims = Sequence[Sequence[int]]
 
-Key = tuple[str, tuple[tuple[str, int], ...], str | None]
+Key = tuple[str, tuple[tuple[str, int], ...], str]
 """Kind, sizes and precision."""
 
 
@@ -46,35 +52,40 @@ class Known:
     Attributes:
         kind: nest's.
         node: begins the name of its backward node.
-        sizes: from the shapes of its inputs.
+        sizes: from the shapes of its inputs and the bytes of an element.
     """
 
     kind: str
     node: str
-    sizes: Callable[[Dims], dict[str, int]]
+    sizes: Callable[[Dims, int], dict[str, int]]
 
 
 def _product(left: Sequence[int], right: Sequence[int]) -> dict[str, int]:
     return {"rows": left[0], "columns": right[1], "contracted": left[1]}
 
 
-def _attention(dims: Dims) -> dict[str, int]:
+def _attention(dims: Dims, _: int) -> dict[str, int]:
     (batch, heads, sequence, head), keys, value = dims[0], dims[1][2], dims[2][3]
     return {"batch": batch, "heads": heads, "sequence": sequence, "keys": keys, "head": head, "value": value}
 
 
-def _elements(dims: Dims) -> dict[str, int]:
-    return {"elements": prod(dims[0])}
+def _embedding(dims: Dims, itemsize: int) -> dict[str, int]:
+    (_, width), tokens = dims[0], prod(dims[1])
+    return {"bytes": tokens * (INDEX + width * itemsize)}
+
+
+def _element_wise(dims: Dims, itemsize: int) -> dict[str, int]:
+    return {"bytes": 2 * prod(dims[0]) * itemsize}
 
 
 KNOWN = {
-    "aten::mm": Known("matmul", "MmBackward", lambda dims: _product(dims[0], dims[1])),
-    "aten::addmm": Known("matmul", "AddmmBackward", lambda dims: _product(dims[1], dims[2])),
-    "aten::embedding": Known("embedding", "EmbeddingBackward", lambda dims: {"elements": prod(dims[1]) * dims[0][1]}),
-    "aten::native_layer_norm": Known("norm", "NativeLayerNormBackward", _elements),
-    "aten::_fused_rms_norm": Known("norm", "FusedRmsNormBackward", _elements),
-    "aten::gelu": Known("activation", "GeluBackward", _elements),
-    "aten::relu": Known("activation", "ReluBackward", _elements),
+    "aten::mm": Known("matmul", "MmBackward", lambda dims, _: _product(dims[0], dims[1])),
+    "aten::addmm": Known("matmul", "AddmmBackward", lambda dims, _: _product(dims[1], dims[2])),
+    "aten::embedding": Known("embedding", "EmbeddingBackward", _embedding),
+    "aten::native_layer_norm": Known("norm", "NativeLayerNormBackward", _element_wise),
+    "aten::_fused_rms_norm": Known("norm", "FusedRmsNormBackward", _element_wise),
+    "aten::gelu": Known("activation", "GeluBackward", _element_wise),
+    "aten::relu": Known("activation", "ReluBackward", _element_wise),
     **{
         f"aten::_scaled_dot_product_{name}": Known("attention", "ScaledDotProduct", _attention)
         for name in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
@@ -122,10 +133,13 @@ def table_of(trace: Mapping[str, Any], device: str | None = None) -> Table:
     for event in events:
         known = KNOWN.get(event["name"])
         number = event["args"].get("Sequence number")
-        sizes = None if known is None or number is None else _sizes(known, event["args"].get("Input Dims"))
-        if known is None or sizes is None:
+        precision = _precision(event["args"])
+        if known is None or number is None or precision is None:
             continue
-        key = known.kind, tuple(sizes.items()), _precision(event["args"])
+        sizes = _sizes(known, event["args"].get("Input Dims"), ITEMSIZE[precision])
+        if sizes is None:
+            continue
+        key = known.kind, tuple(sizes.items()), precision
         seconds = clock.seconds(event)
         if seconds > 0:
             forwards.setdefault(key, []).append(seconds)
@@ -165,10 +179,10 @@ def _usable(event: Any) -> bool:
     )
 
 
-def _sizes(known: Known, dims: Any) -> dict[str, int] | None:
+def _sizes(known: Known, dims: Any, itemsize: int) -> dict[str, int] | None:
     """The sizes of a call; None where its shapes are not there or not those the operator has."""
     try:
-        sizes = known.sizes(dims)
+        sizes = known.sizes(dims, itemsize)
     except (IndexError, TypeError, ValueError):
         return None
     return sizes if all(isinstance(size, int) and size >= 1 for size in sizes.values()) else None
@@ -200,7 +214,7 @@ class _Clock:
             self.starts[thread] = [start for start, _ in calls]
 
     def seconds(self, event: Mapping[str, Any]) -> float:
-        """Of the kernels that an operator and those it calls launched; without kernels in the trace, from start to end."""
+        """Of the kernels that an operator and those it calls launched; in a trace without any, from start to end."""
         if not self.kernels:
             return float(event["dur"]) * MICROSECOND
         thread = event.get("pid"), event.get("tid")

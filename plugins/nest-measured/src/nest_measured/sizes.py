@@ -6,13 +6,13 @@ from math import prod
 from nest.graph import Operator, axis_size, elements
 
 PRODUCT = ("rows", "columns", "contracted", "groups")
-"""Sizes of a product of `rows` by `contracted` and `contracted` by `columns`; the rows are dealt to `groups` (experts)."""
+"""Sizes of a product of `rows` by `contracted` and `contracted` by `columns`; `groups` (experts) share the rows."""
 
 ATTENTION = ("batch", "heads", "sequence", "keys", "head", "value")
 """Sizes of a fused attention kernel: channels of queries and keys per head, and of values."""
 
-ELEMENTS = ("elements",)
-"""The size of any other operator: elements of its first result."""
+MOVED = ("bytes",)
+"""The size of any other operator: bytes it reads and writes, parameters apart."""
 
 PRODUCT_KINDS = ("matmul", "router")
 
@@ -21,7 +21,7 @@ def size_names(kind: str) -> tuple[str, ...]:
     """Names of the sizes operators of `kind` have."""
     if kind in PRODUCT_KINDS:
         return PRODUCT
-    return ATTENTION if kind == "attention" else ELEMENTS
+    return ATTENTION if kind == "attention" else MOVED
 
 
 def completed(kind: str, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -41,7 +41,7 @@ def work(kind: str, sizes: Mapping[str, int]) -> float:
     if kind == "attention":
         pairs = sizes["batch"] * sizes["heads"] * sizes["sequence"] * sizes["keys"]
         return float(pairs * (sizes["head"] + sizes["value"]))
-    return float(sizes["elements"])
+    return float(sizes["bytes"])
 
 
 def sizes_of(operator: Operator) -> dict[str, int] | None:
@@ -50,8 +50,8 @@ def sizes_of(operator: Operator) -> dict[str, int] | None:
         return _product(operator)
     if operator.kind == "attention":
         return _attention(operator)
-    shapes = [tensor.shape for tensor in (*operator.outputs, *operator.inputs)]
-    return {"elements": elements(shapes[0])} if shapes else None
+    moved = round(operator.bytes_read + operator.bytes_written)
+    return {"bytes": moved} if moved else None
 
 
 def _product(operator: Operator) -> dict[str, int] | None:
@@ -64,6 +64,8 @@ def _product(operator: Operator) -> dict[str, int] | None:
     groups = axis_size(weight, "experts") if operator.kind == "matmul" else 1
     if operator.kind == "router":  # Its columns are the experts.
         rows, columns = rows // axis_size(weight, "experts"), axis_size(weight, "experts")
+    if rows * columns * contracted != elements(operator.space):
+        return None  # A product of another form, from an operator graph of somebody's own.
     return {"rows": rows, "columns": columns, "contracted": contracted, "groups": groups}
 
 
