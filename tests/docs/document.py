@@ -156,7 +156,7 @@ def _commands(block: Block) -> Iterator[Step]:
 def run(text: str, folder: Path) -> Iterator[Outcome]:
     """Do what the document says in `folder`, which sees the repository's folders, and yield what commands did."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("examples", "docs", "benchmarks"):
+    for name in ("examples", "docs", "benchmarks", "plugins"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder.parent / "shared").symlink_to(REPOSITORY.parent / "shared")
     for step in steps(text):

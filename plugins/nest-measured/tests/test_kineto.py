@@ -131,7 +131,7 @@ def test_what_is_no_trace_is_refused(text: bytes, tmp_path: Path) -> None:
 
 
 def test_a_real_trace(shared: Path, tmp_path: Path) -> None:
-    """A step of a Llama of 2 layers of width 64: 15 products and 2 attention cores forward, all with a backward pass."""
+    """A step of a Llama of 2 layers, width 64: 15 products and 2 attention cores forward, each with a backward pass."""
     trace = read_trace(shared / "samples" / "kineto_cpu_tiny_llama.json")
     table = table_of(trace)
     counted: dict[str, int] = {}
