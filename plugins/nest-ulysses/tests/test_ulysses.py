@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -260,6 +261,12 @@ def test_it_goes_with_context_and_expert_parallelism(model: str, earlier: dict[s
     whole = under(graph_of(MODELS[model]), **earlier)
     share = ULYSSES.apply(whole, 2, CONTEXT)
     assert_consistent(whole.graph, share.graph, 2)
+    made = {operator.name: operator.collective for operator in share.graph.operators}
+    for operator in whole.graph.operators:
+        found = made[operator.name]
+        if operator.collective is not None and found is not None:
+            # What they hide under, and whatever else they have, stays.
+            assert evolve(found, forward=(), backward=()) == evolve(operator.collective, forward=(), backward=())
     for axis in earlier:
         for direction in ("forward", "backward"):
             before, after = (calls(block.graph.operators, direction, axis) for block in (whole, share))

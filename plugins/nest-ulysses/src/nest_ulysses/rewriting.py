@@ -159,7 +159,8 @@ def _scaled(operator: Operator, tensors: tuple[Tensor, ...]) -> Collective | Non
     def scaled(calls: tuple[Communication, ...]) -> tuple[Communication, ...]:
         return tuple(evolve(call, bytes=call.bytes * share) for call in calls)
 
-    return Collective(scaled(operator.collective.forward), scaled(operator.collective.backward))
+    made = operator.collective
+    return evolve(made, forward=scaled(made.forward), backward=scaled(made.backward))
 
 
 def _has(shape: Shape, axis: str) -> bool:

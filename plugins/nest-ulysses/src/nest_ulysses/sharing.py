@@ -33,7 +33,7 @@ def _share_of_calls(collective: Collective | None, degree: int) -> Collective | 
     def shares(calls: tuple[Communication, ...]) -> tuple[Communication, ...]:
         return tuple(evolve(call, bytes=call.bytes / degree) for call in calls)
 
-    return Collective(shares(collective.forward), shares(collective.backward))
+    return evolve(collective, forward=shares(collective.forward), backward=shares(collective.backward))
 
 
 def _has(shape: Shape, axis: str) -> bool:
