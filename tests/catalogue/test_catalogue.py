@@ -215,8 +215,8 @@ def test_levels_take_from_their_link_what_they_leave_out() -> None:
         ]
     )
     assert written == Level("level 0", 2, 100.0, 0.0)
-    assert named == Level("node", 2, nvlink4.bandwidth * nvlink4.efficiency, nvlink4.latency)
-    assert partly == Level("level 2", 2, 100.0 * nvlink.efficiency, 7.0)
+    assert named == Level("node", 2, nvlink4.bandwidth * nvlink4.efficiency, nvlink4.latency, "nvlink4")
+    assert partly == Level("level 2", 2, 100.0 * nvlink.efficiency, 7.0, "nvlink")
 
 
 @pytest.mark.parametrize(

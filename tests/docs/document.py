@@ -82,7 +82,7 @@ class Outcome:
 def documents() -> tuple[Path, ...]:
     """The Markdown files of the repository, relative to it."""
     places = [REPOSITORY.glob("*.md"), *(REPOSITORY.glob(f"{folder}/**/*.md") for folder in ("docs", "examples"))]
-    places.append(REPOSITORY.glob("benchmarks/**/*.md"))
+    places += [REPOSITORY.glob("benchmarks/**/*.md"), REPOSITORY.glob("plugins/*/README.md")]
     return tuple(sorted(path.relative_to(REPOSITORY) for place in places for path in place))
 
 
@@ -156,7 +156,7 @@ def _commands(block: Block) -> Iterator[Step]:
 def run(text: str, folder: Path) -> Iterator[Outcome]:
     """Do what the document says in `folder`, which sees the repository's folders, and yield what commands did."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("examples", "docs", "benchmarks"):
+    for name in ("examples", "docs", "benchmarks", "plugins"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder.parent / "shared").symlink_to(REPOSITORY.parent / "shared")
     for step in steps(text):
