@@ -69,6 +69,13 @@ def too_few_stages(most: int, fewest: int) -> str:
 
 def refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
+    if exclusions.shard_groups and exclusions.combinations == 0:
+        allowed = ", ".join(map(str, instance.space.zero_degrees))
+        return (
+            "The shard groups are tightest: with every candidate and number of replicas that batch and devices allow, "
+            f"the ranks that hold the same parameters cannot be cut into shard groups of {allowed}; "
+            "allow other sizes, or all, in search.zero_degree."
+        )
     if exclusions.combinations == 0:
         return _batch(instance, exclusions)
     if not exclusions.constraints:
@@ -91,6 +98,7 @@ def _least_memory(search: "Search", found: list[Configuration]) -> LeastMemory |
             configuration.schedule.name,
             configuration.choices,
             configuration.stage_counts,
+            configuration.zero_degree,
         )
         if key in seen:
             continue

@@ -14,9 +14,11 @@ from nest.solve.dp.configurations import (
     COUNTED_NAMES,
     Exclusions,
     plan_values,
+    shard_counts,
     stage_choices,
     stage_counts,
     with_choice,
+    zero_degrees,
 )
 from nest.solve.dp.mixed.tally import Tally
 from nest.solve.dp.stages import Choice
@@ -43,6 +45,7 @@ class MixedConfiguration:
         members: what stages may draw from.
         tally: what the stages must add up to.
         stage_counts: numbers of stages the constraints allow, ascending.
+        zero_degree: ranks over which ZeRO shards at most; None: all.
     """
 
     order: int
@@ -54,6 +57,7 @@ class MixedConfiguration:
     members: Members
     tally: Tally
     stage_counts: tuple[int, ...]
+    zero_degree: int | None = None
 
 
 def mixed_configurations(
@@ -81,13 +85,27 @@ def mixed_configurations(
                     exclusions.batch += 1
                     continue
                 for widest, size, demanded in _sizes(instance, group, replicas):
-                    values = {
-                        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule.name)
-                        for index, candidate in group
-                        if candidate.width <= widest
-                    }
                     counts = stage_counts(instance, min(size // narrowest, most_stages))
-                    for members, total, allowed in rules.allowed(values, replicas, counts, size, exclusions):
+                    narrow = [(index, candidate) for index, candidate in group if candidate.width <= widest]
+                    degrees = (
+                        zero_degrees(instance, [each for _, each in narrow], replicas, exclusions) if counts else []
+                    )
+                    offered = (
+                        (degree, *each)
+                        for degree in degrees
+                        for each in rules.allowed(
+                            {
+                                index: plan_values(each, replicas, micro_batches, rank_order, schedule.name, degree)
+                                for index, each in narrow
+                                if shard_counts(each, replicas, degree) is not None
+                            },
+                            replicas,
+                            counts,
+                            size,
+                            exclusions,
+                        )
+                    )
+                    for degree, members, total, allowed in offered:
                         kept = [instance.candidates[index].width for index, _ in members]
                         if demanded and widest not in kept:
                             continue
@@ -103,6 +121,7 @@ def mixed_configurations(
                                 members,
                                 tally,
                                 allowed,
+                                degree,
                             )
                         )
     return found
