@@ -55,13 +55,17 @@ def random_problem(random: Random, kind: str = "any", *, sharded: bool = False) 
     random_search(random, problem)
     if mixed:
         problem.setdefault("search", {})["mixed"] = True
+    parted = sharded and random.random() < 0.6
     if sharded:
-        random_zero_degrees(random, problem)
-    tighten(random, problem)
+        random_zero_degrees(random, problem, parted)
+    if not parted or random.random() < 0.5:
+        tighten(random, problem)
     if random.random() < 0.35:
         problem["constraints"] = random_constraints(random, problem)
     if random.random() < 0.2:
         problem["fixed"] = random_fixed(random, problem)
+    if parted:
+        problem.setdefault("constraints", []).append("zero_degree < dp")
     return problem
 
 
@@ -149,14 +153,14 @@ def random_search(random: Random, problem: dict) -> None:
         problem["search"] = search
 
 
-def random_zero_degrees(random: Random, problem: dict) -> None:
-    """Shard groups to choose from; often without all ranks among them, and with replicas enough to part."""
+def random_zero_degrees(random: Random, problem: dict, parted: bool) -> None:
+    """Shard groups to choose from, and often replicas enough to part; where they must be, no large ones."""
     search = problem.setdefault("search", {})
-    degrees = random.sample(["all", "all", 1, 2, 2, 3, 4, 6, 8], random.choice([1, 2, 2, 3]))
+    degrees = random.sample([1, 2, 2, 2, 3, 3, 4] + ([] if parted else ["all", "all", 6]), random.choice([1, 2, 2, 3]))
     search["zero_degree"] = degrees[0] if len(degrees) == 1 and random.random() < 0.5 else degrees
     if random.random() < 0.6:
         search["zero"] = random.sample([1, 2, 3], random.randint(1, 3))
-    if random.random() < 0.6:
+    if parted or random.random() < 0.6:
         problem["training"]["global_batch"] = random.choice([4, 8, 12, 24])
 
 
