@@ -47,7 +47,7 @@ class Exclusions:
         batch: pairs of candidate and replicas that cannot share the batch.
         constraints: per constraint text, combinations it alone refused first.
         combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
-        shard_groups: combinations of candidate, replicas and shard groups that do not divide the ranks.
+        shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
     """
 
     batch: int = 0
@@ -97,9 +97,9 @@ def zero_degrees(
     found: dict[object, int | None] = {}
     for degree in instance.space.zero_degrees:
         effects = tuple(shard_counts(candidate, replicas, degree) for candidate in candidates)
-        exclusions.shard_groups += effects.count(None)
         if any(effect is not None for effect in effects):
             found.setdefault((degree, effects) if told_apart else effects, degree)
+    exclusions.shard_groups += not found
     return list(found.values())
 
 

@@ -70,12 +70,24 @@ def too_few_stages(most: int, fewest: int) -> str:
 def refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
     if exclusions.shard_groups and exclusions.combinations == 0:
-        allowed = ", ".join(map(str, instance.space.zero_degrees))
         return (
             "The shard groups are tightest: with every candidate and number of replicas that batch and devices allow, "
-            f"the ranks that hold the same parameters cannot be cut into shard groups of {allowed}; "
-            "allow other sizes, or all, in search.zero_degree."
+            f"{_uneven(instance)}."
         )
+    if exclusions.shard_groups:
+        return f"{_refused(instance, exclusions)} With other candidates or numbers of replicas, {_uneven(instance)}."
+    return _refused(instance, exclusions)
+
+
+def _uneven(instance: Instance) -> str:
+    allowed = ", ".join(map(str, instance.space.zero_degrees))
+    return (
+        f"the ranks that hold the same parameters cannot be cut into shard groups of {allowed}; "
+        "allow other sizes, or all, in search.zero_degree"
+    )
+
+
+def _refused(instance: Instance, exclusions: Exclusions) -> str:
     if exclusions.combinations == 0:
         return _batch(instance, exclusions)
     if not exclusions.constraints:
