@@ -86,26 +86,15 @@ def mixed_configurations(
                     continue
                 for widest, size, demanded in _sizes(instance, group, replicas):
                     counts = stage_counts(instance, min(size // narrowest, most_stages))
-                    narrow = [(index, candidate) for index, candidate in group if candidate.width <= widest]
-                    degrees = (
-                        zero_degrees(instance, [each for _, each in narrow], replicas, exclusions) if counts else []
-                    )
-                    offered = (
-                        (degree, *each)
+                    usable = {index: candidate for index, candidate in group if candidate.width <= widest}
+                    degrees = zero_degrees(instance, list(usable.values()), replicas, exclusions) if counts else []
+                    offers = (
+                        (degree, *offer)
                         for degree in degrees
-                        for each in rules.allowed(
-                            {
-                                index: plan_values(each, replicas, micro_batches, rank_order, schedule.name, degree)
-                                for index, each in narrow
-                                if shard_counts(each, replicas, degree) is not None
-                            },
-                            replicas,
-                            counts,
-                            size,
-                            exclusions,
-                        )
+                        for values in [_values(usable, replicas, micro_batches, rank_order, schedule, degree)]
+                        for offer in rules.allowed(values, replicas, counts, size, exclusions)
                     )
-                    for degree, members, total, allowed in offered:
+                    for degree, members, total, allowed in offers:
                         kept = [instance.candidates[index].width for index, _ in members]
                         if demanded and widest not in kept:
                             continue
@@ -125,6 +114,22 @@ def mixed_configurations(
                             )
                         )
     return found
+
+
+def _values(
+    usable: Mapping[int, Candidate],
+    replicas: int,
+    micro_batches: int,
+    rank_order: str,
+    schedule: Schedule,
+    degree: int | None,
+) -> dict[int, dict[str, Value]]:
+    """What names mean for each candidate whose ranks can be cut into shard groups of `degree`."""
+    return {
+        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule.name, degree)
+        for index, candidate in usable.items()
+        if shard_counts(candidate, replicas, degree) is not None
+    }
 
 
 def _sizes(instance: Instance, group: list[tuple[int, Candidate]], replicas: int) -> Iterator[tuple[int, int, bool]]:
