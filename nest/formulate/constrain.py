@@ -12,7 +12,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Candidate, LayerGraph, Schedule, Space
 from nest.spec import Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
-from nest.spec.problem import OFFLOAD, RANK_ORDERS
+from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
 
 FIXED_ONLY = ("chunks", "etp", "zero_degree", "recompute", "schedule", "rank_order")
 """What `fixed` takes beside the names constraints know."""
@@ -74,6 +74,7 @@ def build_space(
             partition=layers,
             mixed=problem.search.mixed,
             together=together,
+            zero_degrees=allowed_zero_degrees(problem),
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None
@@ -156,11 +157,6 @@ def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], ex
     """Decisions that are no plain demand: some can be taken in one way only so far, and `etp` asks for experts."""
     if name == "chunks" and value != 1:
         raise InputError(f"{place} is {value}: interleaved schedules are not planned yet; leave it out or give 1.")
-    if name == "zero_degree" and value != fixed.get("dp"):
-        raise InputError(
-            f"{place} is {value}: shard groups smaller than all data-parallel ranks are not planned yet; "
-            "leave it out, or give the number of `fixed.dp`."
-        )
     if name == "etp" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
     if name == "etp" and experts:
@@ -210,6 +206,20 @@ def allowed_zero(problem: Problem) -> tuple[int, ...]:
     if isinstance(fixed, bool) or fixed not in (0, 1, 2, 3):
         raise InputError(f"fixed.zero is {fixed!r}; it must be 0, 1, 2 or 3.")
     return (int(fixed),)
+
+
+def allowed_zero_degrees(problem: Problem) -> tuple[int | None, ...]:
+    """The ranks over which ZeRO may shard at most, to choose from; all ranks (None) first, the others as listed.
+
+    Raises:
+        InputError: `fixed.zero_degree` is no number of ranks.
+    """
+    fixed = problem.decided.get("zero_degree")
+    if fixed is not None and fixed != ALL_RANKS and (type(fixed) is not int or fixed < 1):
+        raise InputError(f"fixed.zero_degree is {fixed!r}; it must be a whole number of at least 1, or {ALL_RANKS}.")
+    wanted = problem.search.zero_degree if fixed is None else (fixed,)
+    numbers = dict.fromkeys(int(each) for each in wanted if each != ALL_RANKS)
+    return ((None,) if ALL_RANKS in wanted else ()) + tuple(numbers)
 
 
 def _recompute(problem: Problem, candidates: Sequence[Candidate], fixed: Value | None) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Solution, StageDecision
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
+from nest.spec.problem import ALL_RANKS
 
 USUAL_RANK_ORDER = "dp-inner"
 """Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
@@ -54,7 +55,9 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
         for place, layers in enumerate(partition)
     )
     space = instance.space
-    solution = Solution(replicas, space.rank_orders[0], space.schedules[0].name, stages)
+    solution = Solution(
+        replicas, space.rank_orders[0], space.schedules[0].name, stages, zero_degree=space.zero_degrees[0]
+    )
     broken = structure_violations(instance, solution) or permission_violations(instance, solution)
     if broken:
         raise InputError("fixed does not describe a plan: " + "; ".join(broken) + ".")
@@ -113,7 +116,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     narrowed = evolve(
         problem,
         training=evolve(training, schedule=training.schedule[:1], micro_batch=(min(training.micro_batch or (1,)),)),
-        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,)),
+        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,), zero_degree=(ALL_RANKS,)),
         strategies={
             name: (1,)
             for name, strategy in taking_part(problem, known.strategies()).items()

@@ -91,6 +91,9 @@ class Space:
         partition: when given, the layers of each stage.
         mixed: whether stages of one plan may use different candidates with the same samples.
         together: groups of layers that no cut may part, beside those of `constraints`.
+        zero_degrees: ranks over which ZeRO may shard at most, to choose from, preferred first; None among them: all
+            that hold the same parameters. One that divides the ranks of a parameter group into no equal shard groups
+            is no choice.
     """
 
     global_batch: int
@@ -104,6 +107,7 @@ class Space:
     partition: tuple[tuple[int, ...], ...] | None = None
     mixed: bool = False
     together: tuple[tuple[int, ...], ...] = ()
+    zero_degrees: tuple[int | None, ...] = (None,)
 
 
 @frozen(eq=False)

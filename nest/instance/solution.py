@@ -33,12 +33,14 @@ class Solution:
         rank_order: `pp-inner` or `dp-inner`.
         schedule: name of the pipeline schedule.
         stages: in pipeline order.
+        zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
     """
 
     replicas: int
     rank_order: str
     schedule: str
     stages: tuple[StageDecision, ...]
+    zero_degree: int | None = None
 
 
 @frozen

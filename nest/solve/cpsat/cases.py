@@ -31,6 +31,7 @@ class Case:
         micro_batches: per replica (`M`).
         weights: `(A, B)`.
         block_devices: devices of all blocks of a replica, where a constraint speaks of them; else None.
+        zero_degree: ranks over which ZeRO shards at most; None: all.
     """
 
     candidates: tuple[int, ...]
@@ -43,6 +44,7 @@ class Case:
     micro_batches: int
     weights: tuple[float, float]
     block_devices: int | None = None
+    zero_degree: int | None = None
 
     def in_flight(self, stage: int) -> int:
         """Micro-batches in flight on a stage, counted from 1."""
@@ -58,6 +60,7 @@ class _Setting:
     rank_order: str
     schedule: Schedule
     stages: int
+    zero_degree: int | None
 
 
 def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
@@ -88,6 +91,7 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
                         micro_batches=setting.micro_batches,
                         weights=(float(weights[0]), float(weights[1])),
                         block_devices=devices,
+                        zero_degree=setting.zero_degree,
                     )
 
 
@@ -104,7 +108,29 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
             if space.partition is not None:
                 numbers = range(len(space.partition), min(len(space.partition), room) + 1)
             for order, schedule, stages in product(space.rank_orders, space.schedules, numbers):
-                yield _Setting(candidates, widest, replicas, count, order, schedule, stages)
+                for degree, kept in _shardings(instance, candidates, replicas):
+                    yield _Setting(kept, widest, replicas, count, order, schedule, stages, degree)
+
+
+def _shardings(
+    instance: Instance, candidates: Sequence[int], replicas: int
+) -> Iterator[tuple[int | None, tuple[int, ...]]]:
+    """Sizes of shard groups, and the candidates whose parameter groups they cut evenly.
+
+    Unless a constraint reads `zero_degree`, of sizes that cut alike the first stands for all.
+    """
+    read = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
+    seen = set()
+    for degree in instance.space.zero_degrees:
+        sharers = {}
+        for each in candidates:
+            counts = [replicas * len(group.ranks) for group in instance.candidates[each].state]
+            if degree is None or all(count <= degree or count % degree == 0 for count in counts):
+                sharers[each] = tuple(counts if degree is None else (min(count, degree) for count in counts))
+        cut = tuple(sharers.items())
+        if cut and (read or cut not in seen):
+            seen.add(cut)
+            yield degree, tuple(sharers)
 
 
 def _together(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -163,6 +189,7 @@ def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dic
     values["width"] = candidate.width
     values["rank_order"] = setting.rank_order
     values["schedule"] = setting.schedule.name
+    values["zero_degree"] = values["dp"] if setting.zero_degree is None else setting.zero_degree
     if devices is not None:
         values["devices"] = setting.replicas * devices
     return values

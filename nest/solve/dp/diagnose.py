@@ -69,6 +69,25 @@ def too_few_stages(most: int, fewest: int) -> str:
 
 def refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
+    if exclusions.shard_groups and exclusions.combinations == 0:
+        return (
+            "The shard groups are tightest: with every candidate and number of replicas that batch and devices allow, "
+            f"{_uneven(instance)}."
+        )
+    if exclusions.shard_groups:
+        return f"{_refused(instance, exclusions)} With other candidates or numbers of replicas, {_uneven(instance)}."
+    return _refused(instance, exclusions)
+
+
+def _uneven(instance: Instance) -> str:
+    allowed = ", ".join(map(str, instance.space.zero_degrees))
+    return (
+        f"the ranks that hold the same parameters cannot be cut into shard groups of {allowed}; "
+        "allow other sizes, or all, in search.zero_degree"
+    )
+
+
+def _refused(instance: Instance, exclusions: Exclusions) -> str:
     if exclusions.combinations == 0:
         return _batch(instance, exclusions)
     if not exclusions.constraints:
@@ -91,6 +110,7 @@ def _least_memory(search: "Search", found: list[Configuration]) -> LeastMemory |
             configuration.schedule.name,
             configuration.choices,
             configuration.stage_counts,
+            configuration.zero_degree,
         )
         if key in seen:
             continue
