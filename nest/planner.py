@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from attrs import evolve
 
@@ -24,8 +25,23 @@ AGREEMENT = 1e-9
 
 Source = str | Path | Mapping[str, Any]
 Progress = Callable[[Standing], None]
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
 
 
+def _without_faulty_plugins(walk: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
+    """The walk, which starts again without an object of a plug-in that turns out to be faulty."""
+
+    @wraps(walk)
+    def going_on(*asked: Asked.args, **named: Asked.kwargs) -> Answer:
+        known = cast("Registry | None", named.get("plugins")) or registry()
+        named["plugins"] = known
+        return known.run(lambda: walk(*asked, **named))
+
+    return going_on
+
+
+@_without_faulty_plugins
 def solve(
     problem: Source | Problem,
     *,
@@ -71,6 +87,7 @@ def solve(
     return _with_verdict(plan, verdict)
 
 
+@_without_faulty_plugins
 def verify(
     plan: Source | PlanDocument,
     *,
@@ -109,6 +126,7 @@ def verify(
         return _verdict(instance, read, problem, known, free, time_limit, workers, progress)
 
 
+@_without_faulty_plugins
 def evaluate(
     problem: Source | Problem, *, fix: Mapping[str, Any] | None = None, plugins: Registry | None = None
 ) -> PlanDocument:
@@ -141,6 +159,7 @@ def evaluate(
     )
 
 
+@_without_faulty_plugins
 def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> CheckReport:
     """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
 

@@ -45,7 +45,9 @@ def main() -> None:
 
 
 def _call() -> None:
+    from nest.cli.plugin_commands import add_plugin_commands
     from nest.hooks.registry import registry
 
-    registry().add_commands(app)
+    registry().be_strict(False)  # Until an option says otherwise.
+    add_plugin_commands(app, registry())
     app()

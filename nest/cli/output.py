@@ -14,6 +14,9 @@ from nest.errors import InputError, InternalError, NestError
 DONE, NO_PLAN, BAD_INPUT = 0, 1, 2
 """Exit codes (FORMATS.md): done; no feasible plan or a failed check; bad input or usage."""
 
+_told: set[str] = set()
+"""Warnings printed so far."""
+
 
 def run(command: Callable[[], Any]) -> int:
     """Call `command` and turn what it raises into sentences on standard error and an exit code."""
@@ -53,9 +56,11 @@ def note(text: str) -> None:
 
 
 def warn(lines: tuple[str, ...]) -> None:
-    """Print warnings to standard error."""
+    """Print warnings to standard error, each once."""
     for line in lines:
-        note(f"warning: {line}")
+        if line not in _told:
+            _told.add(line)
+            note(f"warning: {line}")
 
 
 def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:

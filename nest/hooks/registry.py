@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError
-from nest.hooks.manager import DISABLED, Manager, Plugin, built_in_plugins, given_plugins, installed_plugins
+from nest.hooks.guard import SECONDS, Faulty, PluginFault
+from nest.hooks.guarded import Guarded
+from nest.hooks.manager import (
+    DISABLED,
+    Manager,
+    Plugin,
+    built_in_plugins,
+    given_plugins,
+    installed_plugins,
+    switched_off,
+)
 
 # What the annotations name stays unloaded: `nest --help` passes through here.
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import typer
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from nest.hooks.protocols import (
         CollectiveModel,
@@ -39,29 +48,120 @@ KINDS = {
 """Kinds of registered object, with their protocols in `nest.hooks.protocols`; hooks are `nest_<kind>`."""
 
 
+WORDS = {
+    "strategies": "strategy",
+    "model_importers": "model importer",
+    "topology_importers": "topology importer",
+    "cost_models": "cost model",
+    "collective_models": "collective model",
+    "layer_times": "model of layer times",
+    "schedules": "schedule",
+    "exporters": "exporter",
+}
+"""One object of each kind, for people."""
+
+Answer = TypeVar("Answer")
+
+_walking: ContextVar[Registry | None] = ContextVar("_walking", default=None)
+
+
 class Registry:
     """Registered objects by kind and name: built-ins first, then plug-ins by distribution.
+
+    Objects of plug-ins are handed out guarded: a call that fails raises `PluginFault`. `run` goes on without them.
 
     Attributes:
         warnings: a line for each plug-in, hook or object that was set aside so far.
     """
 
-    def __init__(self, extra: Iterable[Any] = ()) -> None:
+    def __init__(self, extra: Iterable[Any] = (), *, strict: bool = False) -> None:
         """Find installed plug-ins; built-ins are loaded when first asked for.
 
         Args:
             extra: modules or objects with hook functions, as further plug-ins.
+            strict: whether a faulty plug-in is an error.
+
+        Raises:
+            InputError: a plug-in is faulty, and that is an error.
         """
-        self._manager = Manager()
-        self._plugins = self._manager.register([*installed_plugins(), *given_plugins(extra)])
+        self._manager = Manager(strict)
+        self._installed = installed_plugins()
+        self._off, unknown = switched_off(self._installed)
+        self._manager.warnings += [
+            f"{DISABLED} names {name!r}, but no plug-in of that name is installed" for name in unknown
+        ]
+        used = [plugin for plugin in self._installed if plugin not in self._off]
+        self._plugins = self._manager.register([*used, *given_plugins(extra)])
         self._built_ins: list[Plugin] | None = None
         self._objects: dict[str, dict[str, Any]] = {}
         self._origins: dict[tuple[str, str], Plugin] = {}
+        self._absent: set[tuple[str, str]] = set()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """A line for each thing that was set aside so far."""
         return tuple(self._manager.warnings)
+
+    def be_strict(self, strict: bool = True) -> None:
+        """Let faulty plug-ins be an error from now on, or no longer.
+
+        Raises:
+            InputError: a plug-in was found to be faulty before.
+        """
+        self._manager.strict = strict
+        self._manager.check_strict()
+
+    def run(self, walk: Callable[[], Answer]) -> Answer:
+        """What `walk` returns; where an object of a plug-in fails, `walk` is called again without that object.
+
+        A walk inside another leaves faults to the outer one, whose objects would no longer be those registered.
+
+        Raises:
+            InputError: a plug-in is faulty, and that is an error.
+        """
+        if _walking.get() is self:
+            return walk()
+        if self._manager.strict:
+            self.distributions()
+        token = _walking.set(self)
+        try:
+            while True:
+                self._manager.renew()
+                try:
+                    return walk()
+                except PluginFault as fault:
+                    self.set_aside(fault)
+        finally:
+            _walking.reset(token)
+
+    def set_aside(self, fault: PluginFault) -> None:
+        """Do without the object that is at fault, and note in one line why, and what takes its place.
+
+        Raises:
+            InputError: faulty plug-ins are an error.
+        """
+        kind, name = fault.kind, fault.name
+        plugin = self._origins.pop((kind, name), None)
+        if plugin is None:  # Another thread was first.
+            return
+        self._objects[kind] = {other: item for other, item in self._objects[kind].items() if other != name}
+        self._objects.pop("ordered strategies", None)
+        self._absent.add((kind, name))
+        self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}{self._in_its_place(kind)}")
+
+    def absent(self, kind: str) -> frozenset[str]:
+        """Names of the objects of `kind` that were set aside and that no other object has."""
+        self._collect(kind)
+        return frozenset(name for of, name in self._absent if of == kind and name not in self._objects[kind])
+
+    def _in_its_place(self, kind: str) -> str:
+        if kind == "strategies":
+            return "; its degree is 1"
+        usual = next(iter(self._objects[kind]), None)
+        if usual is None or kind in ("model_importers", "topology_importers", "exporters"):
+            return ""
+        others = "the problem's other schedules, or " if kind == "schedules" else ""
+        return f"; in its place: {others}{usual}"
 
     def strategies(self) -> Mapping[str, Strategy]:
         """Sub-graph strategies, each behind those its `after` names.
@@ -118,10 +218,20 @@ class Registry:
         plugins = {plugin.distribution: plugin.version for plugin in self._origins.values()}
         return dict(sorted(plugins.items()))
 
-    def add_commands(self, app: typer.Typer) -> None:
-        """Let every plug-in add commands to the command line."""
-        for _ in self._manager.call("nest_commands", self._plugins, app=app):
-            pass
+    def commands(self, make: Callable[[], Answer]) -> Iterator[tuple[Plugin, Answer]]:
+        """The plug-ins that add commands, each with what it added them to: a command line of its own from `make`."""
+        for plugin in self._plugins:
+            own = make()
+            if self._manager.call("nest_commands", plugin, bool, app=own) is not None:
+                yield plugin, own
+
+    def refuse(self, plugin: Plugin, reason: str) -> None:
+        """Note in one line that something of `plugin` is not used.
+
+        Raises:
+            InputError: faulty plug-ins are an error.
+        """
+        self._manager.set_aside(plugin, reason)
 
     def _all_plugins(self) -> list[Plugin]:
         if self._built_ins is None:
@@ -130,32 +240,32 @@ class Registry:
 
     def _collect(self, kind: str) -> dict[str, Any]:
         if kind not in self._objects:
+            _problem(kind, None)  # Imports take their time, which is not the plug-ins'.
             found: dict[str, Any] = {}
-            for plugin, answer in self._manager.call(f"nest_{kind}", self._all_plugins()):
-                try:
-                    offered = list(answer)
-                except Exception as error:
-                    self._manager.set_aside(plugin, f"nest_{kind} must return a list: {error}")
-                    continue
-                for item in offered:
-                    self._admit(kind, plugin, item, found)
+            for plugin in self._all_plugins():
+                for offered in self._manager.call(f"nest_{kind}", plugin, list) or ():
+                    for item in offered:
+                        self._admit(kind, plugin, item, found)
             self._objects[kind] = found
         return self._objects[kind]
 
     def _admit(self, kind: str, plugin: Plugin, item: Any, found: dict[str, Any]) -> None:
         """Add `item` to `found`, unless it is broken or its name is taken."""
+        returned = f"nest_{kind} returned {type(item).__name__}"
         try:
-            problem = _problem(kind, item)
-        except Exception as error:  # Attributes may be properties that raise anything.
-            problem = f"whose attributes raise {type(error).__name__}: {error}"
+            problem, name = self._manager.watch(plugin, lambda: (_problem(kind, item), _name(item)))
+        except Faulty as fault:  # Attributes may be properties that raise anything.
+            self._manager.set_aside(plugin, f"{returned}, which {fault}")
+            return
         if problem is not None:
-            self._manager.set_aside(plugin, f"nest_{kind} returned {type(item).__name__}, {problem}")
-        elif item.name in found:
-            holder = self._origins[kind, item.name].origin
-            self._manager.set_aside(plugin, f"{holder} has registered {item.name!r} among {kind} already")
+            self._absent.add((kind, name))
+            self._manager.set_aside(plugin, f"{returned}, {problem}")
+        elif name in found:
+            holder = self._origins[kind, name].origin
+            self._manager.set_aside(plugin, f"{holder} has registered {name!r} among {kind} already")
         else:
-            found[item.name] = item
-            self._origins[kind, item.name] = plugin
+            found[name] = item if plugin.built_in else Guarded(kind, name, item, self._manager.guard(plugin))
+            self._origins[kind, name] = plugin
 
     def _ordered(self, strategies: dict[str, Strategy]) -> dict[str, Strategy]:
         """Strategies in an order that respects `after`, as registered where it leaves a choice."""
@@ -171,6 +281,11 @@ class Registry:
                 )
             ordered[free] = waiting.pop(free)
         return ordered
+
+
+def _name(item: Any) -> str:
+    name = getattr(item, "name", "")
+    return str(name) if isinstance(name, str) else ""
 
 
 def _problem(kind: str, item: Any) -> str | None:
@@ -193,9 +308,9 @@ def _problem(kind: str, item: Any) -> str | None:
 def registry(extra: Iterable[Any] = ()) -> Registry:
     """The registry: one for the process, or a new one with `extra` modules or objects as further plug-ins."""
     modules = tuple(extra)
-    return Registry(modules) if modules else _shared(os.environ.get(DISABLED, ""))
+    return Registry(modules) if modules else _shared(os.environ.get(DISABLED, ""), os.environ.get(SECONDS, ""))
 
 
 @cache
-def _shared(disabled: str) -> Registry:
+def _shared(disabled: str, seconds: str) -> Registry:
     return Registry()
