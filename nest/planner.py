@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from attrs import evolve
 
 from nest.errors import FieldError, FieldErrors, InputError, InternalError
+from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution, Standing
 from nest.plan import CheckReport, PricedPlan, document, infeasible
@@ -252,6 +253,9 @@ def _document(
     priced = price(instance, solution)
     promised = result.batch_time
     if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
+        used = [each for each in instance.space.schedules if each.name == solution.schedule]
+        for each in (instance.collectives, *used):
+            blame(each, "told the solver something else than it told the plan")
         raise InternalError(
             f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
             f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."

@@ -4,9 +4,10 @@ import typer
 
 
 def _be_strict(asked: bool) -> bool:
-    from nest.hooks.registry import registry
+    if asked:
+        from nest.hooks.registry import registry
 
-    registry().be_strict(asked)
+        registry().be_strict()
     return asked
 
 

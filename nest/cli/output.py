@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def run(command: Callable[[], Any]) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - silences the flush at exit
         return DONE
     except InputError as error:
+        _warn_of_plugins()
         note(str(error))
         return BAD_INPUT
     except InternalError as error:
@@ -47,6 +49,15 @@ def run(command: Callable[[], Any]) -> int:
     except RecursionError:
         note("the input is nested too deeply to be read.")
         return BAD_INPUT
+
+
+def _warn_of_plugins() -> None:
+    """Tell what was set aside before an error: it may be what the input asks for."""
+    from nest.hooks.registry import registry
+
+    with suppress(InputError):
+        if not registry().strict:
+            warn(registry().warnings)
 
 
 def note(text: str) -> None:

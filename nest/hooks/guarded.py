@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nest.errors import InputError
 from nest.hooks.guard import Faulty, Guard, PluginFault
@@ -56,6 +56,14 @@ class Guarded:
         self.__dict__[member] = checked
         return checked
 
+    def fail(self, reason: str) -> NoReturn:
+        """Report what the object did: `reason` follows its name.
+
+        Raises:
+            PluginFault: always.
+        """
+        raise PluginFault(self._kind, self.name, reason)
+
     def _attribute(self, member: str, value: Any) -> Any:
         from nest.hooks.results import check_of
 
@@ -78,6 +86,20 @@ class Guarded:
             return self._guard.call(function, member, messages)
         except Faulty as fault:
             raise PluginFault(self._kind, self.name, str(fault)) from fault.__cause__
+
+
+def blame(item: object, reason: str) -> None:
+    """Set `item` aside if a plug-in brings it; what nest brings itself is not done without.
+
+    Args:
+        item: a registered object.
+        reason: what it did, to follow its name.
+
+    Raises:
+        PluginFault: a plug-in brings it.
+    """
+    if isinstance(item, Guarded):
+        item.fail(reason)
 
 
 class _Missing:

@@ -19,6 +19,7 @@ from nest.hooks.manager import (
     installed_plugins,
     switched_off,
 )
+from nest.hooks.states import PluginState, states
 
 # What the annotations name stays unloaded: `nest --help` passes through here.
 if TYPE_CHECKING:
@@ -85,13 +86,13 @@ class Registry:
             InputError: a plug-in is faulty, and that is an error.
         """
         self._manager = Manager(strict)
-        self._installed = installed_plugins()
-        self._off, unknown = switched_off(self._installed)
+        installed = installed_plugins()
+        self._off, unknown = switched_off(installed)
         self._manager.warnings += [
             f"{DISABLED} names {name!r}, but no plug-in of that name is installed" for name in unknown
         ]
-        used = [plugin for plugin in self._installed if plugin not in self._off]
-        self._plugins = self._manager.register([*used, *given_plugins(extra)])
+        self._used = [*(plugin for plugin in installed if plugin not in self._off), *given_plugins(extra)]
+        self._plugins = self._manager.register(self._used)
         self._built_ins: list[Plugin] | None = None
         self._objects: dict[str, dict[str, Any]] = {}
         self._origins: dict[tuple[str, str], Plugin] = {}
@@ -101,6 +102,11 @@ class Registry:
     def warnings(self) -> tuple[str, ...]:
         """A line for each thing that was set aside so far."""
         return tuple(self._manager.warnings)
+
+    @property
+    def strict(self) -> bool:
+        """Whether a faulty plug-in is an error."""
+        return self._manager.strict
 
     def be_strict(self, strict: bool = True) -> None:
         """Let faulty plug-ins be an error from now on, or no longer.
@@ -217,6 +223,21 @@ class Registry:
             self._collect(kind)
         plugins = {plugin.distribution: plugin.version for plugin in self._origins.values()}
         return dict(sorted(plugins.items()))
+
+    def states(self) -> tuple[PluginState, ...]:
+        """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
+        plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
+        self.distributions()
+        hooks = {
+            plugin.name: {
+                hook: tuple(
+                    name for (kind, name), owner in self._origins.items() if (f"nest_{kind}", owner) == (hook, plugin)
+                )
+                for hook in self._manager.hooks(plugin)
+            }
+            for plugin in plugins
+        }
+        return states(plugins, self._off, hooks, self._manager.faults)
 
     def commands(self, make: Callable[[], Answer]) -> Iterator[tuple[Plugin, Answer]]:
         """The plug-ins that add commands, each with what it added them to: a command line of its own from `make`."""
