@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module, metadata
@@ -90,11 +91,12 @@ def installed_plugins() -> list[Plugin]:
 
 
 def _distribution(entry: metadata.EntryPoint) -> tuple[str, str]:
-    """Name and version of the distribution of an entry point; its module where the metadata are damaged."""
-    try:
-        return (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
-    except Exception:  # What is raised depends on the version of Python and on the damage.
-        return entry.module, ""
+    """Name and version of the distribution of an entry point; where its metadata are damaged, what can be known."""
+    name, version = "", ""
+    with suppress(Exception):  # What is raised, or missing, depends on the version of Python and on the damage.
+        name = str((entry.dist and entry.dist.name) or entry.module)
+        version = str((entry.dist and entry.dist.version) or "")
+    return name or entry.name, version
 
 
 def switched_off(plugins: Iterable[Plugin]) -> tuple[list[Plugin], list[str]]:
@@ -196,8 +198,13 @@ class Manager:
             self.set_aside(plugin, f"its hook {hook} {fault}")
             return None
 
-    def set_aside(self, plugin: Plugin, reason: str) -> None:
+    def set_aside(self, plugin: Plugin, reason: str, instead: str = "") -> None:
         """Note in one line that something of `plugin` is not used.
+
+        Args:
+            plugin: the plug-in.
+            reason: what is wrong with it.
+            instead: what takes its place, if anything does.
 
         Raises:
             InputError: faults are errors.
@@ -206,7 +213,7 @@ class Manager:
             raise InternalError(f"{plugin.name}: {reason}. This is a bug in nest; please report it.")
         told = " ".join(reason.split())
         self.faults.append((plugin, told))
-        self.warnings.append(f"plug-in {plugin.origin} is set aside: {told}")
+        self.warnings.append(f"plug-in {plugin.origin} is set aside: {told}{instead}")
         self.check_strict()
 
     def check_strict(self) -> None:

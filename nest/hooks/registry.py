@@ -153,7 +153,7 @@ class Registry:
         self._objects[kind] = {other: item for other, item in self._objects[kind].items() if other != name}
         self._objects.pop("ordered strategies", None)
         self._absent.add((kind, name))
-        self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}{self._in_its_place(kind)}")
+        self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}", self._in_its_place(kind))
 
     def absent(self, kind: str) -> frozenset[str]:
         """Names of the objects of `kind` that were set aside and that no other object has."""
