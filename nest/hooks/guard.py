@@ -25,6 +25,31 @@ SECONDS = "NEST_PLUGIN_SECONDS"
 LONGEST = 1e6
 """Seconds: more than a week is no limit, and what waits for threads takes no more than `threading.TIMEOUT_MAX`."""
 
+KINDS = {
+    "strategies": "Strategy",
+    "model_importers": "ModelImporter",
+    "topology_importers": "TopologyImporter",
+    "cost_models": "CostModel",
+    "collective_models": "CollectiveModel",
+    "layer_times": "LayerTimes",
+    "schedules": "Schedule",
+    "exporters": "Exporter",
+}
+"""Kinds of registered object, with their protocols in `nest.hooks.protocols`; hooks are `nest_<kind>`."""
+
+
+WORDS = {
+    "strategies": "strategy",
+    "model_importers": "model importer",
+    "topology_importers": "topology importer",
+    "cost_models": "cost model",
+    "collective_models": "collective model",
+    "layer_times": "model of layer times",
+    "schedules": "schedule",
+    "exporters": "exporter",
+}
+"""One object of each kind, for people."""
+
 Answer = TypeVar("Answer")
 
 
@@ -44,7 +69,7 @@ class PluginFault(Exception):  # noqa: N818 - not an error of nest or its user: 
     """An object of a plug-in is faulty.
 
     Attributes:
-        kind: its kind, as in `nest.hooks.registry.KINDS`.
+        kind: its kind, as in `KINDS`.
         name: its name.
         reason: what it did, to follow its name.
     """
@@ -53,7 +78,7 @@ class PluginFault(Exception):  # noqa: N818 - not an error of nest or its user: 
         self.kind = kind
         self.name = name
         self.reason = reason
-        super().__init__(f"{kind} {name!r} {reason}")
+        super().__init__(f"{WORDS[kind]} {name!r} {reason}")
 
 
 def call_limit() -> float:

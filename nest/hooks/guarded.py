@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 MESSAGES = frozenset({("model_importers", "load"), ("topology_importers", "load"), ("exporters", "export")})
 """Kinds and members whose `InputError` tells the user what is wrong with a file or a plan, and is no fault."""
 
+OF_ITS_KIND = frozenset({("schedules", "with_chunks")})
+"""Kinds and members whose result is another object of the kind, with the same name."""
+
 
 class Guarded:
     """Stands in for an object of a plug-in; attributes are read once, results are checked (`nest.hooks.results`).
@@ -25,7 +28,7 @@ class Guarded:
         """Stand in for `item`.
 
         Args:
-            kind: its kind, as in `nest.hooks.registry.KINDS`.
+            kind: its kind, as in `nest.hooks.guard.KINDS`.
             name: its name.
             item: the object.
             guard: of the plug-in that brings it.
@@ -56,6 +59,22 @@ class Guarded:
         self.__dict__[member] = checked
         return checked
 
+    @property
+    def unguarded(self) -> Any:
+        """The object itself."""
+        return self._item
+
+    def read_members(self) -> None:
+        """Read every member there may be, so that faults show at the start and `isinstance` knows what is there.
+
+        Raises:
+            PluginFault: one cannot be read.
+        """
+        from nest.hooks.results import members_of
+
+        for member in members_of(self._kind):
+            getattr(self, member, None)
+
     def fail(self, reason: str) -> NoReturn:
         """Report what the object did: `reason` follows its name.
 
@@ -76,9 +95,16 @@ class Guarded:
         check = check_of(self._kind, self.name, member) or _as_it_is
 
         def watched(*arguments: Any, **named: Any) -> Any:
-            return self._call(lambda: check(method(*arguments, **named), *arguments, **named), member)
+            found = self._call(lambda: check(method(*arguments, **named), *arguments, **named), member)
+            return self._another(found) if (self._kind, member) in OF_ITS_KIND else found
 
         return watched
+
+    def _another(self, item: Any) -> Guarded:
+        """The stand-in for an object of the same kind and name that the object made."""
+        made = Guarded(self._kind, self.name, item, self._guard)
+        made.read_members()
+        return made
 
     def _call(self, function: Callable[[], Any], member: str) -> Any:
         messages = (InputError,) if (self._kind, member) in MESSAGES else ()

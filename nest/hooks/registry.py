@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError
-from nest.hooks.guard import SECONDS, Faulty, PluginFault
+from nest.hooks.guard import KINDS, SECONDS, WORDS, Faulty, PluginFault
 from nest.hooks.guarded import Guarded
 from nest.hooks.manager import (
     DISABLED,
@@ -35,31 +35,6 @@ if TYPE_CHECKING:
         Strategy,
         TopologyImporter,
     )
-
-KINDS = {
-    "strategies": "Strategy",
-    "model_importers": "ModelImporter",
-    "topology_importers": "TopologyImporter",
-    "cost_models": "CostModel",
-    "collective_models": "CollectiveModel",
-    "layer_times": "LayerTimes",
-    "schedules": "Schedule",
-    "exporters": "Exporter",
-}
-"""Kinds of registered object, with their protocols in `nest.hooks.protocols`; hooks are `nest_<kind>`."""
-
-
-WORDS = {
-    "strategies": "strategy",
-    "model_importers": "model importer",
-    "topology_importers": "topology importer",
-    "cost_models": "cost model",
-    "collective_models": "collective model",
-    "layer_times": "model of layer times",
-    "schedules": "schedule",
-    "exporters": "exporter",
-}
-"""One object of each kind, for people."""
 
 Answer = TypeVar("Answer")
 
@@ -163,7 +138,7 @@ class Registry:
     def _in_its_place(self, kind: str) -> str:
         if kind == "strategies":
             return "; its degree is 1"
-        usual = next(iter(self._objects[kind]), None)
+        usual = next(iter(self._objects.get(kind, ())), None)
         if usual is None or kind in ("model_importers", "topology_importers", "exporters"):
             return ""
         others = "the problem's other schedules, or " if kind == "schedules" else ""
@@ -223,6 +198,15 @@ class Registry:
             self._collect(kind)
         plugins = {plugin.distribution: plugin.version for plugin in self._origins.values()}
         return dict(sorted(plugins.items()))
+
+    def unguarded(self, kind: str, name: str) -> Any:
+        """The object of `kind` called `name` itself, without a guard: for trying it out, not for planning.
+
+        Raises:
+            KeyError: there is none.
+        """
+        found = self._collect(kind)[name]
+        return found.unguarded if isinstance(found, Guarded) else found
 
     def states(self) -> tuple[PluginState, ...]:
         """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
@@ -284,9 +268,22 @@ class Registry:
         elif name in found:
             holder = self._origins[kind, name].origin
             self._manager.set_aside(plugin, f"{holder} has registered {name!r} among {kind} already")
-        else:
-            found[name] = item if plugin.built_in else Guarded(kind, name, item, self._manager.guard(plugin))
+        elif (offered := self._guarded(kind, plugin, name, item)) is not None:
+            found[name] = offered
             self._origins[kind, name] = plugin
+
+    def _guarded(self, kind: str, plugin: Plugin, name: str, item: Any) -> Any:
+        """`item`, or what stands in for it; None: it is set aside."""
+        if plugin.built_in:
+            return item
+        guarded = Guarded(kind, name, item, self._manager.guard(plugin))
+        try:
+            guarded.read_members()
+        except PluginFault as fault:
+            self._absent.add((kind, name))
+            self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}", self._in_its_place(kind))
+            return None
+        return guarded
 
     def _ordered(self, strategies: dict[str, Strategy]) -> dict[str, Strategy]:
         """Strategies in an order that respects `after`, as registered where it leaves a choice."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy
 
 from nest.graph import Block, OperatorGraph
+from nest.hooks import protocols
 from nest.hooks.graph_results import sound_block, sound_graph
-from nest.hooks.guard import Nonsense
+from nest.hooks.guard import KINDS, Nonsense
 from nest.hooks.network_results import sound_network
 from nest.hooks.protocols import OperatorCost
 from nest.instance import Array, Cluster
@@ -47,6 +48,12 @@ def _names(found: Any) -> tuple[str, ...]:
     return names
 
 
+def _word(found: Any) -> str:
+    if not isinstance(found, str):
+        raise Nonsense(f"{_shown(found)} is no name")
+    return found
+
+
 def _degrees(found: Any, block: Block, context: Any) -> tuple[int, ...]:
     if not isinstance(found, Sequence) or isinstance(found, (str, bytes)):
         raise Nonsense(f"{_shown(found)} is no sequence of degrees")
@@ -74,14 +81,22 @@ def _times(found: Any, kind: str, sizes: Array, shape: Sequence[int], levels: An
     return times.astype(numpy.float64)
 
 
+def _schedule(found: Any, *_: Any, **__: Any) -> Any:
+    if not isinstance(found, protocols.Schedule):
+        raise Nonsense(f"{_shown(found)} is no schedule")
+    return found
+
+
 def _weights(found: Any, micro_batches: int, stages: int) -> tuple[float, float]:
     if not isinstance(found, Sequence) or isinstance(found, (str, bytes)) or len(found) != 2:
         raise Nonsense(f"{_shown(found)} is no pair of weights")
     return amount(found[0], "a weight"), amount(found[1], "a weight")
 
 
-def _in_flight(found: Any, stage: int, stages: int, micro_batches: int) -> int:
-    return whole(found, "the number of micro-batches in flight", micro_batches)
+def _in_flight(found: Any, stage: int, stages: int, micro_batches: int) -> float:
+    if isinstance(found, bool) or not isinstance(found, Real) or not 1 <= found <= micro_batches:  # type: ignore[operator]
+        raise Nonsense(f"{_shown(found)} micro-batches are in flight; there are {micro_batches}")
+    return int(found) if isinstance(found, Integral) else float(found)
 
 
 def _model(found: Any, *_: Any, **__: Any) -> OperatorGraph:
@@ -113,6 +128,8 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("strategies", "degrees"): _degrees,
     ("strategies", "after"): _names,
     ("strategies", "by_default"): truth,
+    ("strategies", "follows"): _word,
+    ("strategies", "searched"): _degrees,
     ("model_importers", "accepts"): truth,
     ("model_importers", "load"): _model,
     ("topology_importers", "accepts"): truth,
@@ -121,6 +138,8 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("collective_models", "time"): _seconds,
     ("collective_models", "times"): _times,
     ("layer_times", "seconds"): _seconds,
+    ("schedules", "chunks"): partial(whole, what="the number of chunks"),
+    ("schedules", "with_chunks"): _schedule,
     ("schedules", "weights"): _weights,
     ("schedules", "in_flight"): _in_flight,
     ("exporters", "export"): _files,
@@ -129,6 +148,13 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
 
 What is not listed, such as a member that newer versions of nest ask for, is used as it is.
 """
+
+
+def members_of(kind: str) -> tuple[str, ...]:
+    """Members that an object of `kind` has or may have."""
+    protocol = getattr(protocols, KINDS[kind])
+    needed = [name for name in vars(protocol) if not name.startswith("_")]
+    return tuple(dict.fromkeys([*needed, *(member for of, member in CHECKS if of == kind)]))
 
 
 def check_of(kind: str, name: str, member: str) -> Callable[..., Any] | None:
