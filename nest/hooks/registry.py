@@ -323,12 +323,22 @@ def _problem(kind: str, item: Any) -> str | None:
     return None
 
 
-def registry(extra: Iterable[Any] = ()) -> Registry:
-    """The registry: one for the process, or a new one with `extra` modules or objects as further plug-ins."""
+def registry(extra: Iterable[Any] = (), *, strict: bool = False) -> Registry:
+    """The registry: one for the process, or a new one with `extra` modules or objects as further plug-ins.
+
+    Args:
+        extra: modules or objects with hook functions.
+        strict: whether a faulty plug-in is an error; the registry of the process is another one then.
+
+    Raises:
+        InputError: a plug-in is faulty, and that is an error.
+    """
     modules = tuple(extra)
-    return Registry(modules) if modules else _shared(os.environ.get(DISABLED, ""), os.environ.get(SECONDS, ""))
+    if modules:
+        return Registry(modules, strict=strict)
+    return _shared(os.environ.get(DISABLED, ""), os.environ.get(SECONDS, ""), strict)
 
 
 @cache
-def _shared(disabled: str, seconds: str) -> Registry:
-    return Registry()
+def _shared(disabled: str, seconds: str, strict: bool) -> Registry:
+    return Registry(strict=strict)

@@ -236,6 +236,38 @@ def test_names_that_switch_off(disabled: str, warned: list[str], site: Path, pro
     assert all(name in line for name, line in zip(warned, lines, strict=True))
 
 
+PYTHON = """
+import json, sys
+import nest
+problem = json.load(open(sys.argv[1]))
+for _ in range(2):
+    plan = nest.solve(problem)
+print(plan.status, nest.check(plan).ok)
+try:
+    nest.evaluate(problem, strict_plugins=True)
+except nest.errors.InputError as error:
+    print(error)
+"""
+
+
+def test_from_python_there_is_a_warning_too(site: Path, problem: Path) -> None:
+    install(site, "nest-faulty", FAULTY["raises at import"][0])
+    path = os.pathsep.join([str(site), str(Path(nest.__file__).resolve().parent.parent)])
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", PYTHON, str(problem)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path},
+    )
+    told = "loading it raised RuntimeError: half installed"
+    assert f"<string>:6: UserWarning: plug-in nest-faulty 1.0 is set aside: {told}" in done.stderr
+    assert done.stdout.splitlines() == [
+        "optimal True",
+        f"plug-in nest-faulty 1.0 is faulty, which --strict-plugins makes an error: {told}.",
+    ]
+
+
 def test_a_limit_that_is_none_is_bad_input(site: Path, problem: Path) -> None:
     done = call(site, "solve", str(problem), NEST_PLUGIN_SECONDS="soon")
     assert done.returncode == 2
