@@ -143,7 +143,7 @@ class Guard:
     def _watched(self, function: Callable[[], Answer], member: str) -> Answer:
         with self._lock:
             limit = min(self._limit, self._left)
-            worker, self._worker = self._worker or Worker(), None
+            worker, self._worker = self._worker if self._worker and self._worker.alive else Worker(), None
             try:
                 found, raised, seconds = worker.call(function, limit)
             except Overdue:

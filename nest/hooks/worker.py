@@ -59,6 +59,11 @@ class Worker:
     def __del__(self) -> None:
         self._calls.put(None)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread is there; in a process forked from that which made it, it is not."""
+        return self._thread.is_alive()
+
     def call(self, function: Callable[[], Any], seconds: float) -> tuple[Any, Raised | None, float]:
         """What `function` returned, what it raised, and the seconds it took.
 

@@ -236,6 +236,42 @@ def test_names_that_switch_off(disabled: str, warned: list[str], site: Path, pro
     assert all(name in line for name, line in zip(warned, lines, strict=True))
 
 
+IMPORTERS = """
+from nest.hooks import hook
+
+class Importer:
+    name = "odd"
+
+    def accepts(self, source):
+        return 1 / 0
+
+    def load(self, *given):
+        return None
+
+@hook
+def nest_{kind}():
+    return [Importer()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [("model_importers", ["models", "gpt2", "--json"]), ("topology_importers", ["topology", "show", "net.yaml"])],
+)
+def test_describing_goes_on_without(kind: str, arguments: list[str], site: Path, tmp_path: Path) -> None:
+    network = tmp_path / "net.yaml"
+    network.write_text("torus: {shape: [2, 2], bandwidth: 10 GB/s, latency: 1 us}\n")
+    given = [str(network) if each == network.name else each for each in arguments]
+    before = call(site, *given)
+    assert before.returncode == 0, before.stderr
+    install(site, "nest-faulty", IMPORTERS.format(kind=kind))
+    after = call(site, *given)
+    assert (after.returncode, after.stdout) == (0, before.stdout)
+    assert after.stderr.count("\n") == 1
+    assert "importer 'odd' raised ZeroDivisionError: division by zero in accepts" in after.stderr
+    assert call(site, *given, "--strict-plugins").returncode == 2
+
+
 PYTHON = """
 import json, sys
 import nest

@@ -1,7 +1,11 @@
 """Faulty plug-ins: each is named in one line and set aside, and the plan is the one without it."""
 
+import gc
+import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -471,6 +475,62 @@ def test_a_hook_that_sleeps_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, al
     known = registry([module])
     assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
     assert known.warnings == ("plug-in faulty is set aside: its hook nest_strategies did not come back within 0.5 s",)
+
+
+def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
+    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.5")
+    threads = []
+
+    def degrees(*_: Any) -> Any:
+        threads.append(threading.current_thread())
+        while True:
+            pass
+
+    known = registry([offering("strategies", broken("strategies", "degrees", degrees))])
+    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    (thread,) = threads
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_threads_end_with_the_registry() -> None:
+    threads = []
+
+    def degrees(*_: Any) -> Any:
+        threads.append(threading.current_thread())
+        return (1,)
+
+    known = registry([offering("strategies", broken("strategies", "degrees", degrees))])
+    planner.solve(PROBLEM, plugins=known)
+    assert len(set(threads)) == 1
+    del known
+    gc.collect()
+    threads[0].join(30)
+    assert not threads[0].is_alive()
+
+
+def test_threads_may_plan_at_the_same_time() -> None:
+    known = registry([offering("cost_models", Costs())])
+    with ThreadPoolExecutor(4) as pool:
+        plans = list(pool.map(lambda _: planner.solve({**PROBLEM, "costs": "foo"}, plugins=known), range(4)))
+    assert len({plan.batch_time for plan in plans}) == 1
+    assert known.warnings == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_its_own_threads() -> None:
+    known = registry([offering("cost_models", Costs())])
+    asked = {**PROBLEM, "costs": "foo"}
+    planner.solve(asked, plugins=known)
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            planner.solve(asked, plugins=known)
+            code = len(known.warnings)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_plug_in_may_call_another() -> None:
