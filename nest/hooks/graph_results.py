@@ -47,8 +47,12 @@ def _check_ranks(found: Block, before: Block) -> None:
     copies, rest = divmod(found.samples, before.samples)
     if rest or copies < 1 or (found.width // before.width) % copies:
         raise Nonsense(f"the block takes {found.samples} samples in place of {before.samples}")
+    # Ranks may also be laid over the devices of a block in another order than its axes'.
+    folds = getattr(found, "folds", ())
+    _check_whole("the degree or stride of a fold", *(size for fold in folds for size in (fold.degree, fold.stride)))
+    known = {*axes, *(fold.name for fold in folds)}
     for group, axis in found.replicated:
-        if not isinstance(group, str) or axis not in axes:
+        if not isinstance(group, str) or axis not in known:
             raise Nonsense(f"parameters {group!r:.60} are replicated over {axis!r:.60}, which is no axis of the block")
 
 
