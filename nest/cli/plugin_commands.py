@@ -13,22 +13,18 @@ def add_plugin_commands(app: typer.Typer, known: "Registry") -> None:
 
     Each plug-in fills a command line of its own: what it does to that can harm no other command.
     """
-    taken = dict.fromkeys(_names(app), "nest")
-    for plugin, own in known.commands(typer.Typer):
-        clash = next((name for name in _names(own) if name in taken), None)
+    taken: dict[str, str] = {}
+    for plugin, own, names in known.commands(typer.Typer, _names):
+        taken = taken or dict.fromkeys(_names(app), "nest")
+        clash = next((name for name in names if name in taken), None)
         if clash is not None:
             known.refuse(plugin, f"the command {clash!r} it adds is one of {taken[clash]} already")
             continue
-        taken.update(dict.fromkeys(_names(own), plugin.origin))
+        taken.update(dict.fromkeys(names, plugin.origin))
         app.registered_commands += own.registered_commands
         app.registered_groups += own.registered_groups
 
 
-def _names(app: typer.Typer) -> list[str]:
-    """Names of the commands and groups of `app`, as typer makes them."""
-    commands = [each.name or _dashed(each.callback) for each in app.registered_commands]
-    return [*commands, *(str(each.name) for each in app.registered_groups)]
-
-
-def _dashed(callback: object) -> str:
-    return str(getattr(callback, "__name__", "")).replace("_", "-")
+def _names(app: typer.Typer) -> tuple[str, ...]:
+    """Names of the commands and groups of `app`; made as they will be called, so that mistakes show."""
+    return tuple(typer.main.get_group(app).commands)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError
@@ -223,12 +223,25 @@ class Registry:
         }
         return states(plugins, self._off, hooks, self._manager.faults)
 
-    def commands(self, make: Callable[[], Answer]) -> Iterator[tuple[Plugin, Answer]]:
-        """The plug-ins that add commands, each with what it added them to: a command line of its own from `make`."""
+    def commands(
+        self, make: Callable[[], Answer], names: Callable[[Answer], tuple[str, ...]]
+    ) -> Iterator[tuple[Plugin, Answer, tuple[str, ...]]]:
+        """The plug-ins that add commands, each with what it added them to and the commands' names.
+
+        Args:
+            make: makes a command line, one for each plug-in.
+            names: the names of the commands of one; what it raises is the plug-in's fault.
+        """
         for plugin in self._plugins:
             own = make()
-            if self._manager.call("nest_commands", plugin, bool, app=own) is not None:
-                yield plugin, own
+            if self._manager.call("nest_commands", plugin, bool, app=own) is None:
+                continue
+            try:
+                added = self._manager.watch(plugin, partial(names, own))
+            except Faulty as fault:
+                self._manager.set_aside(plugin, f"a command it adds {fault}")
+                continue
+            yield plugin, own, added
 
     def refuse(self, plugin: Plugin, reason: str) -> None:
         """Note in one line that something of `plugin` is not used.

@@ -1,4 +1,9 @@
-"""Threads that calls into plug-ins run in, so that one that never comes back is left behind."""
+"""Threads that calls into plug-ins run in, so that one that never comes back is left behind.
+
+A signal would interrupt the main thread only, and a process could be given nothing that cannot be pickled. Handing a
+call over and its answer back takes 16 microseconds, 60 on a busy machine (2026-11-21, 2 cores of an AMD EPYC, Python
+3.11); a solve asks plug-ins some 10,000 times.
+"""
 
 from __future__ import annotations
 

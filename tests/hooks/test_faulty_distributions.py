@@ -336,6 +336,37 @@ def test_a_command_may_be_added_and_none_replaced(site: Path, problem: Path) -> 
     )
 
 
+GROUP = """
+import typer
+from nest.hooks import hook
+
+@hook
+def nest_commands(app):
+    group = typer.Typer(name="{name}")
+
+    @group.command()
+    def one():
+        typer.echo("one")
+
+    @group.command()
+    def two({parameter}):
+        typer.echo("two")
+
+    app.add_typer(group)
+"""
+
+
+def test_groups_of_commands_may_be_added(site: Path) -> None:
+    install(site, "nest-bent", GROUP.format(name="bent", parameter="given: int | str"))
+    install(site, "nest-sound", GROUP.format(name="sound", parameter=""))
+    install(site, "nest-twice", GROUP.format(name="sound", parameter=""))
+    done = call(site, "sound", "two")
+    assert (done.returncode, done.stdout) == (0, "two\n")
+    bent, twice = call(site, "strategies").stderr.splitlines()
+    assert "plug-in nest-bent 1.0 is set aside: a command it adds raised " in bent
+    assert twice.endswith("is set aside: the command 'sound' it adds is one of nest-sound 1.0 already")
+
+
 def test_damaged_metadata_stop_nobody(site: Path, problem: Path) -> None:
     install(site, "nest-faulty", FAULTY["raises at import"][0])
     (site / "nest_faulty-1.0.dist-info" / "METADATA").unlink()

@@ -244,16 +244,17 @@ def test_a_distribution_can_be_switched_off(site: Path, monkeypatch: pytest.Monk
 
 def test_plug_ins_add_commands_without_loading_built_ins(site: Path) -> None:
     install(site, "toy-command", "toy_command", TOY.format(name="command"))
-    ((plugin, app),) = Registry().commands(lambda: SimpleNamespace(seen=[]))
+    ((plugin, app, names),) = Registry().commands(lambda: SimpleNamespace(seen=[]), lambda made: tuple(made.seen))
     assert plugin.origin == "toy-command 1.2"
     assert app.seen == ["command"]
+    assert names == ("command",)
 
 
 def test_importing_the_registry_stays_light() -> None:
     script = (
         "import sys, types\n"
         "from nest.hooks.registry import Registry\n"
-        "list(Registry().commands(types.SimpleNamespace))\n"
+        "list(Registry().commands(types.SimpleNamespace, lambda made: ()))\n"
         "heavy = {'numpy', 'cattrs', 'ruamel', 'networkx', 'nest.models', 'nest.instance'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
