@@ -114,7 +114,8 @@ def demands(
         degrees: names of degrees that candidates have beside those of strategies.
         experts: whether the model has routed experts.
     """
-    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *registry.strategies(), *FORESEEN, *degrees})
+    strategies = {*registry.strategies(), *registry.absent("strategies"), *FORESEEN, *degrees}
+    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *strategies})
     found: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
     for index, text in enumerate(problem.constraints):

@@ -7,6 +7,7 @@ from attrs import evolve
 
 from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
+from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
 from nest.formulate.instance import Formulation, build_instance, formulate
 from nest.hooks.registry import Registry
@@ -109,6 +110,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
 
 def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
+    problem = without_absent(problem, known)
     decided = problem.decided
     training, search = problem.training, problem.search
     usual = USUAL_RANK_ORDER if USUAL_RANK_ORDER in search.rank_order else search.rank_order[0]

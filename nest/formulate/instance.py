@@ -8,6 +8,7 @@ from attrs import field, frozen
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.files import read
+from nest.formulate.absent import without_absent
 from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
 from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
@@ -77,6 +78,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
     """
+    problem = without_absent(problem, registry)
     check_names(problem, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
     if problem.profile is not None:
