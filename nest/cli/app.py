@@ -7,7 +7,18 @@ import typer
 
 from nest import __version__
 
-COMMANDS = ("solve", "evaluate", "check", "verify", "models", "catalogue", "topology", "strategies", "schema")
+COMMANDS = (
+    "solve",
+    "evaluate",
+    "check",
+    "verify",
+    "models",
+    "catalogue",
+    "topology",
+    "strategies",
+    "plugins",
+    "schema",
+)
 """Modules of this package, each with `register(app)`, in the order `nest --help` shows."""
 
 app = typer.Typer(

@@ -128,7 +128,7 @@ def partial_sums(whole: Block, block: Block) -> Iterator[str]:
         for name, (summing, axis) in waiting.items():
             if name not in read:
                 yield (
-                    f"operator {summing!r} sums over {axis!r}, which is divided; {name!r} is only a part of the sum and "
+                    f"operator {summing!r} sums over {axis!r}, which is divided; {name!r} is a part of the sum and "
                     "no all_reduce or reduce_scatter completes it"
                 )
 
