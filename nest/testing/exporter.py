@@ -43,7 +43,11 @@ def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None =
 
 
 def _export(exporter: Exporter, plan: PlanDocument) -> Any:
-    """The files; None where the plan is refused."""
+    """The files, made from a copy of the plan; None where it is refused."""
+    return _exported(exporter, deepcopy(plan))
+
+
+def _exported(exporter: Exporter, plan: PlanDocument) -> Any:
     try:
         return exporter.export(plan)
     except InputError:
@@ -83,9 +87,9 @@ def _unsteady(exporter: Exporter, plan: PlanDocument) -> Problems:
 
 
 def _changed_plan(exporter: Exporter, plan: PlanDocument) -> Problems:
-    before = deepcopy(plan)
-    _export(exporter, plan)
-    if plan != before:
+    given = deepcopy(plan)
+    _exported(exporter, given)
+    if given != plan:
         yield "`export` changed the plan it was given"
 
 

@@ -38,10 +38,14 @@ def check_model_importer(
     _check_accepts(tally, importer, (*mine, *STRANGE))
 
     def load(source: Any) -> Any:
+        return importer.load(deepcopy(source), training)
+
+    def careless(source: Any) -> Any:
         return importer.load(source, training)
 
     for source in _accepted(tally, importer, mine, sources is not None):
         where = _told(source)
+        tally.run("it leaves its source as it is", where, _changed_source, careless, deepcopy(source))
         _check_load(tally, load, source, where)
         tally.run("it loads an operator graph of one sample", where, _bad_graph, load, source, training)
         if training.sequence_length is not None:
@@ -61,9 +65,15 @@ def check_topology_importer(importer: TopologyImporter, *, sources: Sequence[Any
     tally = Tally()
     mine = (*getattr(importer, "examples", ()), *topology_sources()) if sources is None else tuple(sources)
     _check_accepts(tally, importer, (*mine, *STRANGE))
+
+    def load(source: Any) -> Any:
+        return importer.load(deepcopy(source))
+
     for source in _accepted(tally, importer, mine, sources is not None):
-        _check_load(tally, importer.load, source, _told(source))
-        tally.run("it loads a cluster, links or pairs", _told(source), _bad_network, importer.load, source)
+        where = _told(source)
+        tally.run("it leaves its source as it is", where, _changed_source, importer.load, deepcopy(source))
+        _check_load(tally, load, source, where)
+        tally.run("it loads a cluster, links or pairs", where, _bad_network, load, source)
     return tally.findings()
 
 
@@ -116,7 +126,6 @@ def _accepted(
 
 def _check_load(tally: Tally, load: Load, source: Any, where: str) -> None:
     tally.run("it loads the same every time", where, _unsteady, load, source)
-    tally.run("it leaves its source as it is", where, _changed_source, load, source)
     if isinstance(source, Mapping):
         tally.run("a key that is missing is told, not stumbled over", where, _stumbles, load, source)
 
@@ -184,7 +193,7 @@ def _bad_graph(load: Load, source: Any, training: Training) -> Problems:
 
 def _not_longer(importer: ModelImporter, source: Any, training: Training, longer: Training) -> Problems:
     try:
-        less, more = importer.load(source, training), importer.load(source, longer)
+        less, more = (importer.load(deepcopy(source), asked) for asked in (training, longer))
     except InputError:  # Some models have no longer samples.
         return
     if not more.flops > less.flops:
