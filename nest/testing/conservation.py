@@ -23,6 +23,9 @@ AMOUNTS: dict[str, Callable[[Operator], float]] = {
 }
 """What all ranks together must have at least as much of as the whole."""
 
+WORK = ("FLOP", "model FLOP")
+"""Those of them of which a rank does the share that `Operator.split` says."""
+
 
 def computing(block: Block) -> dict[str, Operator]:
     """The operators that compute, by name."""
@@ -65,17 +68,18 @@ def uneven_shares(whole: Block, block: Block, padding: float) -> Iterator[str]:
     """
     for before, after in pairs(whole, block):
         parts = prod(block.degree(name) for name in dict.fromkeys(after.split))
-        done = after.flops * parts
-        expected = [before.flops * copies for copies in (1.0, block.samples / whole.samples)]
-        tolerance = 1 + ROUNDING
+        most = 1 + ROUNDING
         if after.split:
-            tolerance *= _rounding_up(before, after, parts) * (1 + padding)
-        if not any(amount * (1 - ROUNDING) <= done <= amount * tolerance for amount in expected):
-            by = ", ".join(f"{name} {block.degree(name)}" for name in after.split) or "none"
-            yield (
-                f"operator {before.name!r} does {after.flops:g} of {before.flops:g} FLOP, but the strategies that "
-                f"divided it by its `split` ({by}) leave one part in {parts}"
-            )
+            most *= _rounding_up(before, after, parts) * (1 + padding)
+        for unit in WORK:
+            unsplit, left = AMOUNTS[unit](before), AMOUNTS[unit](after)
+            expected = [unsplit * copies for copies in (1.0, block.samples / whole.samples)]
+            if not any(amount * (1 - ROUNDING) <= left * parts <= amount * most for amount in expected):
+                by = ", ".join(f"{name} {block.degree(name)}" for name in after.split) or "none"
+                yield (
+                    f"operator {before.name!r} does {left:g} of {unsplit:g} {unit}, but the strategies that divided it "
+                    f"by its `split` ({by}) leave one part in {parts}"
+                )
 
 
 def _rounding_up(before: Operator, after: Operator, parts: int) -> float:

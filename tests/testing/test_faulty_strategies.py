@@ -162,7 +162,9 @@ FAULTS: dict[str, tuple[Change, str]] = {
         lambda block: evolve(
             block,
             graph=OperatorGraph(
-                tuple(o for o in block.graph.operators if o.layer != "head"), block.graph.layers[:-1], block.graph.blocks
+                tuple(o for o in block.graph.operators if o.layer != "head"),
+                block.graph.layers[:-1],
+                block.graph.blocks,
             ),
         ),
         "layers and the tensors between them are kept",
