@@ -66,8 +66,11 @@ class Strategy(Protocol):
     treat equal layers alike. Tensors that other layers read keep their names (docs/reference/strategies.md
     has the rules).
 
-    It may have one attribute more: `by_default`. When that is false, the strategy takes part only in problems whose
-    `strategies` or `fixed` names it, and where the stages of one plan may differ (`search.mixed`).
+    Optional:
+        by_default: when false, the strategy takes part only in problems whose `strategies` or `fixed` names it, and
+            where the stages of one plan may differ (`search.mixed`).
+        padding: the share by which the work of a rank may exceed an even one, such as a capacity factor less 1; only
+            `nest.testing` reads it.
     """
 
     @property
@@ -91,7 +94,11 @@ class Strategy(Protocol):
 
 @runtime_checkable
 class ModelImporter(Protocol):
-    """A reader of model descriptions."""
+    """A reader of model descriptions.
+
+    Optional:
+        examples: sources it accepts; only `nest.testing` reads them.
+    """
 
     @property
     def name(self) -> str:
@@ -113,6 +120,9 @@ class TopologyImporter(Protocol):
 
     A source is the path of a file, the name or mapping a problem gives as `cluster.topology`, or, where the mapping is
     that of a built-in network, its record (`nest.spec`).
+
+    Optional:
+        examples: sources it accepts; only `nest.testing` reads them.
     """
 
     @property

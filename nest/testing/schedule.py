@@ -60,5 +60,5 @@ def _one_stage(schedule: Schedule, count: int) -> Problems:
 def _bad_in_flight(schedule: Schedule, count: int, stages: int) -> Problems:
     for stage in range(1, stages + 1):
         held = schedule.in_flight(stage, stages, count)
-        if isinstance(held, bool) or not isinstance(held, int) or not 1 <= held <= count:
-            yield f"stage {stage} holds {held!r} micro-batches; it is a whole number from 1 to {count}"
+        if isinstance(held, bool) or not isinstance(held, int | float) or not 1 <= held <= count:
+            yield f"stage {stage} holds {held!r} micro-batches; it is a number from 1 to {count}"

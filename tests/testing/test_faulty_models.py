@@ -113,7 +113,7 @@ SCHEDULES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
     "too fast": ({"weights": lambda sound, m, s: (m / s, 0.0)}, "a batch takes no less than its slowest stage"),
     "slow alone": ({"weights": lambda sound, m, s: (m, 1.0)}, "one stage takes its micro-batches one by one"),
     "nothing in flight": ({"in_flight": lambda sound, *a: 0}, "from 1 to all micro-batches are in flight"),
-    "half a batch": ({"in_flight": lambda sound, *a: 1.5}, "from 1 to all micro-batches are in flight"),
+    "a word": ({"in_flight": lambda sound, *a: "all"}, "from 1 to all micro-batches are in flight"),
     "more than there are": ({"in_flight": lambda sound, i, s, m: s}, "from 1 to all micro-batches are in flight"),
 }
 
