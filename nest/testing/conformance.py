@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from inspect import signature
+from threading import Thread
 from typing import Any
 
 from nest.hooks import protocols
@@ -46,6 +47,21 @@ def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, 
     if chosen not in CHECKS:
         raise ValueError(f"there is no kind {chosen!r}; kinds are {', '.join(CHECKS)}")
     return CHECKS[chosen](item, **options)
+
+
+def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
+    """`check`, given up after `seconds`: an object that does not come back is told of, not waited for.
+
+    What is given up goes on in the background until the process ends.
+    """
+    found: list[tuple[Finding, ...]] = []
+    checking = Thread(target=lambda: found.append(check(item, kind)), daemon=True)
+    checking.start()
+    checking.join(seconds)
+    if found:
+        return found[0]
+    told = f"the checks were given up after {seconds:g} seconds; one of its methods is slow or never returns"
+    return (Finding("it comes back", False, told),)
 
 
 def kind_of(item: Any) -> str:

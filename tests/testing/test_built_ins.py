@@ -1,5 +1,6 @@
 """What ships with nest passes the kit that strangers are asked to pass."""
 
+from threading import Event
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from nest.hooks.manager import DISTRIBUTION
 from nest.hooks.registry import KINDS, registry
 from nest.testing import assert_conforms, check
-from nest.testing.conformance import kind_of
+from nest.testing.conformance import check_within, kind_of
 
 BUILT_INS = [
     (kind, name)
@@ -42,3 +43,20 @@ def test_what_is_no_plug_in_object_is_told() -> None:
         check(object())
     with pytest.raises(ValueError, match="no kind 'weights'"):
         check(object(), "weights")
+
+
+def test_what_does_not_come_back_is_given_up() -> None:
+    never = Event()
+
+    class Sleeper:
+        name = "sleeper"
+
+        def export(self, plan: Any) -> dict[str, str]:
+            never.wait()
+            return {}
+
+    (finding,) = check_within(0.05, Sleeper(), "exporters")
+    assert (finding.check, finding.passed) == ("it comes back", False)
+    assert "0.05 seconds" in finding.told
+    never.set()
+    assert check_within(60.0, built_in("schedules", "1f1b"), "schedules") == check(built_in("schedules", "1f1b"))
