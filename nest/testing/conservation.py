@@ -64,22 +64,29 @@ def uneven_shares(whole: Block, block: Block, padding: float) -> Iterator[str]:
 
     An operator that strategies divided does one part in the product of their degrees, rounded up by axis and padded by
     at most `padding`; any other does all of it. Where a block holds copies with samples of their own, the work is that
-    of one copy or of all together.
+    of one copy, of several, or of all together. Groups of ranks laid over the same devices divide the work no further
+    than there are devices: what one of them divided, another gathered.
     """
+    together = _divisors(block.samples // whole.samples)
     for before, after in pairs(whole, block):
-        parts = prod(block.degree(name) for name in dict.fromkeys(after.split))
+        claimed = prod(block.degree(name) for name in dict.fromkeys(after.split))
+        parts = max(part for part in _divisors(claimed) if part <= block.width)
         most = 1 + ROUNDING
         if after.split:
             most *= _rounding_up(before, after, parts) * (1 + padding)
         for unit in WORK:
             unsplit, left = AMOUNTS[unit](before), AMOUNTS[unit](after)
-            expected = [unsplit * copies for copies in (1.0, block.samples / whole.samples)]
+            expected = (unsplit * count for count in together)
             if not any(amount * (1 - ROUNDING) <= left * parts <= amount * most for amount in expected):
                 by = ", ".join(f"{name} {block.degree(name)}" for name in after.split) or "none"
                 yield (
                     f"operator {before.name!r} does {left:g} of {unsplit:g} {unit}, but the strategies that divided it "
                     f"by its `split` ({by}) leave one part in {parts}"
                 )
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 def _rounding_up(before: Operator, after: Operator, parts: int) -> float:
@@ -150,7 +157,13 @@ def rank_bytes(block: Block, training: Training) -> float:
 
 
 def growing_memory(case: Case, smaller: Block, block: Block) -> Iterator[str]:
-    """Whether a rank needs more memory than under `smaller`, the block of a smaller degree."""
-    before, after = (rank_bytes(each, case.context.training) for each in (smaller, block))
+    """Whether a rank needs more memory than without the strategy, or more for parameters than with a smaller degree.
+
+    What it gathers it may keep, so that between two degrees activations may grow while parameters shrink.
+    """
+    before, after = (rank_bytes(each, case.context.training) for each in (case.block, block))
     if after > before * (1 + ROUNDING):
-        yield f"a rank needs {after:g} bytes for parameters and saved activations, {before:g} with the smaller degree"
+        yield f"a rank needs {after:g} bytes for parameters and saved activations, {before:g} without the strategy"
+    fewer, more = (sum(operator.parameter_count for operator in b.graph.operators) for b in (smaller, block))
+    if more > fewer:
+        yield f"a rank holds {more} parameters, {fewer} with a smaller degree"

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
+from attrs import astuple
+
 from nest.graph import Block, Operator, OperatorGraph, Shape
 from nest.testing.cases import Case
 
@@ -131,11 +133,20 @@ def _content(operators: Sequence[Operator]) -> tuple[object, ...]:
     def tensors(items: Iterable[Any]) -> tuple[object, ...]:
         return tuple((number(t.name), t.shape, t.itemsize, t.differentiable) for t in items)
 
+    places = {operator.name: index for index, operator in enumerate(operators)}
+
+    def collective(operator: Operator) -> tuple[object, ...]:
+        """Its calls; where it names another operator of the layer, the place of that."""
+        if operator.collective is None:
+            return ()
+        parts = astuple(operator.collective, recurse=False)
+        return tuple(places.get(part, part) if isinstance(part, str) else part for part in parts)
+
     return tuple(
         (
             (o.kind, o.space, o.flops_per_point, o.model_flops_per_point, o.backward_flops_ratio, o.contracted),
             (tensors(o.inputs), tensors(o.outputs), tuple(number(name) for name in o.saves)),
-            (o.parameters, o.collective, o.split),
+            (o.parameters, collective(o), o.split),
         )
         for o in operators
     )
