@@ -1,5 +1,6 @@
 """Pipeline schedules: what `nest.instance.protocols.Schedule` promises (PROBLEM.md section 4)."""
 
+from collections.abc import Callable
 from math import isclose, isfinite
 from typing import Any
 
@@ -9,6 +10,7 @@ from nest.testing.finding import Finding, Problems, Tally
 
 MICRO_BATCHES = (1, 2, 3, 4, 8, 17)
 STAGES = (1, 2, 3, 4, 8)
+CHUNKS = (2, 4)
 
 
 def check_schedule(schedule: Schedule) -> tuple[Finding, ...]:
@@ -16,15 +18,42 @@ def check_schedule(schedule: Schedule) -> tuple[Finding, ...]:
     tally = Tally()
     for count in MICRO_BATCHES:
         for stages in STAGES:
-            where = f"{count} micro-batches, {stages} stages"
-            if not tally.run("weights are finite and not negative", where, _bad_weights, schedule, count, stages):
-                continue
-            tally.run("it says the same every time", where, _unsteady, schedule, count, stages)
-            tally.run("a batch takes no less than its slowest stage", where, _too_fast, schedule, count, stages)
-            if stages == 1:
-                tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)
-            tally.run("from 1 to all micro-batches are in flight", where, _bad_in_flight, schedule, count, stages)
+            _examine(tally, schedule, count, stages, f"{count} micro-batches, {stages} stages")
+    with_chunks = getattr(schedule, "with_chunks", None)
+    if with_chunks is not None:
+        for chunks in CHUNKS:
+            made: list[Any] = []
+            if tally.run("it makes others of several chunks", f"{chunks} chunks", _chunked, with_chunks, chunks, made):
+                _check_chunked(tally, made[0], chunks)
     return tally.findings()
+
+
+def _chunked(with_chunks: Callable[[int], Any], chunks: int, made: list[Any]) -> Problems:
+    other = with_chunks(chunks)
+    made.append(other)
+    if not isinstance(other, Schedule):
+        yield f"`with_chunks` returned {type(other).__name__}, which is no schedule"
+    elif getattr(other, "chunks", None) != chunks:
+        yield f"the schedule made has {getattr(other, 'chunks', None)!r} chunks"
+
+
+def _check_chunked(tally: Tally, schedule: Schedule, chunks: int) -> None:
+    """Of several chunks, only pipelines whose stages divide the micro-batches are asked for (PROBLEM.md section 4)."""
+    for count in MICRO_BATCHES:
+        for stages in STAGES:
+            if count % stages == 0:
+                where = f"{chunks} chunks, {count} micro-batches, {stages} stages"
+                _examine(tally, schedule, count, stages, where)
+
+
+def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: str) -> None:
+    if not tally.run("weights are finite and not negative", where, _bad_weights, schedule, count, stages):
+        return
+    tally.run("it says the same every time", where, _unsteady, schedule, count, stages)
+    tally.run("a batch takes no less than its slowest stage", where, _too_fast, schedule, count, stages)
+    if stages == 1:
+        tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)
+    tally.run("from 1 to all micro-batches are in flight", where, _bad_in_flight, schedule, count, stages)
 
 
 def _bad_weights(schedule: Schedule, count: int, stages: int) -> Problems:

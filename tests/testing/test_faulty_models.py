@@ -122,3 +122,41 @@ SCHEDULES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
 def test_schedules(fault: str) -> None:
     methods, expected = SCHEDULES[fault]
     assert expected in Changed("schedules", "1f1b", **methods).failed()
+
+
+class Chunked:
+    """One forward, one backward in chunks: the formulas of PROBLEM.md section 4, `interleaved`."""
+
+    name = "chunked"
+
+    def __init__(self, chunks: int = 2, slip: float = 0.0) -> None:
+        self.chunks = chunks
+        self.slip = slip
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        return micro_batches - (1 + self.slip * (self.chunks - 2)) / self.chunks, 1 / self.chunks
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
+        chunks = min(micro_batches * self.chunks, 2 * (stages - stage) + (self.chunks - 1) * stages + 1)
+        return chunks / self.chunks
+
+    def with_chunks(self, chunks: int) -> Any:
+        return Chunked(chunks, self.slip)
+
+
+def test_schedules_of_several_chunks() -> None:
+    def failed(schedule: Any) -> dict[str, str]:
+        return {finding.check: finding.told for finding in check(schedule, "schedules") if not finding.passed}
+
+    assert failed(Chunked()) == {}
+    slipping = failed(Chunked(slip=1.0))
+    assert list(slipping) == [
+        "a batch takes no less than its slowest stage",
+        "one stage takes its micro-batches one by one",
+    ]
+    assert all(told.startswith("4 chunks") for told in slipping.values())
+    stubborn = Chunked()
+    stubborn.with_chunks = lambda chunks: stubborn  # type: ignore[method-assign]
+    assert list(failed(stubborn)) == ["it makes others of several chunks"]
+    stubborn.with_chunks = lambda chunks: None  # type: ignore[method-assign]
+    assert list(failed(stubborn)) == ["it makes others of several chunks"]
