@@ -7,6 +7,7 @@ import numpy
 import pytest
 from attrs import evolve
 
+import nest
 from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
 from nest.instance.pairs import Pairs
@@ -194,9 +195,9 @@ def test_one_that_exports_nothing_was_not_tried() -> None:
 
 
 def test_the_sample_plans_are_plans() -> None:
-    from nest import check
-
     feasible, infeasible = sample_plans()
     assert (feasible.status, infeasible.status) == ("optimal", "infeasible")
     assert len(feasible.stages) == 2
-    assert check(feasible).ok
+    assert nest.check(feasible).ok, "python -m tests.testing.sample_plans brings them up to date"
+    assert nest.solve(feasible.problem).batch_time == pytest.approx(feasible.batch_time, rel=1e-9)
+    assert nest.solve(infeasible.problem).status == "infeasible"
