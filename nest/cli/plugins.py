@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from nest.cli import plugins_doctor, plugins_new
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import to_json, warn
 
@@ -18,7 +19,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
     group.callback()(by_default)
     group.command("list")(list_plugins)
-    app.add_typer(group, name="plugins", help="List the distributions that bring plug-ins, and what became of them.")
+    plugins_doctor.register(group)
+    plugins_new.register(group)
+    app.add_typer(group, name="plugins", help="List, check and begin plug-ins.")
 
 
 def by_default(context: typer.Context, as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> None:
