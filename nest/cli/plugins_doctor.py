@@ -78,7 +78,7 @@ def _normal(name: str) -> str:
 
 def _examined(known: Registry, distributions: list[str]) -> list[Row]:
     """Every object of the distributions, checked."""
-    from nest.hooks.registry import KINDS
+    from nest.hooks.guard import KINDS
     from nest.testing.conformance import check_within
 
     rows: list[Row] = []
