@@ -91,6 +91,8 @@ class Space:
         partition: when given, the layers of each stage.
         mixed: whether stages of one plan may use different candidates with the same samples.
         together: groups of layers that no cut may part, beside those of `constraints`.
+        blocks: what schedules of several chunks deal out evenly: the layers of each transformer block, in order, the
+            embedding with the first and the head with the last. None: no plan has several chunks.
     """
 
     global_batch: int
@@ -104,6 +106,7 @@ class Space:
     partition: tuple[tuple[int, ...], ...] | None = None
     mixed: bool = False
     together: tuple[tuple[int, ...], ...] = ()
+    blocks: tuple[tuple[int, ...], ...] = ()
 
 
 @frozen(eq=False)

@@ -10,7 +10,7 @@ class StageDecision:
     """One pipeline stage as decided.
 
     Attributes:
-        layers: layer indices, ascending.
+        layers: layer indices, ascending; of all its chunks.
         candidate: index of its candidate.
         recompute: name of its recompute mode.
         zero: ZeRO stage.
@@ -33,12 +33,14 @@ class Solution:
         rank_order: `pp-inner` or `dp-inner`.
         schedule: name of the pipeline schedule.
         stages: in pipeline order.
+        chunks: runs of layers that the schedule deals to each stage (`v` of PROBLEM.md section 4).
     """
 
     replicas: int
     rank_order: str
     schedule: str
     stages: tuple[StageDecision, ...]
+    chunks: int = 1
 
 
 @frozen

@@ -58,6 +58,7 @@ def document(
         stages=stages,
         verification=None,
         problem=problem,
+        chunks=solution.chunks,
         **extra,
     )
 
@@ -79,6 +80,7 @@ def infeasible(problem: dict[str, Any], diagnosis: str, **extra: Any) -> PlanDoc
         stages=(),
         verification=None,
         problem=problem,
+        chunks=None,
         diagnosis=diagnosis,
         **extra,
     )
@@ -119,4 +121,4 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
             raise InputError(f"{place}.devices starts at {first}, which is no place for a block in replica 0.")
         decided = tuple(sorted(layers[name] for name in stage.layers))
         stages.append(StageDecision(decided, candidate, stage.recompute, stage.zero, first // stride))
-    return Solution(plan.data_parallel, plan.rank_order, plan.schedule, tuple(stages))
+    return Solution(plan.data_parallel, plan.rank_order, plan.schedule, tuple(stages), plan.chunks or 1)

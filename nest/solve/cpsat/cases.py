@@ -44,7 +44,7 @@ class Case:
     weights: tuple[float, float]
     block_devices: int | None = None
 
-    def in_flight(self, stage: int) -> int:
+    def in_flight(self, stage: int) -> float:
         """Micro-batches in flight on a stage, counted from 1."""
         return self.schedule.in_flight(stage, self.stages, self.micro_batches)
 

@@ -58,7 +58,7 @@ class _Memory:
         self.counts = counts
         self.in_flight = search.in_flight(configuration, counts[-1])
         self.members = search.all_members(configuration)
-        self.known: dict[tuple[int, int], Array] = {}
+        self.known: dict[tuple[int, float], Array] = {}
 
     def of(self, member: int, stage: int) -> Array:
         """Bytes of a member's stages as stage `stage` from the end."""
