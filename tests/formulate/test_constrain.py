@@ -87,7 +87,8 @@ def test_a_schedule_of_chunks_is_one_for_every_number_of_chunks_that_comes_out_e
     asked = problem(training={"schedule": ("interleaved", "1f1b")})
     blocks = len(space(asked).blocks)
     found = [(each.name, chunks_of(each)) for each in space(asked).schedules]
-    even = [chunks for chunks in range(2, blocks) if any(blocks % (chunks * stages) == 0 for stages in range(2, blocks))]
+    counts = range(2, blocks)
+    even = [chunks for chunks in counts if any(blocks % (chunks * stages) == 0 for stages in counts)]
     assert len(even) > 0
     assert found == [*(("interleaved", chunks) for chunks in even), ("1f1b", 1)]
 
@@ -105,8 +106,7 @@ def test_blocks_are_layers_in_order_with_the_ends_joined_to_them(problem: Build)
     graph = formulate(asked, registry())[0].graph
     blocks = space(asked).blocks
     assert [layer for block in blocks for layer in block] == list(graph.topological_order())
-    assert [graph.layers[layer] for layer in blocks[0]][0] == "embedding"
-    assert [graph.layers[layer] for layer in blocks[-1]][-1] == "head"
+    assert (graph.layers[blocks[0][0]], graph.layers[blocks[-1][-1]]) == ("embedding", "head")
     assert [len(block) for block in blocks] == [2, *[1] * (len(blocks) - 2), 2]
 
 
