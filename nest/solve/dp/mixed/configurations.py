@@ -9,7 +9,7 @@ from itertools import product
 
 from attrs import frozen
 
-from nest.instance import Candidate, Instance, Schedule
+from nest.instance import Candidate, Instance, Schedule, chunks_of
 from nest.solve.dp.configurations import (
     COUNTED_NAMES,
     Exclusions,
@@ -22,7 +22,9 @@ from nest.solve.dp.mixed.tally import Tally
 from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Constraint, Value
 
-SHARED_NAMES = frozenset({"pp", "devices", "replicas", "micro_batch", "micro_batches", "rank_order", "schedule"})
+SHARED_NAMES = frozenset(
+    {"pp", "devices", "replicas", "micro_batch", "micro_batches", "rank_order", "schedule", "chunks"}
+)
 """Names with one value for all stages of a plan."""
 
 Members = tuple[tuple[int, tuple[Choice, ...]], ...]
@@ -68,11 +70,13 @@ def mixed_configurations(
         exclusions: counts what is refused and why.
     """
     rules = _Rules(instance)
+    # Plans of several chunks have one candidate.
+    schedules = [schedule for schedule in instance.space.schedules if chunks_of(schedule) == 1]
     found: list[MixedConfiguration] = []
     for samples in sorted({candidate.samples for candidate in instance.candidates}):
         group = [(i, c) for i, c in enumerate(instance.candidates) if c.samples == samples]
         narrowest = min(candidate.width for _, candidate in group)
-        for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
+        for schedule, rank_order in product(schedules, instance.space.rank_orders):
             for replicas in range(
                 1, min(instance.cluster.size // narrowest, instance.space.global_batch // samples) + 1
             ):
@@ -82,7 +86,7 @@ def mixed_configurations(
                     continue
                 for widest, size, demanded in _sizes(instance, group, replicas):
                     values = {
-                        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule.name)
+                        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule)
                         for index, candidate in group
                         if candidate.width <= widest
                     }
