@@ -19,6 +19,8 @@ from tests.oracle.settings import SCHEDULES, Setting, settings
 
 LARGEST_CLUSTER = 12
 KINDS = ("any", "plain", "mixed", "chunked")
+STRADDLED_FANOUTS = ([3, 2], [3, 3], [5, 2], [2, 3], [3, 2, 2], [2, 3, 2], [3, 4], [1, 4, 2])
+"""Under these, several replicas or stages do not fill the groups, so that where blocks lie matters."""
 CHUNKED_SCHEDULES = (
     [CHUNKED],
     [CHUNKED],
@@ -77,13 +79,16 @@ def random_problem(random: Random, kind: str = "any") -> dict:
 
 def random_chunked_problem(random: Random) -> dict:
     """A problem of 4 to 10 layers, most of them chains, with schedules that deal chunks or fill the bubble."""
-    cluster = random_mixed_cluster(random)
+    straddling = random.random() < 0.5
+    cluster = random_levels(random, random.choice(STRADDLED_FANOUTS)) if straddling else random_mixed_cluster(random)
     network = Network(cluster)
-    graph = random_even_graph(random)
+    ends = random.choice([(), (), ("embedding", "head")])
+    graph = random_even_graph(random, len(ends))
     numbers = Numbers(random)
     if random.random() < 0.6:
         numbers.traffic /= 10
-    candidates = random_candidates(random, numbers, graph, random_shapes(random, network)[:2])
+    shapes = [(1, 1)] if straddling else random_shapes(random, network)[:2]
+    candidates = random_candidates(random, numbers, graph, shapes)
     if random.random() < 0.4:
         repeat(random, candidates, graph)
     layers = [f"layer {i}" for i in range(graph.count)]
@@ -94,30 +99,30 @@ def random_chunked_problem(random: Random) -> dict:
         "profile": {"layers": layers, "edges": graph.edges, "candidates": candidates},
     }
     order = topological(graph.count, graph.edges)
-    if random.random() < 0.5:
-        layers[order[0]] = "embedding"
-    if random.random() < 0.5:
-        layers[order[-1]] = "head"
+    for end, name in zip((order[0], order[-1]), ends, strict=False):
+        layers[end] = name
     problem["training"]["schedule"] = random.choice(CHUNKED_SCHEDULES)
     problem["training"]["global_batch"] = random.choice([4, 6, 8, 12, 24])
     random_search(random, problem)
     if random.random() < 0.1 and len(layers) <= 4:
         problem.setdefault("search", {})["mixed"] = True
     tighten(random, problem)
-    if random.random() < 0.3:
+    if straddling:
+        problem["constraints"] = random.choice([["pp > 1"], ["pp == 2"], ["pp > 2"], ["pp > 1", "replicas <= 2"]])
+    elif random.random() < 0.3:
         problem["constraints"] = random_constraints(random, problem)
         if random.random() < 0.5:
             problem["constraints"].append(random.choice(["chunks >= 2", "chunks == 1 or pp <= 2", "chunks * pp <= 4"]))
-    if random.random() < 0.15:
+    elif random.random() < 0.2:
         problem["fixed"] = random_fixed(random, problem)
     return problem
 
 
-def random_even_graph(random: Random) -> Graph:
-    """A graph that can be dealt evenly more often than not."""
-    if random.random() < 0.25:
+def random_even_graph(random: Random, ends: int) -> Graph:
+    """A graph that can be dealt evenly more often than not, with so many layers more at its ends."""
+    if random.random() < 0.15:
         return random_graph(random)
-    count = random.choice([4, 4, 4, 5, 6, 6, 6, 7, 8, 8])
+    count = random.choice([4, 4, 4, 4, 5, 6, 6, 6, 6, 8, 8, 8]) + ends
     edges = [[layer, layer + 1] for layer in range(count - 1)]
     if random.random() < 0.3:
         edges += [[0, count - 1]]
