@@ -58,6 +58,7 @@ class DealtSearch:
                 dropped["bound from compute"] += 1
                 continue
             stages = self._stages(configuration, count)
+            self.meter.count(stages.memory.size)
             if not stages.possible:
                 dropped["memory of a stage, or a stage too slow"] += 1
                 continue
