@@ -41,8 +41,8 @@ class ZeroBubble:
 class ZeroBubbleH2:
     """ZB-H2 (arXiv 2401.10241, section 2.2): no bubble, for about twice the memory.
 
-    Stages begin and end a batch one after the other, so none waits only where their optimizer steps do not wait for each
-    other (the paper's section 4).
+    Stages begin and end a batch one after the other, so none waits only where optimizer steps do not wait for those of
+    other stages (the paper's section 4).
     """
 
     name = "zero-bubble-h2"
