@@ -28,7 +28,7 @@ PROBLEM: dict[str, Any] = {
             {"name": "rack", "fanout": 2, "bandwidth": "100 GB/s", "latency": "10 us"},
         ],
     },
-    "constraints": ["pp == 4", "tp == 1", "replicas == 1"],
+    "constraints": ["pp == 4", "width == 1", "replicas == 1"],
 }
 DECIDED = {"schedule": "interleaved", "pp": 4, "dp": 1, "micro_batch": 1}
 
@@ -111,7 +111,7 @@ def test_a_problem_without_even_split_says_so() -> None:
 
 
 def test_constraints_know_chunks() -> None:
-    wide = {**PROBLEM, "constraints": ["pp == 2", "tp == 1", "replicas == 1"]}
+    wide = {**PROBLEM, "constraints": ["pp == 2", "width == 1", "replicas == 1"]}
     assert nest.solve(wide).chunks == 2
     assert nest.solve({**wide, "constraints": [*wide["constraints"], "chunks > 2 or pp > 2"]}).chunks == 4
     assert nest.solve({**wide, "fixed": {"chunks": 1}}).schedule == "1f1b"

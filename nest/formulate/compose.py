@@ -68,12 +68,22 @@ def _combinations(
     strategy, *rest = strategies
     possible = sorted({1, *strategy.degrees(block, context)})
     limit = allowed.get(strategy.name)
-    chosen = limit.among(possible) if limit is not None else tuple(possible)
+    if possible == [1] and hasattr(strategy, "follows"):
+        limit = None  # It finds nothing to do here, whatever degree it would have had beside the one it follows.
+    chosen = limit.among(possible) if limit is not None else _searched(strategy, possible, block, context)
     if not chosen:
         refused.setdefault(strategy.name, set()).update(possible)
     for degree in chosen:
         changed = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
         yield from _combinations(changed, rest, allowed, context, refused)
+
+
+def _searched(strategy: Strategy, possible: Sequence[int], block: Block, context: StrategyContext) -> tuple[int, ...]:
+    """The degrees of a strategy of which nothing is said: all, or those it thinks worth a search."""
+    if not hasattr(strategy, "searched"):
+        return tuple(possible)
+    worth = {1, *strategy.searched(block, context)}
+    return tuple(degree for degree in possible if degree in worth)
 
 
 def _unchanged(block: Block, strategy: Strategy) -> Block:

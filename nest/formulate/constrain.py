@@ -156,7 +156,7 @@ def _decision(
 
 
 def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], experts: bool) -> Iterable[Constraint]:
-    """Decisions FORMATS.md foresees and that can be taken in one way only so far."""
+    """Decisions that are no plain demand: some can be taken in one way only so far, and `etp` asks for experts."""
     if name == "zero_degree" and value != fixed.get("dp"):
         raise InputError(
             f"{place} is {value}: shard groups smaller than all data-parallel ranks are not planned yet; "
@@ -165,12 +165,7 @@ def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], ex
     if name == "etp" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
     if name == "etp" and experts:
-        if value != fixed.get("tp", value):
-            raise InputError(
-                f"{place} is {value} and fixed.tp is {fixed['tp']}: experts are split as all else so far; "
-                "give both the same degree."
-            )
-        return (equals("tp", value),)
+        return (equals("etp", value),)
     return ()
 
 

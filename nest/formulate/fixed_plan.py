@@ -45,7 +45,8 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     instance = build_instance(evaluation_problem(problem, known), known)
     # Building the instance has refused decisions that are not whole numbers.
     decided = cast("Mapping[str, int]", problem.decided)
-    candidate = instance.candidates[0]
+    index = _usual_candidate(instance, known)
+    candidate = instance.candidates[index]
     count = len(instance.space.partition or ()) or decided.get("pp", 1)
     schedule = _schedule(instance, count)
     chunks = chunks_of(schedule)
@@ -53,8 +54,8 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     replicas = _replicas(instance, candidate, decided, len(partition))
     choices = instance.space.recompute or tuple(mode.name for mode in candidate.recompute)
     stages = tuple(
-        StageDecision(tuple(sorted(layers)), 0, choices[0], instance.space.zero[0], index * candidate.width)
-        for index, layers in enumerate(partition)
+        StageDecision(tuple(sorted(layers)), index, choices[0], instance.space.zero[0], place * candidate.width)
+        for place, layers in enumerate(partition)
     )
     space = instance.space
     solution = Solution(replicas, space.rank_orders[0], schedule.name, stages, chunks)
@@ -62,6 +63,17 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     if broken:
         raise InputError("fixed does not describe a plan: " + "; ".join(broken) + ".")
     return instance, solution
+
+
+def _usual_candidate(instance: Instance, known: Registry) -> int:
+    """The candidate whose strategies have the degrees of those they follow, where they can; others are decided."""
+    followed = {name: s.follows for name, s in known.strategies().items() if hasattr(s, "follows")}
+
+    def strays(candidate: Candidate) -> tuple[int, ...]:
+        degrees = candidate.degrees
+        return tuple(degrees.get(name, 1) != degrees.get(other, 1) for name, other in followed.items())
+
+    return min(range(len(instance.candidates)), key=lambda index: (strays(instance.candidates[index]), index))
 
 
 def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> Instance:
@@ -81,7 +93,8 @@ def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> I
 
 def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) -> Problem | None:
     """`problem` with no other candidate, which is priced faster; None when it does not allow this one."""
-    if candidate.samples not in micro_batches(problem):
+    micro_batch = candidate.samples if candidate.micro_batch is None else candidate.micro_batch
+    if micro_batch not in micro_batches(problem):
         return None
     strategies = dict(problem.strategies)
     for name in taking_part(problem, known.strategies()):
@@ -91,7 +104,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
             strategies[name] = (degree,)
         elif not any(isinstance(each, bool) for each in written):
             return None
-    training = evolve(problem.training, micro_batch=(candidate.samples,))
+    training = evolve(problem.training, micro_batch=(micro_batch,))
     return evolve(problem, strategies=strategies, training=training)
 
 
@@ -105,7 +118,11 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
         problem,
         training=evolve(training, schedule=training.schedule[:1], micro_batch=(min(training.micro_batch or (1,)),)),
         search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,)),
-        strategies=dict.fromkeys(taking_part(problem, known.strategies()), (1,)),
+        strategies={
+            name: (1,)
+            for name, strategy in taking_part(problem, known.strategies()).items()
+            if not hasattr(strategy, "follows")
+        },
         constraints=(),
     )
     return _with_one_candidate(narrowed, decided) if problem.profile is not None else narrowed

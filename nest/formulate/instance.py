@@ -182,7 +182,7 @@ def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
 
 def _name(block: Block) -> str:
     """A candidate's name: the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
-    return "-".join([*(f"{name}{degree}" for name, degree in block.degrees if degree > 1), f"mb{block.samples}"])
+    return "-".join([*(f"{name}{degree}" for name, degree in block.degrees if degree > 1), f"mb{block.micro_batch}"])
 
 
 def _check_selective(training: Training, graph: OperatorGraph) -> None:

@@ -1,6 +1,7 @@
 """What layers cost and keep in each recompute mode (PROBLEM.md section 2)."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy
 from numpy.typing import NDArray
@@ -38,7 +39,10 @@ def modes(
         by_operator: whether cuts may fall inside layers. What a block recomputed in full then reads of the stage in
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
     """
-    bills = [_bills(layer, again, training, timing) for layer, again in zip(layers, repeated, strict=True)]
+    bills = [
+        layer.once("bills", partial(_bills, layer, again, training, timing))
+        for layer, again in zip(layers, repeated, strict=True)
+    ]
     found = []
     for mode in RECOMPUTE_MODES:
         rows = [row for bill in bills for row in bill[mode]]

@@ -1,9 +1,11 @@
 """From a block of operators to a candidate in numbers (PROBLEM.md section 2)."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.catalogue import Optimizer, Precision
 from nest.errors import InputError
@@ -13,7 +15,7 @@ from nest.formulate.memory import modes
 from nest.formulate.operators import inseparable, owners, passing
 from nest.formulate.priced import PricedLayer, PricedOperator
 from nest.formulate.recompute import tensor_bytes
-from nest.graph import Block, Communication, Operator
+from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, ParameterGroup
 from nest.spec import DeviceSpec, Training
@@ -45,6 +47,33 @@ class Pricing:
     costs: CostModel
     collectives: CollectiveModel
     layer_times: LayerTimes
+    _costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
+    _layers: dict[tuple[Any, ...], tuple[tuple[Operator, ...], PricedLayer]] = field(
+        factory=dict, init=False, repr=False, eq=False
+    )
+
+    def cost(self, operator: Operator) -> OperatorCost:
+        """What the operator computes costs; the same object is priced once, as strategies leave most as they are."""
+        if operator.collective is not None:
+            return NOTHING
+        if id(operator) not in self._costs:
+            self._costs[id(operator)] = operator, self.costs.price(operator, self.device, self.training)
+        return self._costs[id(operator)][1]
+
+    def layer(
+        self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
+    ) -> PricedLayer:
+        """`_priced_layer`, once for the same operators whose collectives have the same ranks."""
+        axes = dict.fromkeys(
+            call.axis
+            for operator in operators
+            if operator.collective is not None
+            for call in (*operator.collective.forward, *operator.collective.backward)
+        )
+        key = (*(id(operator) for operator in operators), *(block.ranks(axis) for axis in axes))
+        if key not in self._layers:
+            self._layers[key] = operators, _priced_layer(originals, operators, repeated, block, self, fine)
+        return self._layers[key][1]
 
 
 Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
@@ -60,7 +89,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
     blocks = frozenset(layers.graph.blocks or layers.graph.layers)  # None named: every layer is taken to be repeated.
     repeated = [layer in blocks for layer in layers.graph.layers]
     priced = [
-        _priced_layer(originals, operators, again, block, pricing, layers.by_operator)
+        pricing.layer(originals, operators, again, block, layers.by_operator)
         for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
     ]
     index = numpy.array(layers.kinds)
@@ -75,6 +104,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         degrees=dict(block.degrees),
         width=block.width,
         samples=block.samples,
+        micro_batch=block.micro_batch,
         forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
         backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
@@ -104,25 +134,33 @@ def _priced_layer(
 
 
 def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> list[PricedOperator]:
-    def seconds(calls: Sequence[Communication]) -> float:
-        return sum(_call(call, block, pricing) for call in calls)
+    costs = {operator.name: pricing.cost(operator) for operator in operators}
+
+    def seconds(calls: Sequence[Communication], hiding: float) -> float:
+        """Of calls that run while something else does for `hiding` seconds, what takes longer."""
+        return max(sum(call.count * _call(call, block, pricing) for call in calls) - hiding, 0.0)
 
     rows = []
     for operator in operators:
-        if operator.collective is None:
-            cost = pricing.costs.price(operator, pricing.device, pricing.training)
-            rows.append(PricedOperator(operator, cost, 0.0, 0.0))
-        else:
-            made = operator.collective
-            rows.append(PricedOperator(operator, NOTHING, seconds(made.forward), seconds(made.backward)))
+        made = operator.collective or Collective()
+        under = costs.get(made.under, NOTHING)
+        forward = seconds(made.forward, made.share * under.forward)
+        backward = seconds(made.backward, made.share * under.backward)
+        rows.append(PricedOperator(operator, costs[operator.name], forward, backward))
     return rows
 
 
 def _call(call: Communication, block: Block, pricing: Pricing) -> float:
     """One collective; blocks are aligned, so that the first one's shape is that of all."""
     cluster = pricing.cluster
-    shape = cluster.shape(block.ranks(call.axis))
+    shape = _shape(cluster, block.ranks(call.axis))
     return pricing.collectives.time(call.kind, call.bytes, shape, cluster.levels)
+
+
+@lru_cache(maxsize=4096)
+def _shape(cluster: Cluster, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """`Cluster.shape`; candidates share most of their groups."""
+    return cluster.shape(ranks)
 
 
 def _groups(block: Block) -> list[str]:
@@ -138,14 +176,20 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
         """The group's share of an operator's optimizer step."""
         return row.cost.update * count(row) / max(row.operator.parameter_count, 1)
 
-    parameters = spread(lambda layer: [float(sum(count(row) for row in part)) for part in layer.parts])
+    def counts(layer: PricedLayer) -> list[float]:
+        return layer.once(("count", name), lambda: [float(sum(count(row) for row in part)) for part in layer.parts])
+
+    def updates(layer: PricedLayer) -> list[float]:
+        return layer.once(("update", name), lambda: [sum(update(row) for row in part) for part in layer.parts])
+
+    parameters = spread(counts)
     return ParameterGroup(
         name=name,
         ranks=block.replica_ranks(name),
         weights=parameters * pricing.precision.weights,
         gradients=parameters * pricing.precision.gradients,
         optimizer=parameters * pricing.optimizer.state_bytes(pricing.precision),
-        update=spread(lambda layer: [sum(update(row) for row in part) for part in layer.parts]),
+        update=spread(updates),
     )
 
 

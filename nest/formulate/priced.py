@@ -1,13 +1,16 @@
 """Operators with their times, gathered by the layers that strategies see and the parts that are planned."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
+from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.formulate.layer_times import Direction, Timing, engine_of, precedence
 from nest.graph import Operator
 from nest.hooks.protocols import OperatorCost
+
+T = TypeVar("T")
 
 
 @frozen
@@ -46,6 +49,14 @@ class PricedLayer:
     rows: tuple[PricedOperator, ...]
     parts: tuple[tuple[PricedOperator, ...], ...]
     passing: float = 0.0
+    _known: dict[Hashable, Any] = field(factory=dict, init=False, repr=False, eq=False)
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` finds of this layer, computed once: candidates share layers."""
+        if key not in self._known:
+            self._known[key] = compute()
+        found: T = self._known[key]
+        return found
 
     @cached_property
     def _precedence(self) -> tuple[tuple[int, int], ...]:
@@ -59,6 +70,9 @@ class PricedLayer:
             timing: how the times of operators become the layer's.
             among: names of the operators that count; None: all. What the others make is there from the start.
         """
+        return self.once(("seconds", direction, among), lambda: self._seconds(direction, timing, among))
+
+    def _seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None) -> list[float]:
         counted = [place for place, row in enumerate(self.rows) if among is None or row.operator.name in among]
         number = {place: index for index, place in enumerate(counted)}
         waiting = [(number[a], number[b]) for a, b in self._precedence if a in number and b in number]

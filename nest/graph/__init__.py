@@ -10,7 +10,8 @@ Axes have standard names, by which strategies recognise what they may split:
 | `hidden` | model width |
 | `heads`, `kv_heads` | attention heads, key-value heads |
 | `head` | channels per head (also `value` where value channels differ, as in latent attention) |
-| `ffn` | width of a feed-forward network, dense, shared or of one expert |
+| `ffn` | width of a feed-forward network, dense or shared |
+| `expert_ffn` | width of one routed expert |
 | `branch` | the branches of a gated feed-forward network (2 or 1); also 2 for the key-value pair |
 | `latent` | rank of a latent (low-rank) projection |
 | `vocab` | vocabulary |
@@ -20,16 +21,18 @@ Axes have standard names, by which strategies recognise what they may split:
 | `transform` | inner width of a square projection (the prediction head of a masked language model) |
 """
 
-from nest.graph.block import Axis, Block
+from nest.graph.block import COPIES, Axis, Block, Fold
 from nest.graph.operator import Collective, Communication, Operator
 from nest.graph.operator_graph import LayerTensor, OperatorGraph
 from nest.graph.tensor import Parameter, Shape, Tensor, axis_size, divide, elements, scale
 
 __all__ = [
+    "COPIES",
     "Axis",
     "Block",
     "Collective",
     "Communication",
+    "Fold",
     "LayerTensor",
     "Operator",
     "OperatorGraph",

@@ -1,8 +1,8 @@
 """Operators: the unit that strategies rewrite and cost models price."""
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from nest.graph.tensor import Parameter, Shape, Tensor, elements
+from nest.graph.tensor import Parameter, Shape, Tensor, divide, elements
 
 
 @frozen
@@ -13,11 +13,13 @@ class Communication:
         kind: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
         bytes: the full (unsharded) buffer; for `all_to_all` what each member holds (PROBLEM.md section 1).
         axis: the axis of the block whose ranks take part.
+        count: how many such calls are made, one after the other.
     """
 
     kind: str
     bytes: float
     axis: str
+    count: int = 1
 
 
 @frozen
@@ -27,10 +29,23 @@ class Collective:
     Attributes:
         forward: calls of the forward pass, one after the other.
         backward: calls of the backward pass.
+        under: name of an operator of the same layer that runs at the same time; in each direction only what takes
+            longer than its computation costs time. Empty: the calls hide under nothing.
+        share: the part of that computation under which the calls can run, 0 to 1.
     """
 
     forward: tuple[Communication, ...] = ()
     backward: tuple[Communication, ...] = ()
+    under: str = ""
+    share: float = 1.0
+
+    def divided(self, degree: int) -> "Collective":
+        """The calls for one of `degree` shares of the tensors they handle."""
+
+        def shares(calls: tuple[Communication, ...]) -> tuple[Communication, ...]:
+            return tuple(evolve(call, bytes=call.bytes / degree) for call in calls)
+
+        return evolve(self, forward=shares(self.forward), backward=shares(self.backward))
 
 
 @frozen
@@ -103,3 +118,21 @@ class Operator:
     def parameter_count(self) -> int:
         """Scalars learned by this operator on one rank."""
         return sum(parameter.count for parameter in self.parameters)
+
+    def divided(self, axis: str, degree: int, strategy: str) -> "Operator":
+        """The operator as one of `degree` ranks runs it when `strategy` divides `axis` of all it reads and writes.
+
+        Parameters stay whole. What it communicates shrinks with the tensors; an operator that computes is marked as
+        split by `strategy`. Without the axis the operator stays as it is.
+        """
+        shapes = (self.space, *(tensor.shape for tensor in (*self.inputs, *self.outputs)))
+        if not any(name == axis for shape in shapes for name, _ in shape):
+            return self
+        return evolve(
+            self,
+            space=divide(self.space, axis, degree),
+            inputs=tuple(tensor.divided(axis, degree) for tensor in self.inputs),
+            outputs=tuple(tensor.divided(axis, degree) for tensor in self.outputs),
+            collective=None if self.collective is None else self.collective.divided(degree),
+            split=self.split if self.collective is not None else (*self.split, strategy),
+        )

@@ -160,6 +160,10 @@ class OperatorGraph:
             )
         )
 
+    def divided(self, axis: str, degree: int, strategy: str) -> "OperatorGraph":
+        """The graph of one of `degree` ranks when `strategy` divides `axis` of every operator (`Operator.divided`)."""
+        return self.map_operators(lambda operator: (operator.divided(axis, degree, strategy),))
+
     def with_samples(self, samples: int) -> "OperatorGraph":
         """The graph of a one-sample micro-batch, for `samples` samples: the `batch` axis made that long."""
         return self.map_shapes(lambda shape: scale(shape, "batch", samples))

@@ -10,7 +10,10 @@ Shape = tuple[tuple[str, int], ...]
 
 def elements(shape: Shape) -> int:
     """Number of points in `shape`."""
-    return prod(size for _, size in shape)
+    product = 1
+    for _, size in shape:  # A third of the time of `prod` over a generator; pricing asks very often.
+        product *= size
+    return product
 
 
 def axis_size(shape: Shape, axis: str) -> int:

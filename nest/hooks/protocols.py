@@ -67,8 +67,10 @@ class Strategy(Protocol):
     treat equal layers alike. Tensors that other layers read keep their names (docs/reference/strategies.md
     has the rules).
 
-    It may have one attribute more: `by_default`. When that is false, the strategy takes part only in problems whose
-    `strategies` or `fixed` names it, and where the stages of one plan may differ (`search.mixed`).
+    It may have more. `by_default`: when that is false, the strategy takes part only in problems whose
+    `strategies` or `fixed` names it, and where the stages of one plan may differ (`search.mixed`). `follows`: the name
+    of a strategy whose degree `nest evaluate` gives it, where it can have that, when nothing is said. `searched(block,
+    context)`: those of `degrees` that are tried when a problem says nothing of the strategy; without it, all.
     """
 
     @property

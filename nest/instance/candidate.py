@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
 from nest.errors import InputError
@@ -76,6 +76,8 @@ class Candidate:
         state: parameter groups.
         recompute: recompute modes.
         tensor_bytes: bytes each device of the producer sends of each tensor of the layer graph, shape `(tensors,)`.
+        micro_batch: samples per micro-batch of one data-parallel rank, as people count them. A block that holds
+            several copies of the attention part consumes as many times more; others just as many.
 
     Raises:
         InputError: an array has the wrong length, or holds a number that is negative, not finite or above 1e30.
@@ -90,6 +92,7 @@ class Candidate:
     state: tuple[ParameterGroup, ...]
     recompute: tuple[RecomputeMode, ...]
     tensor_bytes: Array = field(converter=read_only, repr=False)
+    micro_batch: int = field(default=Factory(lambda self: self.samples, takes_self=True))
 
     def __attrs_post_init__(self) -> None:
         if self.width < 1 or self.samples < 1:

@@ -50,7 +50,9 @@ def document(
         lower_bound=lower_bound,
         throughput=instance.space.global_batch / batch_time if batch_time > 0 else None,
         fits=priced.fits,
-        candidate=CandidateSummary(candidate.name, dict(candidate.degrees), candidate.width, candidate.samples),
+        candidate=CandidateSummary(
+            candidate.name, dict(candidate.degrees), candidate.width, candidate.samples, candidate.micro_batch
+        ),
         data_parallel=solution.replicas,
         rank_order=solution.rank_order,
         schedule=solution.schedule,

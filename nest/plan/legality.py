@@ -130,7 +130,7 @@ def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dic
         pp=len(solution.stages),
         dp=ranks // shared if ranks % shared == 0 else ranks / shared,
         replicas=solution.replicas,
-        micro_batch=candidate.samples,
+        micro_batch=candidate.micro_batch,
         micro_batches=instance.micro_batches(candidate, solution.replicas) or 0,
         devices=solution.replicas * sum(widths),
         width=candidate.width,

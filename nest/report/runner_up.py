@@ -33,7 +33,7 @@ def label(instance: Instance, solution: Solution) -> str:
     shape = [
         f"pp {len(solution.stages)}",
         f"replicas {solution.replicas}",
-        f"micro-batch {used[0].samples}",
+        f"micro-batch {used[0].micro_batch}",
     ]
     return ", ".join([*degrees, *shape])
 

@@ -19,12 +19,15 @@ class CandidateSummary:
         degrees: strategy degrees.
         width: devices per block.
         samples: samples per micro-batch.
+        micro_batch: samples per micro-batch of one data-parallel rank, fewer where a block holds several copies of the
+            attention part; None: `samples`.
     """
 
     name: str
     degrees: dict[str, int] = field(validator=each(at_least(1)))
     width: int = field(validator=at_least(1))
     samples: int = field(validator=at_least(1))
+    micro_batch: int | None = field(default=None, validator=at_least(1))
 
 
 @frozen

@@ -39,6 +39,10 @@ class Training:
         overlap: what the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`.
         selective: kinds of operator that `recompute: selective` runs again.
+        context_exchange: how context parallelism passes keys and values on: `ring` (from neighbour to neighbour, under
+            the attention of those at hand) or `all_gather`.
+        expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
+            is left over is padding. 1: no padding, perfectly balanced.
     """
 
     global_batch: int = field(validator=at_least(1))
@@ -52,6 +56,8 @@ class Training:
     overlap: Overlap = Overlap()
     attention: str = field(default="flash", validator=one_of(("flash", "unfused")))
     selective: tuple[str, ...] = ("attention",)
+    context_exchange: str = field(default="ring", validator=one_of(("ring", "all_gather")))
+    expert_capacity: float = field(default=1.0, validator=at_least(1))
 
     @property
     def exposed_share(self) -> float:

@@ -6,9 +6,19 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_strategies() -> list[Strategy]:
-    """Tensor, sequence and batch parallelism."""
+    """Tensor, sequence, context, expert and batch parallelism."""
     from nest.strategies.batch import BatchParallelism
+    from nest.strategies.cp import ContextParallelism
+    from nest.strategies.ep import ExpertParallelism
+    from nest.strategies.etp import ExpertTensorParallelism
     from nest.strategies.sp import SequenceParallelism
     from nest.strategies.tp import TensorParallelism
 
-    return [TensorParallelism(), SequenceParallelism(), BatchParallelism()]
+    return [
+        TensorParallelism(),
+        SequenceParallelism(),
+        ContextParallelism(),
+        ExpertParallelism(),
+        ExpertTensorParallelism(),
+        BatchParallelism(),
+    ]

@@ -36,8 +36,14 @@ class SequenceParallelism:
         return (1, degree)
 
     def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
-        """The share of one of `degree` ranks."""
-        return block.applied(self.name, degree, _Rewriter(block.graph, degree).rewritten())
+        """The share of one of `degree` ranks.
+
+        Parameter groups of which tensor parallelism splits nothing, such as routed experts, meet other tokens on every
+        rank from now on, so that their gradients are reduced over the ranks.
+        """
+        whole = _whole_groups(block.graph)
+        shared = evolve(block, replicated=(*block.replicated, *((group, RANKS) for group in whole)))
+        return shared.applied(self.name, degree, _Rewriter(block.graph, degree).rewritten())
 
 
 class _Rewriter:
@@ -137,6 +143,13 @@ class _Rewriter:
 
     def _tensor_share(self, tensor: Tensor) -> Tensor:
         return tensor.divided("sequence", self.degree)
+
+
+def _whole_groups(graph: OperatorGraph) -> tuple[str, ...]:
+    """Parameter groups no operator of which is split by tensor parallelism."""
+    groups = dict.fromkeys(p.group for operator in graph.operators for p in operator.parameters)
+    split = {p.group for operator in graph.operators if RANKS in operator.split for p in operator.parameters}
+    return tuple(group for group in groups if group not in split)
 
 
 def _gathered(tensor: Tensor, layer: str) -> Tensor:

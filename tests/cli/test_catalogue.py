@@ -52,7 +52,10 @@ def test_strategies_come_with_their_distribution() -> None:
     assert [(row["name"], row["after"], row["distribution"]) for row in listed] == [
         ("tp", [], "nest-planner"),
         ("sp", ["tp"], "nest-planner"),
-        ("batch", ["tp", "sp", "cp", "ep"], "nest-planner"),
+        ("cp", ["tp", "sp"], "nest-planner"),
+        ("ep", ["tp", "sp", "cp"], "nest-planner"),
+        ("etp", ["tp", "sp", "cp", "ep"], "nest-planner"),
+        ("batch", ["tp", "sp", "cp", "ep", "etp"], "nest-planner"),
     ]
     told = nest("strategies").stdout.splitlines()
     assert told[0].startswith("tp ")

@@ -174,7 +174,7 @@ def test_never_above_sequential(model: str, engines: tuple[str, ...], overlap: b
     found, summed = (built(model, engines, name, **training).candidates for name in ("scheduled", "sequential"))
     for fast, slow in zip(found, summed, strict=True):
         for (place, a), (_, b) in zip(fast.arrays(), slow.arrays(), strict=True):
-            assert (a <= b).all(), place
+            assert (a <= b * (1 + 1e-12)).all(), place  # sums in another order
     # The shared expert runs while what the routed ones made is summed.
     hidden = any((a.forward < b.forward * (1 - 1e-6)).any() for a, b in zip(found, summed, strict=True))
     assert hidden or model == "dense" or overlap

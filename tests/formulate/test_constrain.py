@@ -110,12 +110,11 @@ def test_blocks_are_layers_in_order_with_the_ends_joined_to_them(problem: Build)
     assert [len(block) for block in blocks] == [2, *[1] * (len(blocks) - 2), 2]
 
 
-def test_expert_tensor_parallelism_is_tensor_parallelism_so_far(problem: Build) -> None:
+def test_a_degree_for_experts_asks_for_experts(problem: Build) -> None:
     (constraint,) = space(problem(EXPERTS, fixed={"etp": 2})).constraints
-    assert constraint.holds({"tp": 2})
-    assert not constraint.holds({"tp": 4})
-    with pytest.raises(InputError, match=r"fixed.etp is 1 and fixed.tp is 2"):
-        space(problem(EXPERTS, fixed={"etp": 1, "tp": 2}))
+    assert constraint.holds({"etp": 2})
+    assert not constraint.holds({"etp": 4})
+    assert space(problem(fixed={"etp": 2})).constraints == ()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ Build = Callable[..., Problem]
 
 def chosen(instance: Instance, **degrees: int) -> Candidate:
     for each in instance.candidates:
-        if each.samples == 1 and all(each.degrees[name] == degree for name, degree in degrees.items()):
+        if each.micro_batch == 1 and all(each.degrees[name] == degree for name, degree in degrees.items()):
             return each
     raise AssertionError(degrees)
 
@@ -48,9 +48,11 @@ def test_state_is_that_of_every_parameter(problem: Build) -> None:
 
 def test_experts_are_a_group_of_their_own(problem: Build) -> None:
     model = TransformerSpec(layers=2, hidden=64, ffn=128, heads=8, vocab=500, experts=4, top_k=2, moe_ffn=32)
-    state = chosen(build_instance(problem(model), registry()), tp=2, sp=1).state
-    assert [group.name for group in state] == ["dense", "expert"]
-    assert state[1].weights.tolist() == [0, *[2 * 4 * 3 * 64 * 16] * 2, 0]
+    instance = build_instance(problem(model), registry())
+    for degrees, share in (({"etp": 2, "ep": 1}, 2), ({"etp": 2, "ep": 2}, 4), ({"etp": 1, "ep": 4}, 4)):
+        state = chosen(instance, tp=2, sp=2, cp=1, **degrees).state
+        assert [group.name for group in state] == ["dense", "expert"]
+        assert state[1].weights.tolist() == [0, *[2 * 4 * 3 * 64 * 32 / share] * 2, 0]
 
 
 def test_more_samples_take_more_of_everything_but_state(problem: Build) -> None:

@@ -42,7 +42,7 @@ def module(name: str, *strategies: Any) -> ModuleType:
 
 def test_built_ins_are_registered_with_their_distribution() -> None:
     known = Registry()
-    assert list(known.strategies()) == ["tp", "sp", "batch"]
+    assert list(known.strategies()) == ["tp", "sp", "cp", "ep", "etp", "batch"]
     assert list(known.schedules()) == ["1f1b", "gpipe", "nest", "interleaved", "zero-bubble", "zero-bubble-h2"]
     assert list(known.collective_models()) == ["alpha-beta"]
     assert list(known.cost_models()) == ["roofline"]
@@ -88,7 +88,7 @@ def test_strategies_come_behind_those_they_name() -> None:
     order = list(known.strategies())
     assert order.index("last") > order.index("middle") > order.index("tp")
     assert order.index("last") > order.index("sp")
-    assert set(order) == {"tp", "sp", "batch", "last", "first", "middle"}
+    assert set(order) == {"tp", "sp", "cp", "ep", "etp", "batch", "last", "first", "middle"}
 
 
 def test_a_cycle_names_the_distributions() -> None:
@@ -109,7 +109,7 @@ def test_a_cycle_names_the_distributions() -> None:
 )
 def test_a_broken_object_is_set_aside(item: Any, told: str) -> None:
     known = registry(extra=[module("broken", item, Toy("whole"))])
-    assert set(known.strategies()) == {"tp", "sp", "batch", "whole"}
+    assert set(known.strategies()) == {"tp", "sp", "cp", "ep", "etp", "batch", "whole"}
     (warning,) = known.warnings
     assert "plug-in broken is set aside" in warning
     assert told in warning
@@ -122,7 +122,7 @@ def test_a_property_that_raises_is_set_aside() -> None:
             raise RuntimeError("no\nway")
 
     known = registry(extra=[module("nasty", Nasty())])
-    assert set(known.strategies()) == {"tp", "sp", "batch"}
+    assert set(known.strategies()) == {"tp", "sp", "cp", "ep", "etp", "batch"}
     (warning,) = known.warnings
     assert "RuntimeError: no way" in warning
     assert "\n" not in warning
@@ -220,7 +220,7 @@ def test_installed_distributions_join_in_the_order_of_their_names(site: Path) ->
     install(site, "toy-b", "toy_b", TOY.format(name="b"))
     install(site, "toy-a", "toy_a", TOY.format(name="a"))
     known = Registry()
-    assert list(known.strategies()) == ["tp", "sp", "batch", "a", "b"]
+    assert list(known.strategies()) == ["tp", "sp", "cp", "ep", "etp", "batch", "a", "b"]
     assert known.origin("strategies", "a") == ("toy-a", "1.2")
     assert known.distributions()["toy-b"] == "1.2"
 
@@ -238,7 +238,7 @@ def test_a_distribution_can_be_switched_off(site: Path, monkeypatch: pytest.Monk
     install(site, "toy-off", "toy_off", "raise RuntimeError('loaded all the same')\n")
     monkeypatch.setenv("NEST_DISABLED_PLUGINS", written)
     known = Registry()
-    assert list(known.strategies()) == ["tp", "sp", "batch"]
+    assert list(known.strategies()) == ["tp", "sp", "cp", "ep", "etp", "batch"]
     assert known.warnings == ()
 
 

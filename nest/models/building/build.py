@@ -27,7 +27,10 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
     operators: list[Operator] = []
 
     def layer(name: str) -> LayerBuilder:
-        return LayerBuilder(name, sequence, activation_itemsize(training), architecture.norm_bias, operators)
+        itemsize = activation_itemsize(training)
+        return LayerBuilder(
+            name, sequence, itemsize, architecture.norm_bias, training.expert_capacity, operators=operators
+        )
 
     hidden = add_embedding(layer("embedding"), architecture)
     blocks = tuple(f"layers.{index}" for index in range(len(architecture.blocks)))

@@ -33,6 +33,7 @@ class LayerBuilder:
         sequence: tokens per sample.
         itemsize: bytes per activation element.
         norm_bias: LayerNorm in place of RMSNorm.
+        capacity: tokens an expert is given room for, over those it would get if all got the same.
         operators: what was added so far, in order.
     """
 
@@ -40,6 +41,7 @@ class LayerBuilder:
     sequence: int
     itemsize: float
     norm_bias: bool
+    capacity: float = 1.0
     operators: list[Operator] = field(factory=list)
 
     @property
@@ -122,7 +124,8 @@ class LayerBuilder:
             parameters=tuple(parameters),
             saves=(source,),
             contracted=contracted,
-            flops_per_point=2.0,
+            flops_per_point=2.0 * (self.capacity if experts else 1.0),
+            model_flops_per_point=2.0,
         )
 
     def project(
@@ -137,7 +140,7 @@ class LayerBuilder:
     ) -> Tensor:
         """A matmul with one result called `name`: the rows of `source` with `columns`."""
         rows = tuple(axis for axis in source.shape if axis[0] not in contracted)
-        output = Tensor(f"{self.name}/{name}", (*rows, *columns), self.itemsize)
+        output = Tensor(f"{self.name}/{name}", (*rows, *columns), source.itemsize if experts else self.itemsize)
         self.matmul(name, source, columns, contracted, (output,), bias=bias, experts=experts)
         return output
 

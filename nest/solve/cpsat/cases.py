@@ -175,7 +175,7 @@ def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dic
     values["dp"] = ranks / split if ranks % split else ranks // split
     values["pp"] = setting.stages
     values["replicas"] = setting.replicas
-    values["micro_batch"] = candidate.samples
+    values["micro_batch"] = candidate.micro_batch
     values["micro_batches"] = setting.micro_batches
     values["width"] = candidate.width
     values["rank_order"] = setting.rank_order

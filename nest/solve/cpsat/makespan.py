@@ -16,9 +16,10 @@ from attrs import evolve, frozen
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
-TICKS = 2**30
-"""All tasks together are this many ticks, so that a rounded task is wrong by less than 1e-9 of them. Above 2**31 CP-SAT
-9.15 can be wrong (see `scaling.LARGEST_COEFFICIENT`)."""
+TICKS = 2**20
+"""All tasks together are this many ticks, so that a rounded task is wrong by less than 1e-6 of them. With 2**24, CP-SAT
+9.15 creeps through the horizon tick by tick on some layers, for minutes its own count of work does not see; above 2**31
+it can be wrong (see `scaling.LARGEST_COEFFICIENT`)."""
 
 ROUNDING = 1e-12
 """Share of a sum that floating point may have lost: 2,000 additions of doubles lose at most 2,000 * 2**-53 < 1e-12."""
@@ -39,7 +40,7 @@ class Makespan:
     Attributes:
         seconds: from the first start to the last end, of a schedule that is known.
         bound: seconds no schedule is below.
-        proved: whether no schedule is better by more than rounding: a share of `tasks / 2**30` of the sum of all
+        proved: whether no schedule is better by more than rounding: a share of `tasks / 2**20` of the sum of all
             durations, plus 1e-12. Otherwise the work limit was hit, and `seconds` is that
             of the best schedule found: never below the least makespan.
     """

@@ -120,7 +120,7 @@ def plan_values(
     values.update(
         dp=ranks // inner if ranks % inner == 0 else ranks / inner,
         replicas=replicas,
-        micro_batch=candidate.samples,
+        micro_batch=candidate.micro_batch,
         micro_batches=micro_batches,
         width=candidate.width,
         rank_order=rank_order,

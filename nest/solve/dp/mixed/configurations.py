@@ -22,9 +22,7 @@ from nest.solve.dp.mixed.tally import Tally
 from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Constraint, Value
 
-SHARED_NAMES = frozenset(
-    {"pp", "devices", "replicas", "micro_batch", "micro_batches", "rank_order", "schedule", "chunks"}
-)
+SHARED_NAMES = frozenset({"pp", "devices", "replicas", "micro_batches", "rank_order", "schedule", "chunks"})
 """Names with one value for all stages of a plan."""
 
 Members = tuple[tuple[int, tuple[Choice, ...]], ...]

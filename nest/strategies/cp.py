@@ -1,0 +1,131 @@
+"""Context parallelism: every operator runs on a share of the tokens, attention included.
+
+Ring attention (Liu, Zaharia and Abbeel, arXiv 2310.01889, section 3): keys and values travel from neighbour to
+neighbour while each rank attends to those at hand. Under a causal mask each rank holds two pieces of the sequence,
+one from its front and one from its back, so that all have the same work (Brandon et al., Striped Attention,
+arXiv 2311.09431; Megatron Core's `context_parallel` package cuts the sequence into `2*cp` pieces so).
+The alternative gathers keys and values first (Llama 3, arXiv 2407.21783, section 3.3.2).
+"""
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor, axis_size, scale
+from nest.hooks.protocols import StrategyContext
+
+AXIS = "sequence"
+"""The axis of tensors that is divided."""
+
+PIECES = 2
+"""Pieces of the sequence each rank holds, so that a causal mask leaves all the same work."""
+
+TILE = 64
+"""Tokens of the smallest block of queries FlashAttention-2 works on (arXiv 2307.08691, section 3.3)."""
+
+GATHERED = ".gathered"
+"""Ends the name of keys or values gathered over the ranks."""
+
+
+class ContextParallelism:
+    """Divides the sequence over ranks that hold all parameters."""
+
+    name = "cp"
+    after: tuple[str, ...] = ("tp", "sp")
+
+    def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """Divisors of every share of the sequence, in pieces, whose blocks the cluster admits."""
+        lengths = {
+            axis_size(op.space, AXIS) for op in block.graph.operators if any(name == AXIS for name, _ in op.space)
+        }
+        if not lengths:
+            return (1,)
+        longest = max(lengths)
+        return [
+            degree
+            for degree in range(1, min(longest // PIECES, context.cluster.size) + 1)
+            if degree == 1
+            or (
+                longest % (PIECES * degree) == 0
+                and all(length % degree == 0 for length in lengths)
+                and context.cluster.admits(block.width * degree)
+            )
+        ]
+
+    def searched(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """Degrees that leave pieces no shorter than a tile of the attention kernel; others are tried where named.
+
+        Below a tile a kernel does the same work for fewer tokens, which no cost model here counts.
+        """
+        longest = max((axis_size(op.space, AXIS) for op in block.graph.operators), default=1)
+        return range(1, longest // (PIECES * TILE) + 1)
+
+    def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
+        """The share of one of `degree` ranks; gradients of every parameter are reduced over them."""
+        shares = block.graph.divided(AXIS, degree, self.name)
+        gathering = context.training.context_exchange == "all_gather"
+        graph = self._with_gathers(shares, degree) if gathering else self._with_rings(shares, degree)
+        return block.with_axis(self.name, degree).replicating(self.name).applied(self.name, degree, graph)
+
+    def _with_rings(self, graph: OperatorGraph, degree: int) -> OperatorGraph:
+        """In `degree` steps a rank attends to one share after the other; all but the last hide the next one's way.
+
+        Backward, keys and values travel once more, and the gradients of each share collect on their way to its owner.
+        """
+
+        def change(operator: Operator) -> tuple[Operator, ...]:
+            travelling = _keys_and_values(operator)
+            if not travelling:
+                return (operator,)
+            steps = (Communication("point_to_point", sum(t.bytes for t in travelling), self.name, degree - 1),)
+            ring = Operator(
+                name=f"{operator.name}.ring",
+                layer=operator.layer,
+                kind="collective",
+                inputs=travelling,
+                collective=Collective(steps, steps + steps, under=operator.name, share=(degree - 1) / degree),
+            )
+            return (ring, operator)
+
+        return graph.map_operators(change)
+
+    def _with_gathers(self, graph: OperatorGraph, degree: int) -> OperatorGraph:
+        """Keys and values are gathered before attention, and again before its backward pass; only shares are kept."""
+        gathered: set[str] = set()
+
+        def change(operator: Operator) -> tuple[Operator, ...]:
+            wanted = _keys_and_values(operator)
+            fresh = tuple(tensor for tensor in wanted if tensor.name not in gathered)
+            gathered.update(tensor.name for tensor in fresh)
+            names = {tensor.name for tensor in wanted}
+            inputs = tuple(_gathered(t, degree) if t.name in names else t for t in operator.inputs)
+            saves = tuple(name for name in operator.saves if name not in names)
+            gathers = (self._gather(operator, t, degree, t.name in operator.saves) for t in fresh)
+            return (*gathers, evolve(operator, inputs=inputs, saves=saves) if wanted else operator)
+
+        return graph.map_operators(change)
+
+    def _gather(self, reader: Operator, tensor: Tensor, degree: int, saved: bool) -> Operator:
+        whole = tensor.bytes * degree
+        gather = (Communication("all_gather", whole, self.name),)
+        scatter = (Communication("reduce_scatter", whole, self.name),)
+        return Operator(
+            name=f"{reader.name}.gather of {tensor.name}",
+            layer=reader.layer,
+            kind="collective",
+            inputs=(tensor,),
+            outputs=(_gathered(tensor, degree),),
+            saves=(tensor.name,) if saved else (),
+            collective=Collective(gather, (*(gather if saved else ()), *scatter)),
+        )
+
+
+def _keys_and_values(operator: Operator) -> tuple[Tensor, ...]:
+    """What an attention operator reads at every key position: all but its first input, the queries' side."""
+    if operator.kind != "attention" or not any(name == "keys" for name, _ in operator.space):
+        return ()
+    return tuple(tensor for tensor in operator.inputs[1:] if any(name == AXIS for name, _ in tensor.shape))
+
+
+def _gathered(tensor: Tensor, degree: int) -> Tensor:
+    return evolve(tensor, name=tensor.name + GATHERED, shape=scale(tensor.shape, AXIS, degree))

@@ -1,0 +1,114 @@
+"""Expert-tensor parallelism: the routed experts' own degree of tensor parallelism.
+
+Narayanan et al. split experts as all else; Megatron Core gives them a degree of their own
+(`--expert-tensor-parallel-size`; Liu et al., MoE Parallel Folding, arXiv 2504.14960, section 3). The inner width of
+every routed expert is divided over the ranks, which first gather each other's tokens; what they add up is scattered
+back. Where tensor-parallel ranks hold the same tokens anyway (no sequence parallelism), they are summed as in
+Megatron-LM (arXiv 1909.08053, section 3).
+"""
+
+from collections.abc import Sequence
+from math import gcd
+
+from attrs import evolve
+
+from nest.graph import Axis, Block, Collective, Communication, Operator, Shape, Tensor, axis_size, divide, scale
+from nest.graph.region import Crossing, surround
+from nest.hooks.protocols import StrategyContext
+
+GROUP = "expert"
+"""The parameter group of routed experts."""
+
+AXIS = "expert_ffn"
+"""The axis that is divided: the inner width of one expert."""
+
+
+class ExpertTensorParallelism:
+    """Splits every routed expert over adjacent ranks.
+
+    `nest evaluate` gives it the degree of `tp` where nothing is said (FORMATS.md, `fixed.etp`).
+    """
+
+    name = "etp"
+    after: tuple[str, ...] = ("tp", "sp", "cp", "ep")
+    follows = "tp"
+
+    def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """Divisors of every expert's width whose ranks can be laid over blocks that the cluster admits.
+
+        Where tensor-parallel ranks hold the same tokens, they split the experts too or repeat them.
+        """
+        sizes = [axis_size(shape, AXIS) for shape in _parameter_shapes(block) if any(name == AXIS for name, _ in shape)]
+        common = gcd(*sizes)
+        if not common:
+            return (1,)
+        if _shares_tokens(block):
+            return (1, block.degree("tp")) if common % block.degree("tp") == 0 else (1,)
+        return [
+            degree
+            for degree in range(1, min(common, context.cluster.size) + 1)
+            if common % degree == 0 and (degree == 1 or _fits(block, degree, context))
+        ]
+
+    def searched(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """1 and the degree of `tp`, which is all that frameworks set unasked; others are tried where named."""
+        return (1, block.degree("tp"))
+
+    def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
+        """The share of one of `degree` ranks, with its collectives."""
+
+        def share(operator: Operator) -> Operator:
+            parameters = tuple(evolve(p, shape=divide(p.shape, AXIS, degree)) for p in operator.parameters)
+            return evolve(operator, parameters=parameters, split=(*operator.split, self.name))
+
+        crossing = self._summed(degree) if _shares_tokens(block) else self._gathered(degree)
+        graph = surround(block.graph, GROUP, crossing, share)
+        ranks = (Axis(self.name, degree), Axis("ep", block.degree("ep")))
+        return block.folded(GROUP, ranks).applied(self.name, degree, graph)
+
+    def _gathered(self, degree: int) -> Crossing:
+        """Every rank has tokens of its own: they are gathered, and the results reduced to each rank's own."""
+
+        def inside(shape: Shape) -> Shape:
+            return divide(scale(shape, "sequence", degree), AXIS, degree)
+
+        def calls(kind: str, tensor: Tensor) -> tuple[Communication, ...]:
+            return (Communication(kind, tensor.bytes * degree, self.name),)
+
+        def enter(tensor: Tensor) -> Collective:
+            return Collective(
+                calls("all_gather", tensor), calls("reduce_scatter", tensor) if tensor.differentiable else ()
+            )
+
+        def leave(tensor: Tensor) -> Collective:
+            return Collective(calls("reduce_scatter", tensor), calls("all_gather", tensor))
+
+        return Crossing("gather", inside, enter, leave)
+
+    def _summed(self, degree: int) -> Crossing:
+        """Every rank has the same tokens: partial results are summed, and partial gradients of what came in."""
+
+        def calls(tensor: Tensor) -> tuple[Communication, ...]:
+            return (Communication("all_reduce", tensor.bytes, self.name),)
+
+        return Crossing(
+            "sum",
+            inside=lambda shape: divide(shape, AXIS, degree),
+            enter=lambda tensor: Collective(backward=calls(tensor) if tensor.differentiable else ()),
+            leave=lambda tensor: Collective(forward=calls(tensor)),
+        )
+
+
+def _parameter_shapes(block: Block) -> list[Shape]:
+    return [p.shape for operator in block.graph.operators for p in operator.parameters]
+
+
+def _shares_tokens(block: Block) -> bool:
+    """Whether the ranks of tensor parallelism hold the same tokens."""
+    return block.degree("tp") > 1 and block.degree("sp") == 1
+
+
+def _fits(block: Block, degree: int, context: StrategyContext) -> bool:
+    needed = degree * block.degree("ep")
+    width = max(block.width, needed)
+    return width % min(block.width, needed) == 0 and context.cluster.admits(width)
