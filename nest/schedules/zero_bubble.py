@@ -15,9 +15,7 @@ Memory counts whole micro-batches, although what is kept between B and W is less
 
 def _weights(least_total: float, micro_batches: int, stages: int) -> tuple[float, float]:
     """`(A, B)` with `least_total` as `B`, or more where the critical path is longer."""
-    total = least_total
-    if stages > 1:
-        total = max(least_total, (2 * stages - 1 - micro_batches) / (3 * (stages - 1)))
+    total = max(least_total, (2 * stages - 1 - micro_batches) / (3 * max(stages - 1, 1)))
     return micro_batches - total, total
 
 
