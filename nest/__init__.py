@@ -1,6 +1,8 @@
 """nest plans the training of large models on clusters, and proves its plans optimal."""
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import nest.solve  # noqa: F401
 
 if TYPE_CHECKING:
+    from nest.hooks.registry import Registry
     from nest.instance import Standing
     from nest.plan import CheckReport
     from nest.report import Verdict
@@ -21,6 +24,19 @@ __version__ = "0.1.0"
 Source = str | Path | Mapping[str, Any]
 
 
+@contextmanager
+def _plugins(strict: bool) -> "Iterator[Registry]":
+    """The installed plug-ins; those that are set aside in the meantime are warned of."""
+    from nest.hooks.registry import registry
+
+    known = registry(strict=strict)
+    try:
+        yield known
+    finally:
+        for line in known.warnings:
+            warnings.warn(line, stacklevel=4)
+
+
 def solve(
     problem: "Source | Problem",
     *,
@@ -28,6 +44,7 @@ def solve(
     progress: "Callable[[Standing], None] | None" = None,
     verify: bool | str = False,
     workers: int = 1,
+    strict_plugins: bool = False,
 ) -> "PlanDocument":
     """The fastest plan of a problem, proved optimal; or why there is none.
 
@@ -37,42 +54,52 @@ def solve(
         progress: told now and then how far the search is.
         verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
         workers: threads CP-SAT uses.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
 
     Raises:
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
     """
     from nest import planner
 
-    return planner.solve(problem, time_limit=time_limit, progress=progress, verify=verify, workers=workers)
+    with _plugins(strict_plugins) as known:
+        return planner.solve(
+            problem, time_limit=time_limit, progress=progress, verify=verify, workers=workers, plugins=known
+        )
 
 
-def evaluate(problem: "Source | Problem", *, fix: Mapping[str, Any] | None = None) -> "PlanDocument":
+def evaluate(
+    problem: "Source | Problem", *, fix: Mapping[str, Any] | None = None, strict_plugins: bool = False
+) -> "PlanDocument":
     """The plan that the problem's `fixed` describes, priced; what it leaves open takes the usual framework default.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
         fix: further decisions by name, which win over the problem's `fixed`.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
 
     Raises:
         nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
     """
     from nest import planner
 
-    return planner.evaluate(problem, fix=fix)
+    with _plugins(strict_plugins) as known:
+        return planner.evaluate(problem, fix=fix, plugins=known)
 
 
-def check(plan: "Source | PlanDocument") -> "CheckReport":
+def check(plan: "Source | PlanDocument", *, strict_plugins: bool = False) -> "CheckReport":
     """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
 
     Raises:
         nest.errors.InputError: the plan cannot be read, or names things its problem does not have.
     """
     from nest import planner
 
-    return planner.check(plan)
+    with _plugins(strict_plugins) as known:
+        return planner.check(plan, plugins=known)
 
 
 def verify(
@@ -82,6 +109,7 @@ def verify(
     time_limit: float | None = None,
     workers: int = 1,
     progress: "Callable[[Standing], None] | None" = None,
+    strict_plugins: bool = False,
 ) -> "Verdict":
     """Whether CP-SAT, a second and independent solver, finds a better plan; if not, the plan is proved optimal.
 
@@ -91,10 +119,12 @@ def verify(
         time_limit: seconds after which what is not proved is left open.
         workers: threads CP-SAT uses.
         progress: told now and then how far the proof is.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
 
     Raises:
         nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
     from nest import planner
 
-    return planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)
+    with _plugins(strict_plugins) as known:
+        return planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress, plugins=known)

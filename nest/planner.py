@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from attrs import evolve
 
 from nest.errors import FieldError, FieldErrors, InputError, InternalError
+from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution, Standing
 from nest.plan import CheckReport, PricedPlan, document, infeasible
@@ -24,8 +26,23 @@ AGREEMENT = 1e-9
 
 Source = str | Path | Mapping[str, Any]
 Progress = Callable[[Standing], None]
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
 
 
+def _without_faulty_plugins(walk: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
+    """The walk, which starts again without an object of a plug-in that turns out to be faulty."""
+
+    @wraps(walk)
+    def going_on(*asked: Asked.args, **named: Asked.kwargs) -> Answer:
+        known = cast("Registry | None", named.get("plugins")) or registry()
+        named["plugins"] = known
+        return known.run(lambda: walk(*asked, **named))
+
+    return going_on
+
+
+@_without_faulty_plugins
 def solve(
     problem: Source | Problem,
     *,
@@ -71,6 +88,7 @@ def solve(
     return _with_verdict(plan, verdict)
 
 
+@_without_faulty_plugins
 def verify(
     plan: Source | PlanDocument,
     *,
@@ -109,6 +127,7 @@ def verify(
         return _verdict(instance, read, problem, known, free, time_limit, workers, progress)
 
 
+@_without_faulty_plugins
 def evaluate(
     problem: Source | Problem, *, fix: Mapping[str, Any] | None = None, plugins: Registry | None = None
 ) -> PlanDocument:
@@ -141,6 +160,7 @@ def evaluate(
     )
 
 
+@_without_faulty_plugins
 def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> CheckReport:
     """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
 
@@ -233,6 +253,9 @@ def _document(
     priced = price(instance, solution)
     promised = result.batch_time
     if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
+        used = [each for each in instance.space.schedules if each.name == solution.schedule]
+        for each in (instance.collectives, *used):
+            blame(each, "told the solver something else than it told the plan")
         raise InternalError(
             f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
             f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."

@@ -1,8 +1,15 @@
 """What the catalogue holds beside devices."""
 
-from attrs import field, frozen, validators
+from attrs import Factory, evolve, field, frozen, validators
 
-from nest.spec import LevelSpec
+from nest.errors import InputError
+from nest.spec import LevelSpec, Training
+
+SINGLE, HALF = 4.0, 2.0
+"""Bytes of a single-precision number, and of one of 16 bits (IEEE 754)."""
+
+GRADIENT_BYTES = {"fp32": SINGLE, "bf16": HALF, "fp16": HALF}
+"""Bytes per parameter of gradients by the number format `training.gradients` names."""
 
 _SHARE = [validators.gt(0.0), validators.le(1.0)]
 
@@ -59,6 +66,11 @@ class Precision:
             peak for.
         other: the same for everything else (attention core, vocabulary projection).
         sources: where the figures were read.
+        copies: bytes per parameter of the narrow copies that are kept for products beside weights in 16 bits; 0:
+            products read the weights themselves.
+        loss_scaling: whether the loss is scaled up so that small gradients survive, and the step scales them down.
+        master_weights: whether the optimizer keeps a single-precision copy of the weights.
+        master_gradients: whether it keeps one of the gradients.
     """
 
     name: str
@@ -67,6 +79,31 @@ class Precision:
     products: tuple[str, ...] = field(validator=validators.min_len(1))
     other: tuple[str, ...] = field(validator=validators.min_len(1))
     sources: tuple[str, ...] = ()
+    copies: float = field(default=0.0, validator=validators.ge(0))
+    loss_scaling: bool = False
+    master_weights: bool = field(default=Factory(lambda self: self.weights < SINGLE, takes_self=True))
+    master_gradients: bool = field(default=Factory(lambda self: self.gradients < SINGLE, takes_self=True))
+
+    def trained(self, training: Training) -> "Precision":
+        """The precision with what `training` says of weights, gradients and copies of them.
+
+        Raises:
+            InputError: the weights are to be kept in 8 bits, but no product runs in them.
+        """
+        if training.primary_weights is not None and not self.copies:
+            raise InputError(
+                f"training.primary_weights is {training.primary_weights}, but with training.precision {self.name} "
+                "products read the weights as they are; leave it out."
+            )
+        gradients = self.gradients if training.gradients is None else GRADIENT_BYTES[training.gradients]
+        wide = training.primary_weights == "bf16"
+        return evolve(
+            self,
+            weights=HALF + self.copies if wide else self.weights,
+            gradients=gradients,
+            master_weights=_first(training.master_weights, self.master_weights),
+            master_gradients=_first(training.master_gradients, gradients < SINGLE),
+        )
 
 
 @frozen
@@ -75,7 +112,7 @@ class Optimizer:
 
     Attributes:
         name: as `training.optimizer` names it.
-        moments: bytes per parameter of its own state, in single precision.
+        moments: bytes per parameter of its own state.
         sources: where the figure was read.
     """
 
@@ -86,18 +123,27 @@ class Optimizer:
     def state_bytes(self, precision: Precision) -> float:
         """Bytes per parameter that ZeRO 1 shards.
 
-        The moments; a single-precision copy of weights that are narrower; and one of gradients that are
-        narrower, which the step converts first. With Adam that is 12 bytes for 16-bit weights and 32-bit
-        gradients, 16 with 16-bit gradients, 8 in single precision (Megatron-LM,
-        docs/source/api-guide/dist_optimizer.md).
+        The moments; the single-precision copy of the weights; and that of the gradients, which the step converts
+        first. With Adam that is 12 bytes for 16-bit weights and 32-bit gradients, 16 with 16-bit gradients, 8 in
+        single precision (Megatron-LM, docs/source/api-guide/dist_optimizer.md); 12 with 16-bit gradients of which
+        no copy is kept (ZeRO, arXiv 1910.02054, section 3.1).
         """
-        copies = (precision.weights < SINGLE) + (precision.gradients < SINGLE)
-        return self.moments + SINGLE * copies
+        return self.moments + SINGLE * (precision.master_weights + precision.master_gradients)
 
     def update_bytes(self, precision: Precision) -> float:
-        """Bytes per parameter a step moves: state read and written, gradients read, weights written."""
-        return 2.0 * self.state_bytes(precision) + precision.gradients + precision.weights
+        """Bytes per parameter a step moves: state read and written, gradients read, weights written.
+
+        Without a single-precision copy the weights are read, too. With loss scaling, the gradients, as the step uses
+        them, are first scaled down and looked through for overflows, in a pass of its own (arXiv 1710.03740, section
+        3.2; Megatron-LM's `_unscale_main_grads_and_check_for_nan`).
+        """
+        moved = 2.0 * self.state_bytes(precision) + precision.gradients + precision.weights
+        if not precision.master_weights:
+            moved += precision.weights
+        if precision.loss_scaling:
+            moved += 2.0 * (SINGLE if precision.master_gradients else precision.gradients)
+        return moved
 
 
-SINGLE = 4.0
-"""Bytes of a single-precision number (IEEE 754)."""
+def _first(written: bool | None, usual: bool) -> bool:
+    return usual if written is None else written

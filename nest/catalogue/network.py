@@ -38,7 +38,8 @@ def _level(level: LevelSpec, index: int, place: str) -> Level:
             f"{place}.bandwidth is missing; give it in bytes per second (`bandwidth: 50 GB/s`), "
             "or name a link with a bandwidth of its own such as `nvlink4`."
         )
-    return Level(level.name or f"level {index}", level.fanout, bandwidth, 0.0 if latency is None else latency)
+    name = level.name or f"level {index}"
+    return Level(name, level.fanout, bandwidth, 0.0 if latency is None else latency, level.link)
 
 
 def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:

@@ -7,7 +7,18 @@ import typer
 
 from nest import __version__
 
-COMMANDS = ("solve", "evaluate", "check", "verify", "models", "catalogue", "topology", "strategies", "schema")
+COMMANDS = (
+    "solve",
+    "evaluate",
+    "check",
+    "verify",
+    "models",
+    "catalogue",
+    "topology",
+    "strategies",
+    "plugins",
+    "schema",
+)
 """Modules of this package, each with `register(app)`, in the order `nest --help` shows."""
 
 app = typer.Typer(
@@ -45,7 +56,9 @@ def main() -> None:
 
 
 def _call() -> None:
+    from nest.cli.plugin_commands import add_plugin_commands
     from nest.hooks.registry import registry
 
-    registry().add_commands(app)
+    registry().be_strict(False)  # Until an option says otherwise.
+    add_plugin_commands(app, registry())
     app()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import DONE, NO_PLAN, warn
 
 
@@ -14,6 +15,7 @@ def register(app: typer.Typer) -> None:
 
 def check(
     plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+    strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Recompute every number of a plan from its decisions and its problem, and compare.
 

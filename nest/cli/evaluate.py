@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import to_json, warn
 
 
@@ -16,6 +17,7 @@ def evaluate(
     problems: list[Path] = typer.Argument(..., metavar="PROBLEM...", help="Problem files: YAML, JSON or TOML."),
     fix: list[str] = typer.Option([], "--fix", metavar="NAME=VALUE", help="A decision; may be repeated."),
     as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON document and nothing else."),
+    strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Price the plan that `fixed` describes instead of searching.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import to_json, warn
 
 
@@ -27,6 +28,7 @@ def models(
         metavar="N",
         help="Tokens per sample; left out, the model's context, at most 4096.",
     ),
+    strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """List the model families and names, or describe one model.
 
@@ -34,7 +36,7 @@ def models(
     """
     from nest.hooks.registry import registry
 
-    content = _list() if source is None else _describe(source, sequence_length)
+    content = _list() if source is None else registry().run(lambda: _describe(source, sequence_length))
     warn(registry().warnings)
     if as_json:
         typer.echo(to_json(content))

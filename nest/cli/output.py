@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from nest.errors import InputError, InternalError, NestError
 
 DONE, NO_PLAN, BAD_INPUT = 0, 1, 2
 """Exit codes (FORMATS.md): done; no feasible plan or a failed check; bad input or usage."""
+
+_told: set[str] = set()
+"""Warnings printed so far."""
 
 
 def run(command: Callable[[], Any]) -> int:
@@ -30,6 +34,7 @@ def run(command: Callable[[], Any]) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - silences the flush at exit
         return DONE
     except InputError as error:
+        _warn_of_plugins()
         note(str(error))
         return BAD_INPUT
     except InternalError as error:
@@ -46,6 +51,15 @@ def run(command: Callable[[], Any]) -> int:
         return BAD_INPUT
 
 
+def _warn_of_plugins() -> None:
+    """Tell what was set aside before an error: it may be what the input asks for."""
+    from nest.hooks.registry import registry
+
+    with suppress(InputError):
+        if not registry().strict:
+            warn(registry().warnings)
+
+
 def note(text: str) -> None:
     """Print `text` to standard error, after the program's name."""
     for line in text.splitlines():
@@ -53,9 +67,11 @@ def note(text: str) -> None:
 
 
 def warn(lines: tuple[str, ...]) -> None:
-    """Print warnings to standard error."""
+    """Print warnings to standard error, each once."""
     for line in lines:
-        note(f"warning: {line}")
+        if line not in _told:
+            _told.add(line)
+            note(f"warning: {line}")
 
 
 def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:

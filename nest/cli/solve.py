@@ -6,6 +6,7 @@ from typing import Any
 import typer
 import typer.core
 
+from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import DONE, NO_PLAN, to_json, warn, write
 from nest.cli.progress import progress_line
 
@@ -44,6 +45,7 @@ def solve(
     explain_search: bool = typer.Option(
         False, "--explain-search", help="Print what the search did, on standard error."
     ),
+    strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Find the fastest plan of a problem, proved optimal, or say what makes it infeasible.
 

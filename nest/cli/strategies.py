@@ -1,8 +1,14 @@
 """`nest strategies`: the registered sub-graph strategies and the distributions that bring them."""
 
+from typing import TYPE_CHECKING, Any
+
 import typer
 
+from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import to_json, warn
+
+if TYPE_CHECKING:
+    from nest.hooks.registry import Registry
 
 
 def register(app: typer.Typer) -> None:
@@ -12,6 +18,7 @@ def register(app: typer.Typer) -> None:
 
 def strategies(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """List the registered strategies in the order in which they apply.
 
@@ -20,10 +27,7 @@ def strategies(
     from nest.hooks.registry import registry
 
     known = registry()
-    rows = []
-    for name, strategy in known.strategies().items():
-        distribution, version = known.origin("strategies", name)
-        rows.append({"name": name, "after": list(strategy.after), "distribution": distribution, "version": version})
+    rows = known.run(lambda: _rows(known))
     warn(known.warnings)
     if as_json:
         typer.echo(to_json({"strategies": rows}))
@@ -31,3 +35,11 @@ def strategies(
     for row in rows:
         after = f"after {', '.join(row['after'])}" if row["after"] else ""
         typer.echo(f"{row['name']:12} {after:16} {row['distribution']} {row['version']}".rstrip())
+
+
+def _rows(known: "Registry") -> list[dict[str, Any]]:
+    rows = []
+    for name, strategy in known.strategies().items():
+        distribution, version = known.origin("strategies", name)
+        rows.append({"name": name, "after": list(strategy.after), "distribution": distribution, "version": version})
+    return rows

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import to_json, warn, write
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def show(
     message: str = typer.Option(
         "1 MiB", "--message", metavar="SIZE", help="Size of the message that distortion is measured with."
     ),
+    strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Print the levels of a network, their groups, and the distortion of each reduction.
 
@@ -42,7 +44,7 @@ def show(
     from nest.report.topology import topology_figures, topology_text
 
     size = _size(message)
-    found = _network(_cluster(file), file, size)
+    found = registry().run(lambda: _network(_cluster(file), file, size))
     warn(registry().warnings)
     typer.echo(to_json({"source": str(file), **topology_figures(found)}) if as_json else topology_text(found))
 
@@ -50,6 +52,7 @@ def show(
 def levels(
     file: Path = FILE,
     output: Path | None = typer.Option(None, "--output", "-o", help="Write to this file instead of printing."),
+    strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Write the levels of a network as the `cluster:` section of a problem, in YAML.
 
@@ -62,7 +65,7 @@ def levels(
     if output is not None:
         check_writable(output)
     spec = _cluster(file)
-    text = cluster_text(spec, _network(spec, file))
+    text = cluster_text(spec, registry().run(lambda: _network(spec, file)))
     warn(registry().warnings)
     if output is None:
         typer.echo(text, nl=False)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import DONE, NO_PLAN, to_json, warn, write
 from nest.cli.progress import progress_line
 
@@ -24,6 +25,7 @@ def verify(
     workers: int = typer.Option(1, "--workers", metavar="N", help="Threads CP-SAT uses."),
     as_json: bool = typer.Option(False, "--json", help="Print the answer as one JSON document and nothing else."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the better plan to this file, if any."),
+    strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Ask OR-Tools CP-SAT for a better plan; where there is none, the plan is proved optimal.
 

@@ -37,7 +37,7 @@ class Roofline:
             backward = max(operator.backward_flops / peak, moved / bandwidth) + device.launch_overhead
         update = 0.0
         if operator.parameters:
-            state = optimizer(training.optimizer).update_bytes(precision(training.precision))
+            state = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
             update = operator.parameter_count * state / bandwidth
         return OperatorCost(forward, backward, update=update, transient=_gradient_bytes(operator))
 

@@ -23,6 +23,7 @@ __all__ = [
     "read_value",
     "structure",
     "unstructure",
+    "write_folder",
     "write_text",
 ]
 
@@ -143,3 +144,18 @@ def write_text(path: Path, text: str) -> None:
     from nest.files.writing import replace
 
     replace(Path(path), text)
+
+
+def write_folder(path: Path, texts: Mapping[str, str]) -> None:
+    """Make a folder at `path` with files in it, whole or not at all.
+
+    Args:
+        path: of the folder, which does not exist yet.
+        texts: contents by path in the folder.
+
+    Raises:
+        InputError: there is something at `path`, or it cannot be written to.
+    """
+    from nest.files.writing import create_folder
+
+    create_folder(Path(path), texts)

@@ -1,7 +1,9 @@
 """Writing files whole or not at all."""
 
 import os
+import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from nest.errors import InputError
@@ -35,6 +37,36 @@ def replace(path: Path, text: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot write here: {reason}.") from None
+
+
+def create_folder(path: Path, texts: Mapping[str, str]) -> None:
+    """Make a folder with files in it: beside `path`, under another name, which is then changed to that of `path`.
+
+    Args:
+        path: of the folder, which does not exist yet.
+        texts: contents by path in the folder.
+
+    Raises:
+        InputError: there is something at `path`, or it cannot be written to.
+    """
+    if path.exists() or path.is_symlink():
+        raise InputError(f"{path}: there is something of that name already, which is left alone.")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=".nest-", suffix=".tmp"))
+        try:
+            for name, text in texts.items():
+                file = temporary / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8", newline="\n")
+            temporary.chmod(0o777 & ~_umask())
+            temporary.rename(path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot write here: {error.strerror or error}.") from None
 
 
 def _replace(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
 from nest.spec import Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
-from nest.spec.problem import RANK_ORDERS
+from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
 
 FIXED_ONLY = ("etp", "zero_degree", "recompute", "schedule", "rank_order")
 """What `fixed` takes beside the names constraints know."""
@@ -77,6 +77,7 @@ def build_space(
             mixed=problem.search.mixed,
             together=together,
             blocks=even_blocks,
+            zero_degrees=allowed_zero_degrees(problem),
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None
@@ -116,7 +117,8 @@ def demands(
         degrees: names of degrees that candidates have beside those of strategies.
         experts: whether the model has routed experts.
     """
-    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *registry.strategies(), *FORESEEN, *degrees})
+    strategies = {*registry.strategies(), *registry.absent("strategies"), *FORESEEN, *degrees}
+    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *strategies})
     found: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
     for index, text in enumerate(problem.constraints):
@@ -157,11 +159,6 @@ def _decision(
 
 def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], experts: bool) -> Iterable[Constraint]:
     """Decisions that are no plain demand: some can be taken in one way only so far, and `etp` asks for experts."""
-    if name == "zero_degree" and value != fixed.get("dp"):
-        raise InputError(
-            f"{place} is {value}: shard groups smaller than all data-parallel ranks are not planned yet; "
-            "leave it out, or give the number of `fixed.dp`."
-        )
     if name == "etp" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
     if name == "etp" and experts:
@@ -233,11 +230,29 @@ def allowed_zero(problem: Problem) -> tuple[int, ...]:
     return (int(fixed),)
 
 
+def allowed_zero_degrees(problem: Problem) -> tuple[int | None, ...]:
+    """The ranks over which ZeRO may shard at most, to choose from; all ranks (None) first, the others as listed.
+
+    Raises:
+        InputError: `fixed.zero_degree` is no number of ranks.
+    """
+    fixed = problem.decided.get("zero_degree")
+    if fixed is not None and fixed != ALL_RANKS and (type(fixed) is not int or fixed < 1):
+        raise InputError(f"fixed.zero_degree is {fixed!r}; it must be a whole number of at least 1, or {ALL_RANKS}.")
+    wanted = problem.search.zero_degree if fixed is None else (fixed,)
+    numbers = dict.fromkeys(int(each) for each in wanted if each != ALL_RANKS)
+    return ((None,) if ALL_RANKS in wanted else ()) + tuple(numbers)
+
+
 def _recompute(problem: Problem, candidates: Sequence[Candidate], fixed: Value | None) -> tuple[str, ...] | None:
     known = {mode.name for candidate in candidates for mode in candidate.recompute}
     place = "search.recompute" if fixed is None else "fixed.recompute"
     wanted = problem.search.recompute if fixed is None else (str(fixed),)
     for name in wanted or ():
+        if name == OFFLOAD and name not in known and problem.model is not None:
+            raise InputError(
+                f"{place}: `{OFFLOAD}` is possible only where `activations` is in training.offload; add it."
+            )
         if name not in known:
             raise unknown_name(place, "recompute mode", name, known)
     return None if wanted is None else tuple(dict.fromkeys(wanted))

@@ -7,6 +7,7 @@ from attrs import evolve
 
 from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
+from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry
@@ -14,6 +15,7 @@ from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision
 from nest.plan.chunks import dealing_faults, even_chunks
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
+from nest.spec.problem import ALL_RANKS
 
 USUAL_RANK_ORDER = "dp-inner"
 """Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
@@ -58,7 +60,9 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
         for place, layers in enumerate(partition)
     )
     space = instance.space
-    solution = Solution(replicas, space.rank_orders[0], schedule.name, stages, chunks)
+    solution = Solution(
+        replicas, space.rank_orders[0], schedule.name, stages, chunks, zero_degree=space.zero_degrees[0]
+    )
     broken = structure_violations(instance, solution) or permission_violations(instance, solution)
     if broken:
         raise InputError("fixed does not describe a plan: " + "; ".join(broken) + ".")
@@ -110,6 +114,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
 
 def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
+    problem = without_absent(problem, known)
     decided = problem.decided
     training, search = problem.training, problem.search
     usual = USUAL_RANK_ORDER if USUAL_RANK_ORDER in search.rank_order else search.rank_order[0]
@@ -117,7 +122,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     narrowed = evolve(
         problem,
         training=evolve(training, schedule=training.schedule[:1], micro_batch=(min(training.micro_batch or (1,)),)),
-        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,)),
+        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,), zero_degree=(ALL_RANKS,)),
         strategies={
             name: (1,)
             for name, strategy in taking_part(problem, known.strategies()).items()

@@ -8,6 +8,7 @@ from attrs import field, frozen
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.files import read
+from nest.formulate.absent import without_absent
 from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
 from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
@@ -15,9 +16,11 @@ from nest.formulate.constrain import build_space
 from nest.formulate.granularity import branched_regions
 from nest.formulate.layer_kinds import layer_kinds
 from nest.formulate.names import check_names
+from nest.formulate.offload import host
 from nest.formulate.operators import kept_whole
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
+from nest.formulate.recompute import short_name
 from nest.formulate.sources import load_model
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
@@ -88,6 +91,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
     """
+    problem = without_absent(problem, registry)
     check_names(problem, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
     if problem.profile is not None:
@@ -149,11 +153,12 @@ def _from_model(
         cluster=cluster,
         device=device,
         training=training,
-        precision=precision(training.precision),
+        precision=precision(training.precision).trained(training),
         optimizer=optimizer(training.optimizer),
         costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
+        host=host(device, training),
     )
     limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)
@@ -186,8 +191,12 @@ def _name(block: Block) -> str:
 
 
 def _check_selective(training: Training, graph: OperatorGraph) -> None:
-    """`training.selective` must name kinds of operator; the default may find none of its kind."""
-    kinds = {operator.kind for operator in graph.operators}
-    for kind in training.selective:
-        if kind not in kinds and training.selective != Training(1).selective:
-            raise unknown_name("training.selective", "kind of operator", kind, kinds)
+    """`training.selective` must name kinds of operator or operators; the default may find none of its kind."""
+    if training.selective == Training(1).selective:
+        return
+    blocks = frozenset(graph.blocks or graph.layers)
+    known = {operator.kind for operator in graph.operators}
+    known |= {short_name(operator) for operator in graph.operators if operator.layer in blocks}
+    for name in training.selective:
+        if name not in known:
+            raise unknown_name("training.selective", "operator or kind of operator", name, known)

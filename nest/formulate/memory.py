@@ -1,23 +1,50 @@
 """What layers cost and keep in each recompute mode (PROBLEM.md section 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import numpy
+from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.formulate.layer_times import Direction, Timing
-from nest.formulate.priced import PricedLayer, PricedOperator
-from nest.formulate.recompute import Kept, recompute_modes, tensor_bytes
+from nest.formulate.offload import Host
+from nest.formulate.priced import PricedLayer, PricedOperator, shares
+from nest.formulate.recompute import Kept, from_elsewhere, recompute_modes, tensor_bytes
 from nest.instance import RecomputeMode
 from nest.spec import Training
-from nest.spec.problem import RECOMPUTE_MODES
+from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
 WHOLE = "full"
 """The mode that runs whole layers again, and keeps what they read."""
 
-Bill = list[tuple[float, float, float]]
-"""For each part of a layer: seconds run again, bytes per micro-batch in flight, and transient bytes."""
+STAGE = "stage"
+"""The mode that runs whole stages again, and keeps what enters them."""
+
+
+BUFFERS = 2
+"""Layers whose activations may be on their way while one is at work: one to the host, one from it."""
+
+
+@frozen
+class Bill:
+    """What a part of a layer costs and keeps.
+
+    Attributes:
+        extra: seconds run again.
+        first: bytes kept for one micro-batch in flight.
+        more: bytes kept for each further one.
+        peak: transient bytes.
+    """
+
+    extra: float
+    first: float
+    more: float
+    peak: float
+
+
+Bills = dict[str, list[Bill]]
+"""For each mode, what the parts of a layer cost and keep."""
 
 
 def modes(
@@ -27,6 +54,7 @@ def modes(
     training: Training,
     timing: Timing,
     by_operator: bool,
+    host: Host | None = None,
 ) -> tuple[RecomputeMode, ...]:
     """Every recompute mode.
 
@@ -38,53 +66,125 @@ def modes(
         timing: how the times of operators become a layer's.
         by_operator: whether cuts may fall inside layers. What a block recomputed in full then reads of the stage in
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
+        host: where activations may be kept, in the mode `offload`.
     """
+    data = from_elsewhere([row.operator for layer in layers for row in layer.rows])
+    entering = max((layer.passing for layer in layers), default=0.0)
+    key = ("bills", entering, frozenset(data))
     bills = [
-        layer.once("bills", partial(_bills, layer, again, training, timing))
+        dict(layer.once(key, partial(_bills, layer, again, training, timing, data, entering)))
         for layer, again in zip(layers, repeated, strict=True)
     ]
-    found = []
-    for mode in RECOMPUTE_MODES:
-        rows = [row for bill in bills for row in bill[mode]]
-        extra, stored, peak = (numpy.array([row[n] for row in rows])[index] for n in range(3))
-        stash = by_operator and mode == WHOLE
-        found.append(RecomputeMode(mode, extra, first=stored, more=stored, peak=peak, stash_inputs=stash))
-    return tuple(found)
+    names: tuple[str, ...] = RECOMPUTE_MODES
+    if host is not None and host.holds_activations:
+        names = (*names, OFFLOAD)
+        _add_offloaded(bills, layers, repeated, timing, host)
+    stashing = {STAGE, WHOLE} if by_operator else {STAGE}
+    return tuple(_mode(name, bills, index, name in stashing) for name in names)
 
 
-def _bills(layer: PricedLayer, repeated: bool, training: Training, timing: Timing) -> dict[str, Bill]:
+def _add_offloaded(
+    bills: Sequence[Bills], layers: Sequence[PricedLayer], repeated: Sequence[bool], timing: Timing, host: Host
+) -> None:
+    """Add the mode in which transformer blocks keep on the host what they save.
+
+    On the device is what the layer at work saves, and as much as the largest layer of the model saves for each of
+    those on their way. A stage takes the largest of its layers, of which any may be at work beside any other's
+    activations.
+    """
+    saved = [
+        sum(part.first for part in bill["none"]) if again else 0.0 for bill, again in zip(bills, repeated, strict=True)
+    ]
+    moving = BUFFERS * max(saved, default=0.0)
+    for bill, layer, again, size in zip(bills, layers, repeated, saved, strict=True):
+        times = (sum(layer.seconds(direction, timing)) for direction in (Direction.FORWARD, Direction.BACKWARD))
+        waiting = shares(host.exposed_seconds(size, *times), [part.first for part in bill["none"]])
+        bill[OFFLOAD] = [
+            Bill(
+                extra,
+                first=0.0 if again else part.first,
+                more=0.0 if again else part.more,
+                peak=part.peak + size + moving,
+            )
+            for part, extra in zip(bill["none"], waiting, strict=True)
+        ]
+
+
+def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: bool) -> RecomputeMode:
+    rows = [row for bill in bills for row in bill[name]]
+    extra, first, more, peak = (
+        numpy.array([getattr(row, column) for row in rows])[index] for column in ("extra", "first", "more", "peak")
+    )
+    return RecomputeMode(name, extra, first=first, more=more, peak=peak, stash_inputs=stash)
+
+
+def _bills(
+    layer: PricedLayer,
+    repeated: bool,
+    training: Training,
+    timing: Timing,
+    data: Collection[str],
+    entering: float,
+) -> Bills:
     """For each mode what the parts of a layer cost and keep.
 
     Transient are the largest working set of an operator and, when operators run again, all they save.
+
+    Args:
+        layer: the layer.
+        repeated: whether it is a transformer block.
+        training: says what is recomputed selectively.
+        timing: how the times of operators become the layer's.
+        data: names of the tensors that come with the data.
+        entering: bytes that enter a stage which begins inside a layer, at most.
     """
     operators = [row.operator for row in layer.rows]
     sizes = tensor_bytes(operators)
-    found = {}
-    for mode, kept in recompute_modes(operators, training.selective, repeated).items():
+    found: Bills = {}
+    for mode, kept in recompute_modes(operators, training.selective, repeated, data).items():
         names = frozenset(operator.name for operator in kept.again)
         extra = layer.seconds(Direction.FORWARD, timing, names)
-        stored = _stored(layer, kept, names, sizes)
-        restored = kept.restored_bytes(sizes) + sum(r.cost.saved for r in layer.rows if r.operator.name in names)
-        # One micro-batch's inputs of a stage that begins inside the layer; the others' are stashed inputs.
-        restored += layer.passing if mode == WHOLE and names else 0.0
-        peaks = [restored + max((row.cost.transient for row in part), default=0.0) for part in layer.parts]
-        found[mode] = list(zip(extra, stored, peaks, strict=True))
+        more = _stored(layer, kept.stored, kept, sizes)
+        first = _stored(layer, kept.stored | (kept.held or frozenset()), kept, sizes)
+        transient = kept.restored_bytes(sizes)
+        if mode != STAGE:
+            transient += sum(row.cost.saved for row in layer.rows if row.operator.name in names)
+        # One micro-batch's inputs of a stage that begins inside a layer, whichever of its layers is at work; the
+        # others' are stashed inputs.
+        transient += entering if mode in {WHOLE, STAGE} else 0.0
+        peaks = [transient + max((row.cost.transient for row in part), default=0.0) for part in layer.parts]
+        first = [each + own for each, own in zip(first, _saved_beside(layer, kept, one=True), strict=True)]
+        more = [each + own for each, own in zip(more, _saved_beside(layer, kept, one=False), strict=True)]
+        found[mode] = [Bill(*row) for row in zip(extra, first, more, peaks, strict=True)]
     return found
 
 
-def _stored(layer: PricedLayer, kept: Kept, again: frozenset[str], sizes: dict[str, float]) -> list[float]:
-    """Bytes each part keeps per micro-batch; a tensor that several keep counts with the first."""
-    waiting = set(kept.stored)
+def _saved_beside(layer: PricedLayer, kept: Kept, one: bool) -> list[float]:
+    """Bytes that cost models say operators keep beside tensors: of `one` micro-batch, or of each further one.
+
+    What runs again keeps none of them while it waits.
+    """
+    again = frozenset() if one and kept.held is not None else frozenset(operator.name for operator in kept.again)
+    return [sum(row.cost.saved for row in part if row.operator.name not in again) for part in layer.parts]
+
+
+def _stored(layer: PricedLayer, names: frozenset[str], kept: Kept, sizes: dict[str, float]) -> list[float]:
+    """Bytes of the tensors `names` that each part keeps; a tensor that several keep counts with the first."""
+    again = frozenset(operator.name for operator in kept.again)
+    waiting = set(names)
     found = []
     for part in layer.parts:
-        here = {name for row in part for name in _keeps(row, again)} & waiting
+        here = {name for row in part for name in _keeps(row, again, kept.held is not None)} & waiting
         waiting -= here
-        extra = sum(row.cost.saved for row in part if row.operator.name not in again)
-        found.append(sum(sizes[name] for name in sorted(here)) + extra)
+        found.append(sum(sizes[name] for name in sorted(here)))
     return found
 
 
-def _keeps(row: PricedOperator, again: frozenset[str]) -> tuple[str, ...]:
-    """Names of the tensors an operator needs kept: what it saves, or, when it runs again, what it reads."""
+def _keeps(row: PricedOperator, again: frozenset[str], held: bool) -> tuple[str, ...]:
+    """Names of the tensors an operator needs kept: what it saves, or, when it runs again, what it reads.
+
+    Where what was run again is `held`, it needs both.
+    """
     operator = row.operator
-    return tuple(tensor.name for tensor in operator.inputs) if operator.name in again else operator.saves
+    read = tuple(tensor.name for tensor in operator.inputs) if operator.name in again else ()
+    return (*read, *operator.saves) if held or operator.name not in again else read

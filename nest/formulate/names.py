@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nest.catalogue import optimizer
+from nest.catalogue import optimizer, precision
 from nest.errors import InputError, InputErrors
 from nest.formulate.choices import allowed_degrees, chosen
 from nest.formulate.cluster import build_cluster
-from nest.formulate.constrain import allowed_rank_orders, allowed_schedules, allowed_zero, demands
+from nest.formulate.constrain import allowed_rank_orders, allowed_schedules, allowed_zero, allowed_zero_degrees, demands
 from nest.hooks.registry import Registry
 from nest.spec import Problem, ProfileSpec
 
@@ -40,8 +40,10 @@ def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator
     yield lambda: allowed_schedules(problem, registry)
     yield lambda: allowed_rank_orders(problem)
     yield lambda: allowed_zero(problem)
+    yield lambda: allowed_zero_degrees(problem)
     if problem.model is not None:
         yield lambda: optimizer(problem.training.optimizer)
+        yield lambda: precision(problem.training.precision).trained(problem.training)
 
 
 def _mistakes(check: Callable[[], Any]) -> tuple[str, ...]:

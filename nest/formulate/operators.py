@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from nest.formulate.layer_kinds import LayerKinds
+from nest.formulate.recompute import runs_again
 from nest.graph import Operator, OperatorGraph
 
 Group = tuple[int, ...]
@@ -30,17 +31,18 @@ def inseparable(operators: Sequence[Operator], selective: Sequence[str], repeate
     """Operators of one layer, as indices, whose bytes cannot be told apart.
 
     Several operators that keep the same tensor for the backward pass keep it once, and what is selectively run again
-    in one go keeps nothing between. A cut between them would change the sums.
+    in one go keeps nothing between; nor do operators keep what is made again for them. A cut between them would change
+    the sums.
 
     Args:
         operators: of one layer, in order.
-        selective: kinds of operator that selective recomputation runs again.
+        selective: kinds and names of operators that selective recomputation runs again.
         repeated: whether the layer is a transformer block; others are not recomputed.
     """
     sharing: dict[str, set[int]] = {}
     for index, operator in enumerate(operators):
         names = set(operator.saves)
-        if repeated and operator.kind in selective:
+        if repeated and runs_again(operator, selective):
             names |= {tensor.name for tensor in (*operator.inputs, *operator.outputs)}
         for name in names:
             sharing.setdefault(name, set()).add(index)

@@ -12,6 +12,7 @@ from nest.errors import InputError
 from nest.formulate.layer_kinds import LayerKinds
 from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.memory import modes
+from nest.formulate.offload import Host
 from nest.formulate.operators import inseparable, owners, passing
 from nest.formulate.priced import PricedLayer, PricedOperator
 from nest.formulate.recompute import tensor_bytes
@@ -37,6 +38,7 @@ class Pricing:
         costs: prices operators that compute.
         collectives: prices operators that communicate.
         layer_times: puts the times of a layer's operators together.
+        host: where state or activations are kept; None: all stays on the device.
     """
 
     cluster: Cluster
@@ -47,6 +49,7 @@ class Pricing:
     costs: CostModel
     collectives: CollectiveModel
     layer_times: LayerTimes
+    host: Host | None = None
     _costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
     _layers: dict[tuple[Any, ...], tuple[tuple[Operator, ...], PricedLayer]] = field(
         factory=dict, init=False, repr=False, eq=False
@@ -108,7 +111,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
         backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
-        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator),
+        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host),
         tensor_bytes=_crossing_bytes(block, layers),
     )
 
@@ -172,8 +175,13 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
     def count(row: PricedOperator) -> int:
         return sum(p.count for p in row.operator.parameters if p.group == name)
 
+    away = pricing.host is not None and pricing.host.holds_optimizer
+    on_host = pricing.host.update_seconds(pricing.precision, pricing.optimizer) if pricing.host and away else 0.0
+
     def update(row: PricedOperator) -> float:
         """The group's share of an operator's optimizer step."""
+        if away:
+            return count(row) * on_host
         return row.cost.update * count(row) / max(row.operator.parameter_count, 1)
 
     def counts(layer: PricedLayer) -> list[float]:
@@ -188,7 +196,7 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
         ranks=block.replica_ranks(name),
         weights=parameters * pricing.precision.weights,
         gradients=parameters * pricing.precision.gradients,
-        optimizer=parameters * pricing.optimizer.state_bytes(pricing.precision),
+        optimizer=parameters * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision)),
         update=spread(updates),
     )
 

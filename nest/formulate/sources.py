@@ -11,6 +11,7 @@ from nest.errors import InputError, InputErrors
 from nest.files import read, read_mapping, structure
 from nest.formulate.model_library import library_models
 from nest.graph import OperatorGraph
+from nest.hooks.guarded import blame
 from nest.hooks.protocols import ModelImporter
 from nest.spec import Training, TransformerSpec
 
@@ -61,6 +62,8 @@ def load_model(source: str | Model, training: Training, base: Path | None, regis
     place = f"model {source!r}" if isinstance(source, str) else "model"
     if not accepting:
         raise _unknown_family(place, model, importers)
+    for other in accepting[1:]:
+        blame(other, f"accepts {place}, which the importer {accepting[0].name!r} accepts already")
     if len(accepting) > 1:
         names = ", ".join(importer.name for importer in accepting)
         raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")

@@ -79,10 +79,8 @@ class Block:
 
     def degree(self, name: str) -> int:
         """Degree of axis or strategy `name`; 1 when it took no part."""
-        for axis in (*self.axes, *self.folds):
-            if axis.name == name:
-                return axis.degree
-        return dict(self.degrees).get(name, 1)
+        laid_out = {fold.name: fold.degree for fold in self.folds} | {axis.name: axis.degree for axis in self.axes}
+        return laid_out.get(name, dict(self.degrees).get(name, 1))
 
     def ranks(self, name: str) -> tuple[int, ...]:
         """Device offsets of axis `name` that share the other coordinates of offset 0."""

@@ -2,16 +2,19 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module, metadata
-from typing import Any
+from typing import Any, TypeVar
 
 import pluggy
 from attrs import frozen
 
+from nest.errors import InputError, InternalError
 from nest.hooks import spec
+from nest.hooks.guard import Faulty, Guard, Slow, call_limit
 
 DISTRIBUTION = "nest-planner"
 """The distribution of the built-ins."""
@@ -20,7 +23,12 @@ GROUP = "nest"
 """The entry-point group plug-ins join."""
 
 DISABLED = "NEST_DISABLED_PLUGINS"
-"""The environment variable that switches distributions off: their names, separated by commas."""
+"""The environment variable that switches plug-ins off: names of distributions or entry points, separated by commas."""
+
+HOOKS = tuple(name for name in vars(spec) if name.startswith("nest_"))
+"""Every hook there is."""
+
+Answer = TypeVar("Answer")
 
 BUILT_INS = (
     "nest.models",
@@ -42,12 +50,16 @@ class Plugin:
         distribution: the distribution that brings it.
         version: that distribution's version; empty when it has none.
         load: imports it.
+        entry: the name of its entry point, if it has one.
+        built_in: whether it is part of nest.
     """
 
     name: str
     distribution: str
     version: str
     load: Callable[[], Any]
+    entry: str = ""
+    built_in: bool = False
 
     @property
     def origin(self) -> str:
@@ -58,7 +70,7 @@ class Plugin:
 def built_in_plugins() -> list[Plugin]:
     """The plug-ins of this distribution."""
     version = own_version()
-    return [Plugin(path, DISTRIBUTION, version, partial(import_module, path)) for path in BUILT_INS]
+    return [Plugin(path, DISTRIBUTION, version, partial(import_module, path), built_in=True) for path in BUILT_INS]
 
 
 def own_version() -> str:
@@ -70,14 +82,30 @@ def own_version() -> str:
 
 
 def installed_plugins() -> list[Plugin]:
-    """The plug-ins of other distributions, by distribution and entry point, without those switched off."""
-    disabled = {_normal(name) for name in os.environ.get(DISABLED, "").split(",") if name.strip()}
+    """The plug-ins of other distributions, by distribution and entry point, those switched off among them."""
     found = []
     for entry in metadata.entry_points(group=GROUP):
-        distribution, version = (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
-        if _normal(distribution) not in disabled:
-            found.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load))
+        distribution, version = _distribution(entry)
+        found.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load, entry.name))
     return sorted(found, key=lambda plugin: (_normal(plugin.distribution), plugin.name))
+
+
+def _distribution(entry: metadata.EntryPoint) -> tuple[str, str]:
+    """Name and version of the distribution of an entry point; where its metadata are damaged, what can be known."""
+    name, version = "", ""
+    with suppress(Exception):  # What is raised, or missing, depends on the version of Python and on the damage.
+        name = str((entry.dist and entry.dist.name) or entry.module)
+        version = str((entry.dist and entry.dist.version) or "")
+    return name or entry.name, version
+
+
+def switched_off(plugins: Iterable[Plugin]) -> tuple[list[Plugin], list[str]]:
+    """Those of `plugins` that `NEST_DISABLED_PLUGINS` names, and what it names beside them."""
+    written = {_normal(name): name.strip() for name in os.environ.get(DISABLED, "").split(",") if name.strip()}
+    names = [(plugin, {_normal(plugin.distribution), _normal(plugin.entry)}) for plugin in plugins]
+    off = [plugin for plugin, own in names if own & set(written)]
+    known = {name for _, own in names for name in own}
+    return off, [told for name, told in written.items() if name not in known]
 
 
 def given_plugins(modules: Iterable[Any]) -> list[Plugin]:
@@ -99,57 +127,121 @@ def _normal(distribution: str) -> str:
 
 
 class Manager:
-    """Registers plug-ins with pluggy and calls their hooks one plug-in at a time."""
+    """Loads plug-ins and calls their hooks one plug-in at a time; what is faulty is set aside.
 
-    def __init__(self) -> None:
-        self._pluggy = pluggy.PluginManager(spec.PROJECT)
-        self._pluggy.add_hookspecs(spec)
-        self._loaded: dict[str, Any] = {}
+    Built-ins run unguarded: what they raise is a bug in nest, and nothing to go on without.
+
+    Attributes:
+        strict: whether a fault is an error.
+        warnings: a line for each fault, and for what is odd but no fault.
+        faults: plug-ins with what is wrong with them.
+    """
+
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
         self.warnings: list[str] = []
+        self.faults: list[tuple[Plugin, str]] = []
+        self._managers: dict[str, pluggy.PluginManager] = {}
+        self._guards: dict[str, Guard] = {}
+        self._limit = call_limit()
+
+    def guard(self, plugin: Plugin) -> Guard:
+        """The guard of a plug-in that is no built-in."""
+        return self._guards.setdefault(plugin.name, Guard(self._limit))
+
+    def renew(self) -> None:
+        """Give every plug-in its whole time again."""
+        for guard in self._guards.values():
+            guard.renew()
 
     def register(self, plugins: Iterable[Plugin]) -> list[Plugin]:
         """Load and register `plugins`; those that cannot be are set aside. Returns the others."""
         kept = []
         for plugin in plugins:
             try:
-                loaded = plugin.load()
-                hash(loaded)  # pluggy keeps plug-ins in sets
-                self._pluggy.register(loaded, name=plugin.name)
-            # A plug-in may raise anything, even SystemExit, while it is imported.
-            except (Exception, SystemExit) as error:
-                self._pluggy.unregister(name=plugin.name) if self._pluggy.has_plugin(plugin.name) else None
-                self.set_aside(plugin, f"it cannot be loaded: {_told(error)}")
+                self._managers[plugin.name] = self.watch(plugin, partial(_registered, plugin))
+            except Faulty as fault:
+                self.set_aside(plugin, f"loading it {fault}")
                 continue
-            self._loaded[plugin.name] = loaded
             self._warn_of_unknown_hooks(plugin)
             kept.append(plugin)
         return kept
 
-    def call(self, hook: str, plugins: Iterable[Plugin], **arguments: Any) -> Iterator[tuple[Plugin, Any]]:
-        """Each plug-in's answer to `hook`; one that raises is set aside with a warning."""
-        for plugin in plugins:
-            others = [other for name, other in self._loaded.items() if name != plugin.name]
-            try:
-                answers = self._pluggy.subset_hook_caller(hook, others)(**arguments)
-            except (Exception, SystemExit) as error:
-                self.set_aside(plugin, f"its hook {hook} raised {_told(error)}")
-                continue
-            for answer in answers:
-                yield plugin, answer
+    def watch(self, plugin: Plugin, function: Callable[[], Answer]) -> Answer:
+        """What `function`, which calls into `plugin`, returns.
 
-    def set_aside(self, plugin: Plugin, reason: str) -> None:
-        """Note in one line that something of `plugin` is not used."""
-        self.warnings.append(f"plug-in {plugin.origin} is set aside: {' '.join(reason.split())}")
+        Raises:
+            Faulty: the plug-in is no built-in, and at fault.
+        """
+        return function() if plugin.built_in else self.guard(plugin).call(function)
+
+    def hooks(self, plugin: Plugin) -> tuple[str, ...]:
+        """Names of the hooks that a plug-in implements, in the order of `nest.hooks.spec`."""
+        if plugin.name not in self._managers:
+            return ()
+        callers = self._managers[plugin.name].hook
+        return tuple(name for name in HOOKS if getattr(callers, name).get_hookimpls())
+
+    def call(self, hook: str, plugin: Plugin, read: Callable[[Any], Answer], **arguments: Any) -> list[Answer] | None:
+        """What `read` makes of a plug-in's answers to `hook`; None: it has no such hook, or fails and is set aside.
+
+        A plug-in that does not come back is asked for nothing any more.
+        """
+        if hook not in self.hooks(plugin):
+            return None
+        caller = getattr(self._managers[plugin.name].hook, hook)
+        try:
+            return self.watch(plugin, lambda: [read(answer) for answer in caller(**arguments)])
+        except Faulty as fault:
+            if isinstance(fault, Slow):
+                del self._managers[plugin.name]
+            self.set_aside(plugin, f"its hook {hook} {fault}")
+            return None
+
+    def set_aside(self, plugin: Plugin, reason: str, instead: str = "") -> None:
+        """Note in one line that something of `plugin` is not used.
+
+        Args:
+            plugin: the plug-in.
+            reason: what is wrong with it.
+            instead: what takes its place, if anything does.
+
+        Raises:
+            InputError: faults are errors.
+        """
+        if plugin.built_in:
+            raise InternalError(f"{plugin.name}: {reason}. This is a bug in nest; please report it.")
+        told = " ".join(reason.split())
+        self.faults.append((plugin, told))
+        self.warnings.append(f"plug-in {plugin.origin} is set aside: {told}{instead}")
+        self.check_strict()
+
+    def check_strict(self) -> None:
+        """Refuse to go on where faults are errors and there is one.
+
+        Raises:
+            InputError: the first fault.
+        """
+        if self.strict and self.faults:
+            plugin, told = self.faults[0]
+            raise InputError(f"plug-in {plugin.origin} is faulty, which --strict-plugins makes an error: {told}.")
 
     def _warn_of_unknown_hooks(self, plugin: Plugin) -> None:
-        for caller in self._pluggy.get_hookcallers(self._loaded[plugin.name]) or ():
+        manager = self._managers[plugin.name]
+        for caller in manager.get_hookcallers(manager.get_plugin(plugin.name)) or ():
             if not caller.has_spec():
-                known = [name for name in vars(spec) if name.startswith("nest_")]
-                near = get_close_matches(caller.name, known, n=1)
+                near = get_close_matches(caller.name, HOOKS, n=1)
                 hint = f"; did it mean {near[0]}?" if near else ""
+                self.faults.append((plugin, f"there is no hook {caller.name}{hint}"))
                 self.warnings.append(f"plug-in {plugin.origin}: there is no hook {caller.name}{hint}")
+                self.check_strict()
 
 
-def _told(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."
+def _registered(plugin: Plugin) -> pluggy.PluginManager:
+    """A manager of the plug-in alone: one that comes back too late can join no other."""
+    manager = pluggy.PluginManager(spec.PROJECT)
+    manager.add_hookspecs(spec)
+    loaded = plugin.load()
+    hash(loaded)  # pluggy keeps plug-ins in sets
+    manager.register(loaded, name=plugin.name)
+    return manager

@@ -67,10 +67,15 @@ class Strategy(Protocol):
     treat equal layers alike. Tensors that other layers read keep their names (docs/reference/strategies.md
     has the rules).
 
-    It may have more. `by_default`: when that is false, the strategy takes part only in problems whose
-    `strategies` or `fixed` names it, and where the stages of one plan may differ (`search.mixed`). `follows`: the name
-    of a strategy whose degree `nest evaluate` gives it, where it can have that, when nothing is said. `searched(block,
-    context)`: those of `degrees` that are tried when a problem says nothing of the strategy; without it, all.
+    Optional:
+        by_default: when false, the strategy takes part only in problems whose `strategies` or `fixed` names it, and
+            where the stages of one plan may differ (`search.mixed`).
+        padding: the share by which the work of a rank may exceed an even one, such as a capacity factor less 1; only
+            `nest.testing` reads it.
+        follows: the name of a strategy whose degree `nest evaluate` gives it, where it can have that, when nothing is
+            said.
+        searched: `searched(block, context)`, those of `degrees` that are tried when a problem says nothing of the
+            strategy; without it, all.
     """
 
     @property
@@ -94,7 +99,11 @@ class Strategy(Protocol):
 
 @runtime_checkable
 class ModelImporter(Protocol):
-    """A reader of model descriptions."""
+    """A reader of model descriptions.
+
+    Optional:
+        examples: sources it accepts; only `nest.testing` reads them.
+    """
 
     @property
     def name(self) -> str:
@@ -116,6 +125,9 @@ class TopologyImporter(Protocol):
 
     A source is the path of a file, the name or mapping a problem gives as `cluster.topology`, or, where the mapping is
     that of a built-in network, its record (`nest.spec`).
+
+    Optional:
+        examples: sources it accepts; only `nest.testing` reads them.
     """
 
     @property

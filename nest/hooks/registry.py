@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError
-from nest.hooks.manager import DISABLED, Manager, Plugin, built_in_plugins, given_plugins, installed_plugins
+from nest.hooks.guard import KINDS, SECONDS, WORDS, Faulty, PluginFault
+from nest.hooks.guarded import Guarded
+from nest.hooks.manager import (
+    DISABLED,
+    Manager,
+    Plugin,
+    built_in_plugins,
+    given_plugins,
+    installed_plugins,
+    switched_off,
+)
+from nest.hooks.states import PluginState, states
 
 # What the annotations name stays unloaded: `nest --help` passes through here.
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import typer
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from nest.hooks.protocols import (
         CollectiveModel,
@@ -26,42 +36,113 @@ if TYPE_CHECKING:
         TopologyImporter,
     )
 
-KINDS = {
-    "strategies": "Strategy",
-    "model_importers": "ModelImporter",
-    "topology_importers": "TopologyImporter",
-    "cost_models": "CostModel",
-    "collective_models": "CollectiveModel",
-    "layer_times": "LayerTimes",
-    "schedules": "Schedule",
-    "exporters": "Exporter",
-}
-"""Kinds of registered object, with their protocols in `nest.hooks.protocols`; hooks are `nest_<kind>`."""
+Answer = TypeVar("Answer")
+
+_walking: ContextVar[Registry | None] = ContextVar("_walking", default=None)
 
 
 class Registry:
     """Registered objects by kind and name: built-ins first, then plug-ins by distribution.
 
+    Objects of plug-ins are handed out guarded: a call that fails raises `PluginFault`. `run` goes on without them.
+
     Attributes:
         warnings: a line for each plug-in, hook or object that was set aside so far.
     """
 
-    def __init__(self, extra: Iterable[Any] = ()) -> None:
+    def __init__(self, extra: Iterable[Any] = (), *, strict: bool = False) -> None:
         """Find installed plug-ins; built-ins are loaded when first asked for.
 
         Args:
             extra: modules or objects with hook functions, as further plug-ins.
+            strict: whether a faulty plug-in is an error.
+
+        Raises:
+            InputError: a plug-in is faulty, and that is an error.
         """
-        self._manager = Manager()
-        self._plugins = self._manager.register([*installed_plugins(), *given_plugins(extra)])
+        self._manager = Manager(strict)
+        installed = installed_plugins()
+        self._off, unknown = switched_off(installed)
+        self._manager.warnings += [
+            f"{DISABLED} names {name!r}, but no plug-in of that name is installed" for name in unknown
+        ]
+        self._used = [*(plugin for plugin in installed if plugin not in self._off), *given_plugins(extra)]
+        self._plugins = self._manager.register(self._used)
         self._built_ins: list[Plugin] | None = None
         self._objects: dict[str, dict[str, Any]] = {}
         self._origins: dict[tuple[str, str], Plugin] = {}
+        self._absent: set[tuple[str, str]] = set()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """A line for each thing that was set aside so far."""
         return tuple(self._manager.warnings)
+
+    @property
+    def strict(self) -> bool:
+        """Whether a faulty plug-in is an error."""
+        return self._manager.strict
+
+    def be_strict(self, strict: bool = True) -> None:
+        """Let faulty plug-ins be an error from now on, or no longer.
+
+        Raises:
+            InputError: a plug-in was found to be faulty before.
+        """
+        self._manager.strict = strict
+        self._manager.check_strict()
+
+    def run(self, walk: Callable[[], Answer]) -> Answer:
+        """What `walk` returns; where an object of a plug-in fails, `walk` is called again without that object.
+
+        A walk inside another leaves faults to the outer one, whose objects would no longer be those registered.
+
+        Raises:
+            InputError: a plug-in is faulty, and that is an error.
+        """
+        if _walking.get() is self:
+            return walk()
+        if self._manager.strict:
+            self.distributions()
+        token = _walking.set(self)
+        try:
+            while True:
+                self._manager.renew()
+                try:
+                    return walk()
+                except PluginFault as fault:
+                    self.set_aside(fault)
+        finally:
+            _walking.reset(token)
+
+    def set_aside(self, fault: PluginFault) -> None:
+        """Do without the object that is at fault, and note in one line why, and what takes its place.
+
+        Raises:
+            InputError: faulty plug-ins are an error.
+        """
+        kind, name = fault.kind, fault.name
+        plugin = self._origins.pop((kind, name), None)
+        if plugin is None:  # Another thread was first.
+            return
+        self._objects[kind] = {other: item for other, item in self._objects[kind].items() if other != name}
+        self._objects.pop("ordered strategies", None)
+        self._absent.add((kind, name))
+        self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}", self._in_its_place(kind))
+
+    def absent(self, kind: str) -> frozenset[str]:
+        """Names of the objects of `kind` that were set aside and that no other object has."""
+        self._collect(kind)
+        return frozenset(name for of, name in self._absent if of == kind and name not in self._objects[kind])
+
+    def _in_its_place(self, kind: str) -> str:
+        if kind == "strategies":
+            return "; its degree is 1"
+        usual = next(iter(self._objects.get(kind, ())), None)
+        if usual is None or kind in ("model_importers", "topology_importers", "exporters"):
+            return ""
+        others = "the problem's other schedules, or " if kind == "schedules" else ""
+        return f"; in its place: {others}{usual}"
 
     def strategies(self) -> Mapping[str, Strategy]:
         """Sub-graph strategies, each behind those its `after` names.
@@ -118,10 +199,57 @@ class Registry:
         plugins = {plugin.distribution: plugin.version for plugin in self._origins.values()}
         return dict(sorted(plugins.items()))
 
-    def add_commands(self, app: typer.Typer) -> None:
-        """Let every plug-in add commands to the command line."""
-        for _ in self._manager.call("nest_commands", self._plugins, app=app):
-            pass
+    def unguarded(self, kind: str, name: str) -> Any:
+        """The object of `kind` called `name` itself, without a guard: for trying it out, not for planning.
+
+        Raises:
+            KeyError: there is none.
+        """
+        found = self._collect(kind)[name]
+        return found.unguarded if isinstance(found, Guarded) else found
+
+    def states(self) -> tuple[PluginState, ...]:
+        """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
+        plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
+        self.distributions()
+        hooks = {
+            plugin.name: {
+                hook: tuple(
+                    name for (kind, name), owner in self._origins.items() if (f"nest_{kind}", owner) == (hook, plugin)
+                )
+                for hook in self._manager.hooks(plugin)
+            }
+            for plugin in plugins
+        }
+        return states(plugins, self._off, hooks, self._manager.faults)
+
+    def commands(
+        self, make: Callable[[], Answer], names: Callable[[Answer], tuple[str, ...]]
+    ) -> Iterator[tuple[Plugin, Answer, tuple[str, ...]]]:
+        """The plug-ins that add commands, each with what it added them to and the commands' names.
+
+        Args:
+            make: makes a command line, one for each plug-in.
+            names: the names of the commands of one; what it raises is the plug-in's fault.
+        """
+        for plugin in self._plugins:
+            own = make()
+            if self._manager.call("nest_commands", plugin, bool, app=own) is None:
+                continue
+            try:
+                added = self._manager.watch(plugin, partial(names, own))
+            except Faulty as fault:
+                self._manager.set_aside(plugin, f"a command it adds {fault}")
+                continue
+            yield plugin, own, added
+
+    def refuse(self, plugin: Plugin, reason: str) -> None:
+        """Note in one line that something of `plugin` is not used.
+
+        Raises:
+            InputError: faulty plug-ins are an error.
+        """
+        self._manager.set_aside(plugin, reason)
 
     def _all_plugins(self) -> list[Plugin]:
         if self._built_ins is None:
@@ -130,32 +258,45 @@ class Registry:
 
     def _collect(self, kind: str) -> dict[str, Any]:
         if kind not in self._objects:
+            _problem(kind, None)  # Imports take their time, which is not the plug-ins'.
             found: dict[str, Any] = {}
-            for plugin, answer in self._manager.call(f"nest_{kind}", self._all_plugins()):
-                try:
-                    offered = list(answer)
-                except Exception as error:
-                    self._manager.set_aside(plugin, f"nest_{kind} must return a list: {error}")
-                    continue
-                for item in offered:
-                    self._admit(kind, plugin, item, found)
+            for plugin in self._all_plugins():
+                for offered in self._manager.call(f"nest_{kind}", plugin, list) or ():
+                    for item in offered:
+                        self._admit(kind, plugin, item, found)
             self._objects[kind] = found
         return self._objects[kind]
 
     def _admit(self, kind: str, plugin: Plugin, item: Any, found: dict[str, Any]) -> None:
         """Add `item` to `found`, unless it is broken or its name is taken."""
+        returned = f"nest_{kind} returned {type(item).__name__}"
         try:
-            problem = _problem(kind, item)
-        except Exception as error:  # Attributes may be properties that raise anything.
-            problem = f"whose attributes raise {type(error).__name__}: {error}"
+            problem, name = self._manager.watch(plugin, lambda: (_problem(kind, item), _name(item)))
+        except Faulty as fault:  # Attributes may be properties that raise anything.
+            self._manager.set_aside(plugin, f"{returned}, which {fault}")
+            return
         if problem is not None:
-            self._manager.set_aside(plugin, f"nest_{kind} returned {type(item).__name__}, {problem}")
-        elif item.name in found:
-            holder = self._origins[kind, item.name].origin
-            self._manager.set_aside(plugin, f"{holder} has registered {item.name!r} among {kind} already")
-        else:
-            found[item.name] = item
-            self._origins[kind, item.name] = plugin
+            self._absent.add((kind, name))
+            self._manager.set_aside(plugin, f"{returned}, {problem}")
+        elif name in found:
+            holder = self._origins[kind, name].origin
+            self._manager.set_aside(plugin, f"{holder} has registered {name!r} among {kind} already")
+        elif (offered := self._guarded(kind, plugin, name, item)) is not None:
+            found[name] = offered
+            self._origins[kind, name] = plugin
+
+    def _guarded(self, kind: str, plugin: Plugin, name: str, item: Any) -> Any:
+        """`item`, or what stands in for it; None: it is set aside."""
+        if plugin.built_in:
+            return item
+        guarded = Guarded(kind, name, item, self._manager.guard(plugin))
+        try:
+            guarded.read_members()
+        except PluginFault as fault:
+            self._absent.add((kind, name))
+            self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}", self._in_its_place(kind))
+            return None
+        return guarded
 
     def _ordered(self, strategies: dict[str, Strategy]) -> dict[str, Strategy]:
         """Strategies in an order that respects `after`, as registered where it leaves a choice."""
@@ -171,6 +312,11 @@ class Registry:
                 )
             ordered[free] = waiting.pop(free)
         return ordered
+
+
+def _name(item: Any) -> str:
+    name = getattr(item, "name", "")
+    return str(name) if isinstance(name, str) else ""
 
 
 def _problem(kind: str, item: Any) -> str | None:
@@ -190,12 +336,22 @@ def _problem(kind: str, item: Any) -> str | None:
     return None
 
 
-def registry(extra: Iterable[Any] = ()) -> Registry:
-    """The registry: one for the process, or a new one with `extra` modules or objects as further plug-ins."""
+def registry(extra: Iterable[Any] = (), *, strict: bool = False) -> Registry:
+    """The registry: one for the process, or a new one with `extra` modules or objects as further plug-ins.
+
+    Args:
+        extra: modules or objects with hook functions.
+        strict: whether a faulty plug-in is an error; the registry of the process is another one then.
+
+    Raises:
+        InputError: a plug-in is faulty, and that is an error.
+    """
     modules = tuple(extra)
-    return Registry(modules) if modules else _shared(os.environ.get(DISABLED, ""))
+    if modules:
+        return Registry(modules, strict=strict)
+    return _shared(os.environ.get(DISABLED, ""), os.environ.get(SECONDS, ""), strict)
 
 
 @cache
-def _shared(disabled: str) -> Registry:
-    return Registry()
+def _shared(disabled: str, seconds: str, strict: bool) -> Registry:
+    return Registry(strict=strict)

@@ -17,12 +17,15 @@ class Level:
         fanout: children per group.
         bandwidth: bytes per second, per device and direction.
         latency: seconds from end to end.
+        link: name of the link in the catalogue that the level is made of; None: it names none. Collective models may
+            tell by it what the network can do.
     """
 
     name: str
     fanout: int = field(validator=validators.ge(1))
     bandwidth: float = field(validator=validators.gt(0))
     latency: float = field(validator=validators.ge(0))
+    link: str | None = None
 
 
 @frozen(slots=False)

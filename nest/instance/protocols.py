@@ -8,7 +8,12 @@ from nest.instance.cluster import Level
 
 @runtime_checkable
 class CollectiveModel(Protocol):
-    """Prices collectives (PROBLEM.md section 1)."""
+    """Prices collectives (PROBLEM.md section 1).
+
+    Optional:
+        times: `times(kind, bytes, shape, levels)`, `time` for an array of `bytes`: seconds, of the same shape. Searches
+            are faster with it.
+    """
 
     @property
     def name(self) -> str:

@@ -34,6 +34,7 @@ class Solution:
         schedule: name of the pipeline schedule.
         stages: in pipeline order.
         chunks: runs of layers that the schedule deals to each stage (`v` of PROBLEM.md section 4).
+        zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
     """
 
     replicas: int
@@ -41,6 +42,7 @@ class Solution:
     schedule: str
     stages: tuple[StageDecision, ...]
     chunks: int = 1
+    zero_degree: int | None = None
 
 
 @frozen

@@ -17,4 +17,15 @@ def _read(config: ConfigReader) -> Architecture:
     return Architecture("qwen2", widths.hidden, widths.vocab, blocks, tied=widths.tied)
 
 
-importer = ConfigImporter("qwen2", "Qwen2ForCausalLM", _read)
+SEVEN_BILLION = {
+    "model_type": "qwen2",
+    "vocab_size": 152064,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+}
+"""Qwen2-7B (table 1 of the paper; the rows of its embedding as its `config.json` has them)."""
+
+importer = ConfigImporter("qwen2", "Qwen2ForCausalLM", _read, examples=(SEVEN_BILLION,))

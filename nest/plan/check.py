@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.errors import InputError
 from nest.instance import Instance, Solution
 from nest.plan.document import document, solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.spec import PlanDocument
+from nest.spec import CandidateSummary, PlanDocument
 
 TOLERANCE = 1e-9
 """Relative difference below which two numbers agree (PROBLEM.md section 5)."""
@@ -108,12 +108,20 @@ def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Co
 
 
 def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
-    names = ("batch_time", "throughput", "fits", "micro_batches", "candidate")
+    names = ("batch_time", "throughput", "fits", "micro_batches")
     pairs: list[Comparison] = [(name, getattr(plan, name), getattr(fresh, name), 0.0) for name in names]
+    pairs.append(("candidate", _taking_part(plan.candidate), _taking_part(fresh.candidate), 0.0))
     fields = ("devices", "time", "sync_time", "memory", "in_flight", "level_in", "level_out")
     for index, (stated, derived) in enumerate(zip(plan.stages, fresh.stages, strict=True)):
         pairs += [(f"stages[{index}].{name}", getattr(stated, name), getattr(derived, name), 0.0) for name in fields]
     return pairs
+
+
+def _taking_part(candidate: CandidateSummary | None) -> CandidateSummary | None:
+    """The candidate without degrees of 1: which strategies take no part depends on the plug-ins there are."""
+    if candidate is None:
+        return None
+    return evolve(candidate, degrees={name: degree for name, degree in candidate.degrees.items() if degree > 1})
 
 
 def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:

@@ -61,6 +61,7 @@ def document(
         verification=None,
         problem=problem,
         chunks=solution.chunks,
+        zero_degree=solution.zero_degree,
         **extra,
     )
 
@@ -100,6 +101,8 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
         )
     if plan.rank_order not in RANK_ORDERS:
         raise InputError(f"rank_order is {plan.rank_order!r}; it is one of {', '.join(RANK_ORDERS)}.")
+    if plan.zero_degree is not None and plan.zero_degree < 1:
+        raise InputError(f"zero_degree is {plan.zero_degree}; it must be at least 1, or null for all ranks.")
     if plan.data_parallel < 1:
         raise InputError("data_parallel must be at least 1.")
     layers = {name: index for index, name in enumerate(instance.graph.layers)}
@@ -123,4 +126,11 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
             raise InputError(f"{place}.devices starts at {first}, which is no place for a block in replica 0.")
         decided = tuple(sorted(layers[name] for name in stage.layers))
         stages.append(StageDecision(decided, candidate, stage.recompute, stage.zero, first // stride))
-    return Solution(plan.data_parallel, plan.rank_order, plan.schedule, tuple(stages), plan.chunks or 1)
+    return Solution(
+        plan.data_parallel,
+        plan.rank_order,
+        plan.schedule,
+        tuple(stages),
+        chunks=plan.chunks or 1,
+        zero_degree=plan.zero_degree,
+    )

@@ -18,13 +18,20 @@ MEMORY_SLACK = 1e-12
 class _Peers:
     """The devices over which a parameter group's gradients are reduced (PROBLEM.md section 4).
 
+    With `zero_degree`, runs of neighbours among them shard (shard groups), and those with the same place in their runs
+    hold the same shard (replicate groups): hybrid sharding of PyTorch's FSDP, MiCS (arXiv 2205.00119).
+
     Attributes:
-        shape: as collectives see them.
-        count: how many there are (`z`).
+        shape: of all of them, as collectives see them.
+        shards: shapes of the shard groups, each once.
+        sharing: devices of a shard group; all of them (`z`) without `zero_degree`.
+        replicates: shapes of the replicate groups, each once; none when one shard group holds all devices.
     """
 
     shape: tuple[int, ...]
-    count: int
+    shards: tuple[tuple[int, ...], ...]
+    sharing: int
+    replicates: tuple[tuple[int, ...], ...] = ()
 
 
 @frozen
@@ -239,9 +246,21 @@ def _peers(instance: Instance, solution: Solution, size: int, index: int) -> tup
     first = first_devices(solution, size, 0, candidate.width).tolist()
     found = []
     for group in candidate.state:
-        members = {device + rank for device in first for rank in group.ranks}
-        found.append(_Peers(instance.cluster.shape(members), len(members)))
+        members = sorted({device + rank for device in first for rank in group.ranks})
+        found.append(_shared(instance.cluster, members, solution.zero_degree or len(members)))
     return tuple(found)
+
+
+def _shared(cluster: Cluster, members: list[int], degree: int) -> _Peers:
+    """`members`, ascending, with ZeRO over `degree` of them at most."""
+    count, shape = len(members), cluster.shape(members)
+    if count <= degree:
+        return _Peers(shape, (shape,), count)
+    if count % degree:
+        raise ValueError(f"{count} devices cannot be cut into shard groups of {degree}")
+    shards = dict.fromkeys(cluster.shape(members[first : first + degree]) for first in range(0, count, degree))
+    replicates = dict.fromkeys(cluster.shape(members[place::degree]) for place in range(degree))
+    return _Peers(shape, tuple(shards), degree, tuple(replicates))
 
 
 def _price_stage(
@@ -283,24 +302,31 @@ def _price_stage(
 def _state_costs(instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...]) -> tuple[float, float, float]:
     """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage."""
     candidate = instance.candidates[stage.candidate]
-    collectives, levels = instance.collectives, instance.cluster.levels
     exposed, zero = instance.space.exposed, stage.zero
     layers = list(stage.layers)
     per_micro_batch = per_batch = memory = 0.0
     for group, peer in zip(candidate.state, peers, strict=True):
         weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
         optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
-        scatter = exposed * float(collectives.time("reduce_scatter", gradients, peer.shape, levels))
-        gather = exposed * float(collectives.time("all_gather", weights, peer.shape, levels))
+        scatter = exposed * _slowest(instance, "reduce_scatter", gradients, peer.shards if zero else (peer.shape,))
+        gather = exposed * _slowest(instance, "all_gather", weights, peer.shards)
+        # Shards are summed over the replicate groups once per batch.
+        reduce = exposed * _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates)
         added = {
             0: (0.0, 2 * scatter + update),
-            1: (0.0, scatter + gather + update / peer.count),
-            2: (scatter, gather + update / peer.count),
-            3: (scatter + 2 * gather, update / peer.count),
+            1: (0.0, scatter + gather + reduce + update / peer.sharing),
+            2: (scatter, gather + reduce + update / peer.sharing),
+            3: (scatter + 2 * gather, reduce + update / peer.sharing),
         }[zero]
         per_micro_batch += added[0]
         per_batch += added[1]
-        memory += weights / (peer.count if zero >= 3 else 1)
-        memory += gradients / (peer.count if zero >= 2 else 1)
-        memory += optimizer / (peer.count if zero >= 1 else 1)
+        memory += weights / (peer.sharing if zero >= 3 else 1)
+        memory += gradients / (peer.sharing if zero >= 2 else 1)
+        memory += optimizer / (peer.sharing if zero >= 1 else 1)
     return per_micro_batch, per_batch, memory
+
+
+def _slowest(instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...]) -> float:
+    """Seconds until groups of these shapes, which work side by side, are all done; 0 for no groups."""
+    levels = instance.cluster.levels
+    return max((float(instance.collectives.time(kind, size, shape, levels)) for shape in shapes), default=0.0)

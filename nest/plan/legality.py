@@ -10,7 +10,7 @@ from nest.spec.constraints import Constraint, Value
 
 def structure_violations(instance: Instance, solution: Solution) -> list[str]:
     """Every rule of PROBLEM.md section 3 the decisions break, in words; without these there is nothing to price."""
-    return [*_layers(instance, solution), *_devices(instance, solution)]
+    return [*_layers(instance, solution), *_devices(instance, solution), *_shard_groups(instance, solution)]
 
 
 def _layers(instance: Instance, solution: Solution) -> list[str]:
@@ -77,11 +77,33 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
     return found
 
 
+def _shard_groups(instance: Instance, solution: Solution) -> list[str]:
+    """Parameter groups whose ranks `zero_degree` does not divide into equal shard groups."""
+    degree = solution.zero_degree
+    if degree is None:
+        return []
+    used = dict.fromkeys(stage.candidate for stage in solution.stages)
+    counts = [
+        (instance.candidates[index].name, group.name, solution.replicas * len(set(group.ranks)))
+        for index in used
+        for group in instance.candidates[index].state
+    ]
+    return [
+        f"candidate {candidate!r}: the {count} ranks that hold the parameters of group {group!r} cannot be cut into "
+        f"shard groups of {degree} (zero_degree)"
+        for candidate, group, count in counts
+        if count > degree and count % degree
+    ]
+
+
 def permission_violations(instance: Instance, solution: Solution) -> list[str]:
     """Everything the search was not allowed to decide so, and every constraint that does not hold, in words."""
     found = []
     if solution.rank_order not in instance.space.rank_orders:
         found.append(f"rank order {solution.rank_order!r} is not among those allowed")
+    if solution.zero_degree not in instance.space.zero_degrees:
+        shown = "all ranks" if solution.zero_degree is None else solution.zero_degree
+        found.append(f"shard groups of {shown} (zero_degree) are not among those allowed")
     for index, stage in enumerate(solution.stages):
         if stage.zero not in instance.space.zero:
             found.append(f"stage {index + 1}: ZeRO stage {stage.zero} is not among those allowed")
@@ -124,11 +146,13 @@ def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dic
     ranks = solution.replicas * candidate.width
     shared = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1)
     widths = [instance.candidates[each.candidate].width for each in solution.stages]
+    data_parallel = ranks // shared if ranks % shared == 0 else ranks / shared
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(candidate.degrees)
     values.update(
         pp=len(solution.stages),
-        dp=ranks // shared if ranks % shared == 0 else ranks / shared,
+        dp=data_parallel,
+        zero_degree=data_parallel if solution.zero_degree is None else solution.zero_degree,
         replicas=solution.replicas,
         micro_batch=candidate.micro_batch,
         micro_batches=instance.micro_batches(candidate, solution.replicas) or 0,

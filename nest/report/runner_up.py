@@ -33,6 +33,7 @@ def label(instance: Instance, solution: Solution) -> str:
     shape = [
         f"pp {len(solution.stages)}",
         f"replicas {solution.replicas}",
+        *([] if solution.zero_degree is None else [f"shard groups of {solution.zero_degree}"]),
         f"micro-batch {used[0].micro_batch}",
     ]
     return ", ".join([*degrees, *shape])

@@ -70,6 +70,9 @@ class DeviceSpec:
         engines: what runs at the same time, each one operator at a time: `matrix`, and where the device has engines of
             their own for them `vector` and `communication`.
         sources: where each figure was read.
+        host_bandwidth: nominal bytes per second between the device and its host's memory, in each direction; `host` of
+            `efficiency` is the share reached. None: not known.
+        host_memory_bandwidth: bytes per second of the host's memory, shared out to its devices; None: not known.
     """
 
     name: str
@@ -80,6 +83,8 @@ class DeviceSpec:
     launch_overhead: Seconds = field(default=Seconds(0.0), validator=at_least(0))
     sources: tuple[str, ...] = ()
     engines: tuple[str, ...] = field(default=(MATRIX,), validator=_ENGINES)
+    host_bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
+    host_memory_bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
 
 
 @frozen

@@ -31,7 +31,19 @@ STAGE_NAMES = frozenset({"zero", "recompute"})
 """Names whose value each stage chooses for itself."""
 
 PLAN_NAMES = frozenset(
-    {"pp", "dp", "replicas", "micro_batch", "micro_batches", "devices", "width", "schedule", "chunks", "rank_order"}
+    {
+        "pp",
+        "dp",
+        "replicas",
+        "micro_batch",
+        "micro_batches",
+        "devices",
+        "width",
+        "schedule",
+        "chunks",
+        "rank_order",
+        "zero_degree",
+    }
 )
 """Names with one value for the whole plan, beside the strategies' degrees."""
 

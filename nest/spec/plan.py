@@ -109,6 +109,7 @@ class PlanDocument:
         statistics: what the search did.
         plugins: the distributions that took part, by name, with their versions.
         placement: on a network that is no hierarchy, the devices of every block; None: those of the levels.
+        zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
     """
 
     KEEP_NONE: ClassVar[bool] = True
@@ -134,6 +135,7 @@ class PlanDocument:
     statistics: dict[str, Any] = field(factory=dict)
     plugins: dict[str, str] = field(factory=dict)
     placement: PlacementRecord | None = None
+    zero_degree: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document as plain mappings, lists and numbers."""

@@ -11,11 +11,16 @@ from nest.spec.fixed import Fixed
 from nest.spec.model import TransformerSpec
 from nest.spec.profile import ProfileSpec
 from nest.spec.training import Training
-from nest.spec.validators import degree, each, every, not_empty, one_of
+from nest.spec.validators import at_least_or, degree, each, every, not_empty, one_of
 
 RANK_ORDERS = ("pp-inner", "dp-inner")
 ZERO_STAGES = (0, 1, 2, 3)
-RECOMPUTE_MODES = ("none", "selective", "full")
+ALL_RANKS = "all"
+"""How `search.zero_degree` writes that ZeRO shards over all ranks that hold the same parameters."""
+RECOMPUTE_MODES = ("none", "selective", "full", "stage")
+OFFLOAD = "offload"
+"""The mode candidates have when `training.offload` lists `activations`: blocks keep them on the host."""
+
 GRANULARITIES = ("layer", "block", "operator")
 
 
@@ -30,6 +35,7 @@ class Search:
         mixed: let stages of one plan use different candidates.
         granularity: where stages may be cut: between any two layers (`layer`), nowhere inside a branched region
             (`block`), or between operators (`operator`).
+        zero_degree: ranks over which ZeRO shards, at most: numbers, `all` for all that hold the same parameters.
     """
 
     rank_order: tuple[str, ...] = field(
@@ -43,6 +49,10 @@ class Search:
     recompute: tuple[str, ...] | None = field(default=None, validator=not_empty)
     mixed: bool = False
     granularity: str = field(default="layer", validator=one_of(GRANULARITIES))
+    zero_degree: tuple[int | str, ...] = field(
+        default=(ALL_RANKS,),
+        validator=every(not_empty, each(at_least_or(1, ALL_RANKS))),
+    )
 
 
 @frozen
@@ -91,6 +101,8 @@ class Problem:
             yield FieldError(("model",), "is missing; give model or profile")
         if self.model is not None and self.profile is not None:
             yield FieldError(("profile",), "and model cannot both be given; leave one out")
+        if self.profile is not None and self.training.offload:
+            yield FieldError(("training", "offload"), "says nothing of a profile, whose candidates state their bytes")
         if self.model is not None and self.training.sequence_length is None:
             yield FieldError(("training", "sequence_length"), "is missing; a model needs it")
 

@@ -2,8 +2,9 @@
 
 from attrs import field, frozen
 
-from nest.spec.validators import at_least, between, each, every, not_empty, one_of
+from nest.spec.validators import all_different, at_least, between, each, every, not_empty, one_of
 
+OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
 
@@ -38,7 +39,15 @@ class Training:
             None: 0 when `overlap.data`, else 1.
         overlap: what the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`.
-        selective: kinds of operator that `recompute: selective` runs again.
+        selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer.
+        primary_weights: where products run in 8 bits, the format the weights are kept in: `fp8`, or `bf16` with 8-bit
+            copies beside them; None: as the precision's entry in the catalogue says.
+        gradients: number format gradients are accumulated and reduced in; None: the precision's.
+        master_weights: whether the optimizer keeps a single-precision copy of the weights; None: where they are
+            narrower.
+        master_gradients: whether it keeps one of the gradients; None: where they are narrower.
+        offload: what may be kept in the host's memory: `optimizer` (its state, and its step is taken there),
+            `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
         context_exchange: how context parallelism passes keys and values on: `ring` (from neighbour to neighbour, under
             the attention of those at hand) or `all_gather`.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
@@ -58,6 +67,11 @@ class Training:
     selective: tuple[str, ...] = ("attention",)
     context_exchange: str = field(default="ring", validator=one_of(("ring", "all_gather")))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
+    primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
+    gradients: str | None = field(default=None, validator=one_of(("fp32", "bf16", "fp16")))
+    master_weights: bool | None = None
+    master_gradients: bool | None = None
+    offload: tuple[str, ...] = field(default=(), validator=every(each(one_of(OFFLOADABLE)), all_different))
 
     @property
     def exposed_share(self) -> float:

@@ -79,6 +79,19 @@ def degree() -> Rule:
     return _number(lambda value: isinstance(value, bool) or value >= 1, "at least 1", {"minimum": 1})
 
 
+def at_least_or(least: int, word: str) -> Rule:
+    """A whole number of at least `least`, or `word`."""
+    number = at_least(least)
+
+    def mistakes(value: Any) -> Iterator[Mistake]:
+        if not isinstance(value, str):
+            yield from number.mistakes(value)
+        elif value != word:
+            yield (), f"must be a whole number of at least {least}, or {word}, is {value!r:.60}"
+
+    return Rule(mistakes, {**number.keywords, "pattern": f"^{word}$"})
+
+
 def one_of(allowed: Collection[Any]) -> Rule:
     """One of `allowed`."""
     told = ", ".join(str(item) for item in allowed)

@@ -1,6 +1,6 @@
-"""Expert parallelism (Lepikhin et al., GShard, arXiv 2006.16668, section 3; Rajbhandari et al., DeepSpeed-MoE,
-arXiv 2201.05596, section 5).
+"""Expert parallelism.
 
+Lepikhin et al., GShard, arXiv 2006.16668, section 3; Rajbhandari et al., DeepSpeed-MoE, arXiv 2201.05596, section 5.
 Every rank holds a share of the routed experts. Tokens travel to the experts they chose by an all-to-all (dispatch)
 and back by another (combine). Expert ranks are laid over the ranks of tensor and context parallelism, and reach over
 several copies of the attention part where those are too few (Liu et al., MoE Parallel Folding, arXiv 2504.14960).

@@ -1,6 +1,6 @@
 """Compare the planner with the oracle on many random problems.
 
-`python -m tests.agreement.fuzz --count N --seed S --kind any|plain|mixed`
+`python -m tests.agreement.fuzz --count N --seed S --kind any|plain|mixed [--sharded]`
 """
 
 import argparse
@@ -26,12 +26,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000, help="problems to compare")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
     parser.add_argument("--kind", choices=KINDS, default="any", help="whether the problems mix candidates")
+    parser.add_argument("--sharded", action="store_true", help="let ZeRO choose among shard groups")
     parser.add_argument("--keep-going", action="store_true", help="do not stop after ten disagreements")
     arguments = parser.parse_args()
     start = perf_counter()
     outcome: Counter[str] = Counter()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        problem = random_problem(Random(seed), arguments.kind)
+        problem = random_problem(Random(seed), arguments.kind, sharded=arguments.sharded)
         wrong = examine(problem)
         outcome["disagree" if wrong else "agree"] += 1
         if wrong:

@@ -35,10 +35,11 @@ UNEVEN_FANOUTS = ([6], [6, 1], [1, 6], [6, 2])
 """Under these, blocks of 2 and of 3 devices can both be aligned, and neither width divides the other."""
 
 
-def random_problem(random: Random, kind: str = "any") -> dict:
+def random_problem(random: Random, kind: str = "any", *, sharded: bool = False) -> dict:
     """A profile problem with up to 6 layers, 12 devices and 3 candidates.
 
-    A quarter of `any` problems mix candidates; those are smaller, as each stage has all candidates to try.
+    A quarter of `any` problems mix candidates; those are smaller, as each stage has all candidates to try. With
+    `sharded`, ZeRO has shard groups of several sizes to choose from, and may mostly be used.
     """
     drawn = "mixed" if random.random() < 0.25 else "plain"
     if kind == "chunked":
@@ -69,11 +70,17 @@ def random_problem(random: Random, kind: str = "any") -> dict:
     random_search(random, problem)
     if mixed:
         problem.setdefault("search", {})["mixed"] = True
-    tighten(random, problem)
+    parted = sharded and random.random() < 0.6
+    if sharded:
+        random_zero_degrees(random, problem, parted)
+    if not parted or random.random() < 0.5:
+        tighten(random, problem)
     if random.random() < 0.35:
         problem["constraints"] = random_constraints(random, problem)
     if random.random() < 0.2:
         problem["fixed"] = random_fixed(random, problem)
+    if parted:
+        problem.setdefault("constraints", []).append("zero_degree < dp")
     return problem
 
 
@@ -106,6 +113,8 @@ def random_chunked_problem(random: Random) -> dict:
     random_search(random, problem)
     if random.random() < 0.1 and len(layers) <= 4:
         problem.setdefault("search", {})["mixed"] = True
+    if random.random() < 0.15:
+        random_zero_degrees(random, problem, parted=False)
     tighten(random, problem)
     if straddling:
         problem["constraints"] = random.choice([["pp > 1"], ["pp == 2"], ["pp > 2"], ["pp > 1", "replicas <= 2"]])
@@ -211,6 +220,17 @@ def random_search(random: Random, problem: dict) -> None:
         search["recompute"] = random.sample(modes, random.randint(1, len(modes)))
     if search:
         problem["search"] = search
+
+
+def random_zero_degrees(random: Random, problem: dict, parted: bool) -> None:
+    """Shard groups to choose from, and often replicas enough to part; where they must be, no large ones."""
+    search = problem.setdefault("search", {})
+    degrees = random.sample([1, 2, 2, 2, 3, 3, 4] + ([] if parted else ["all", "all", 6]), random.choice([1, 2, 2, 3]))
+    search["zero_degree"] = degrees[0] if len(degrees) == 1 and random.random() < 0.5 else degrees
+    if random.random() < 0.6:
+        search["zero"] = random.sample([1, 2, 3], random.randint(1, 3))
+    if parted or random.random() < 0.6:
+        problem["training"]["global_batch"] = random.choice([4, 8, 12, 24])
 
 
 def random_plan(random: Random, problem: dict, least_stages: int = 1) -> dict | None:

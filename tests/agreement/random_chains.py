@@ -34,8 +34,11 @@ DEGREES = ([(1, 1)], [(1, 1), (1, 2)], [(2, 1)], [(1, 1), (2, 1)], [(1, 1), (2, 
 ZEROS = ([0], [0], [0, 1], [0, 2], [0, 1, 3])
 
 
-def random_chain(random: Random) -> dict:
-    """A chain as a profile problem in SI numbers; now and then nothing fits."""
+def random_chain(random: Random, *, sharded: bool = False) -> dict:
+    """A chain as a profile problem in SI numbers; now and then nothing fits.
+
+    With `sharded`, ZeRO is used and has shard groups to choose from, and there are replicas enough to part.
+    """
     layers = random.randint(6, 14)
     cluster = random_network(random)
     problem = {
@@ -57,6 +60,10 @@ def random_chain(random: Random) -> dict:
             "candidates": random_candidates(random, layers, Network(cluster)),
         },
     }
+    if sharded:
+        problem["search"]["zero"] = random.choice([[1], [2, 3], [1, 3], [3]])
+        problem["search"]["zero_degree"] = random.sample(["all", 2, 4, 6, 8], random.randint(1, 3))
+        problem["training"]["global_batch"] = random.choice([16, 24, 36, 64, 96])
     limit_memory(random, problem)
     return problem
 

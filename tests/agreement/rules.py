@@ -57,6 +57,9 @@ def random_constraints(random: Random, problem: dict) -> list[str]:
     if len(layers) > 1:
         one, two = random.sample(layers, 2)
         texts += [f'same_stage("{one}", "{two}")'] * 3
+    if "zero_degree" in problem.get("search", {}):
+        texts += [f"zero_degree <= {number}", f"zero_degree >= {number}", f"zero_degree != {number}"]
+        texts += ["zero_degree < dp or zero < 2", f"zero_degree * pp <= {2 * number}"]
     names = degree_names(problem)
     if names:
         texts += [f"{' * '.join(names)} <= {number}", f"{names[0]} == 1", f"not {names[0]} > {number}"]
@@ -86,6 +89,8 @@ def random_fixed(random: Random, problem: dict) -> dict:
         "rank_order": random.choice(search.get("rank_order", RANK_ORDERS)),
         "stages": random_stages(random, problem),
     }
+    if "zero_degree" in search:
+        decisions["zero_degree"] = random.choice([1, 2, 2, 3, 4])
     decisions |= candidate["degrees"]
     drawn = {name: decisions[name] for name in random.sample(sorted(decisions), random.choice([1, 1, 2]))}
     if "stages" in drawn and "pp" in drawn:  # Another number of stages than are listed is bad input, not infeasible.

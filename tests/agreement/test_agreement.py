@@ -61,6 +61,19 @@ def test_the_planner_agrees_with_the_oracle_on_many_where_chunks_are_dealt(seed)
     examine(f"chunked seed {seed}", random_problem(Random(seed), "chunked"))
 
 
+@pytest.mark.parametrize("kind", ["plain", "mixed"])
+@pytest.mark.parametrize("seed", range(80))
+def test_the_planner_agrees_with_the_oracle_where_shard_groups_are_chosen(seed, kind):
+    examine(f"sharded {kind} seed {seed}", random_problem(Random(seed), kind, sharded=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "mixed"])
+@pytest.mark.parametrize("seed", range(1000, 2000))
+def test_the_planner_agrees_with_the_oracle_on_many_where_shard_groups_are_chosen(seed, kind):
+    examine(f"sharded {kind} seed {seed}", random_problem(Random(seed), kind, sharded=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 2500))
 def test_the_planner_agrees_with_the_oracle_on_many_where_candidates_mix(seed):

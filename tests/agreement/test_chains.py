@@ -21,6 +21,13 @@ def test_the_planner_agrees_with_the_chain_program(seed):
     assert not wrong, compare.complaint(f"seed {seed}", problem, wrong)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_planner_agrees_with_the_chain_program_where_shard_groups_are_chosen(seed):
+    problem = random_chain(Random(seed), sharded=True)
+    wrong = chain_disagreements(problem)
+    assert not wrong, compare.complaint(f"sharded seed {seed}", problem, wrong)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 2500))
 def test_the_planner_agrees_with_the_chain_program_on_many(seed):

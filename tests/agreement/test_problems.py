@@ -111,6 +111,22 @@ def test_a_quarter_of_the_problems_mixes():
     assert 0.15 < len(MIXED) / len(PROBLEMS) < 0.35
 
 
+@pytest.mark.parametrize("kind", ["plain", "mixed"])
+def test_shard_groups_often_part_the_ranks(kind):
+    parting = 0
+    for seed in range(120):
+        problem = random_problem(Random(seed), kind, sharded=True)
+        plan = solve(problem).plan
+        groups = [] if plan is None or plan["zero_degree"] is None else plan["stages"]
+        named = {candidate["name"]: candidate for candidate in candidates(problem)}
+        parting += any(
+            stage["zero"] and plan["replicas"] * len(group["ranks"]) > plan["zero_degree"]
+            for stage in groups
+            for group in named[stage["candidate"]]["state"].values()
+        )
+    assert parting >= 12
+
+
 def test_mixing_often_pays():
     answers = [(problem, solve(problem)) for problem in (random_problem(Random(seed), "mixed") for seed in range(100))]
     plans = [(problem, answer.plan["stages"]) for problem, answer in answers if answer.plan is not None]

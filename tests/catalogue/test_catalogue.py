@@ -2,8 +2,12 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nest.catalogue import (
     clusters,
@@ -19,7 +23,7 @@ from nest.catalogue import (
 )
 from nest.errors import InputError
 from nest.instance import Level
-from nest.spec import LevelSpec
+from nest.spec import LevelSpec, Training
 from nest.spec.training import PRECISIONS
 
 PROMISED = [
@@ -64,6 +68,9 @@ def test_device_figures_are_plausible() -> None:
         assert all(0 < share <= 1 for share in entry.efficiency.values()), entry.name
         assert 10e9 < entry.memory < 1e12, entry.name
         assert 5e11 < entry.memory_bandwidth < 2e13, entry.name
+        assert entry.host_bandwidth is not None, entry.name
+        assert 1e10 < entry.host_bandwidth < entry.memory_bandwidth / 10, entry.name
+        assert 1e10 < (entry.host_memory_bandwidth or 2e10) < entry.memory_bandwidth / 10, entry.name
 
 
 def test_bytes_per_parameter_are_megatrons() -> None:
@@ -73,6 +80,82 @@ def test_bytes_per_parameter_are_megatrons() -> None:
         bytes_of = precision(name)
         assert adam.state_bytes(bytes_of) == sharded
         assert bytes_of.weights + bytes_of.gradients + adam.state_bytes(bytes_of) == total
+
+
+@pytest.mark.parametrize(
+    ("published", "optimizer_name", "training", "total"),
+    [
+        (
+            "ZeRO, arXiv 1910.02054, section 3.1: 2 + 2 + 12",
+            "adam",
+            {"precision": "fp16", "master_gradients": False},
+            16,
+        ),
+        ("the same of SGD without momentum: 2 + 2 + 4", "sgd", {"precision": "fp16", "master_gradients": False}, 8),
+        ("Megatron-LM dist_optimizer.md, float16 and float16", "adam", {"precision": "bf16", "gradients": "bf16"}, 20),
+        ("Megatron-LM dist_optimizer.md, float16 and fp32", "adam", {"precision": "fp16", "gradients": "fp32"}, 18),
+        ("DeepSeek-V3, arXiv 2412.19437, section 3.3.2: 2 + 4 + 4 + 2*2", "adam-bf16", {}, 14),
+        (
+            "pure bf16, as torch.optim.Adam(model.bfloat16()): four numbers of 2 bytes",
+            "adam-bf16",
+            {"gradients": "bf16", "master_weights": False, "master_gradients": False},
+            8,
+        ),
+        ("8-bit primary weights in both layouts", "adam", {"precision": "fp8", "primary_weights": "fp8"}, 18),
+        ("bf16 weights with cached 8-bit copies", "adam", {"precision": "fp8", "primary_weights": "bf16"}, 20),
+    ],
+)
+def test_published_bytes_per_parameter(
+    published: str, optimizer_name: str, training: dict[str, Any], total: float
+) -> None:
+    asked = Training(global_batch=1, **training)
+    bytes_of = precision(asked.precision).trained(asked)
+    held = bytes_of.weights + bytes_of.gradients + optimizer(optimizer_name).state_bytes(bytes_of)
+    assert held == total, published
+
+
+def test_8_bit_moments_have_a_scale_for_each_2048() -> None:
+    assert optimizer("adam-8bit").moments == 2 * (1 + 4 / 2048)
+
+
+@given(
+    name=st.sampled_from(PRECISIONS),
+    kind=st.sampled_from(sorted(optimizers())),
+    gradients=st.sampled_from([None, "fp32", "bf16", "fp16"]),
+    weights=st.booleans(),
+    copied=st.booleans(),
+)
+def test_no_copy_takes_less_and_a_step_moves_what_it_keeps(
+    name: str, kind: str, gradients: str | None, weights: bool, copied: bool
+) -> None:
+    asked = Training(global_batch=1, gradients=gradients, master_weights=weights, master_gradients=copied)
+    bytes_of, usual = precision(name).trained(asked), precision(name)
+    chosen = optimizer(kind)
+    assert chosen.state_bytes(bytes_of) == chosen.moments + 4 * weights + 4 * copied
+    assert chosen.update_bytes(bytes_of) >= 2 * chosen.state_bytes(bytes_of) + bytes_of.gradients + bytes_of.weights
+    assert (usual.master_weights, usual.master_gradients) == (usual.weights < 4, usual.gradients < 4)
+
+
+def test_scaling_the_loss_takes_a_pass_over_the_gradients_as_the_step_uses_them() -> None:
+    scaled = precision("fp16")
+    plain = evolve(scaled, loss_scaling=False)
+    assert optimizer("adam").update_bytes(scaled) == optimizer("adam").update_bytes(plain) + 2 * 4
+
+
+def test_weights_in_8_bits_need_products_in_8_bits() -> None:
+    with pytest.raises(InputError, match=r"training.primary_weights is fp8, but with training.precision bf16"):
+        precision("bf16").trained(Training(global_batch=1, primary_weights="fp8"))
+
+
+@pytest.mark.parametrize("name", sorted(devices()))
+def test_the_reference_page_has_the_figures_of_the_host(name: str) -> None:
+    page = (REPOSITORY / "docs" / "reference" / "devices.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` | {devices()[name].memory / 1e9:g} |")]
+    shown = [cell.strip() for cell in row.strip("|").split("|")][-3:]
+    entry = devices()[name]
+    figures = [entry.host_bandwidth, entry.host_memory_bandwidth]
+    expected = ["" if figure is None else f"{figure / 1e9:g}" for figure in figures]
+    assert shown == [*expected, f"{entry.efficiency.get('host', 1.0):g}"]
 
 
 def test_clusters_name_devices_and_links_there_are() -> None:
@@ -132,8 +215,8 @@ def test_levels_take_from_their_link_what_they_leave_out() -> None:
         ]
     )
     assert written == Level("level 0", 2, 100.0, 0.0)
-    assert named == Level("node", 2, nvlink4.bandwidth * nvlink4.efficiency, nvlink4.latency)
-    assert partly == Level("level 2", 2, 100.0 * nvlink.efficiency, 7.0)
+    assert named == Level("node", 2, nvlink4.bandwidth * nvlink4.efficiency, nvlink4.latency, "nvlink4")
+    assert partly == Level("level 2", 2, 100.0 * nvlink.efficiency, 7.0, "nvlink")
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,6 @@ def test_arrays_agree_with_single_calls(kind: str, network: list[tuple[int, Leve
     assert found.tolist() == [MODEL.time(kind, float(n), shape, rows) for n in several]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_member_costs_nothing(kind: str) -> None:
-    assert MODEL.time(kind, 1e9, (1, 1), (Level("a", 8, 1e9, 1.0), Level("b", 2, 1e9, 1.0))) == 0
-
-
 def test_empty_collectives_pay_their_latency_and_empty_messages_nothing() -> None:
     network = (Level("a", 8, 1e9, 1.0),)
     assert MODEL.time("all_gather", 0, (4,), network) == 3.0

@@ -3,7 +3,8 @@
 A fenced `console` block holds commands behind `$ `, each followed by what it prints; only `nest` and `python` commands
 may stand there. A `python` block is run; where the next block is `text`, that is what it prints. A comment in front of
 a block says more: `<!-- file: NAME -->` makes the block a file of that name, `<!-- exit: 1 -->` gives the exit code its
-last command ends with, `<!-- not run -->` leaves it alone.
+last command ends with, `<!-- install: FOLDER -->` installs the distribution in that folder, `<!-- not run -->` leaves
+it alone.
 """
 
 import re
@@ -15,9 +16,11 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
+from tests.docs.install import install
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^(```+)(\w*)\s*$")
-REMARK = re.compile(r"^<!-- (?:(file|exit): (\S+)|(not run)) -->$")
+REMARK = re.compile(r"^<!-- (?:(file|exit|install): (\S+)|(not run)) -->$")
 LONGEST = 120
 """Seconds after which a command is taken to hang."""
 
@@ -33,6 +36,7 @@ class Block:
         file: the file it is, if any.
         exit: exit code its last command ends with.
         idle: whether it is left alone.
+        install: the folder of the distribution it installs, if any.
     """
 
     language: str
@@ -41,6 +45,7 @@ class Block:
     file: str | None = None
     exit: int = 0
     idle: bool = False
+    install: str | None = None
 
 
 @frozen
@@ -51,6 +56,7 @@ class Step:
         arguments: the command; empty for a file to be written.
         file: the file to be written.
         content: of the file, or of the standard input of the command.
+        install: the folder of a distribution to be installed.
         expected: lines the command prints according to the document; None: it does not say.
         start: index in the document of the first of these lines.
         exit: exit code the command ends with.
@@ -59,6 +65,7 @@ class Step:
     arguments: tuple[str, ...] = ()
     file: str = ""
     content: str = ""
+    install: str = ""
     expected: tuple[str, ...] | None = None
     start: int = 0
     exit: int = 0
@@ -82,7 +89,7 @@ class Outcome:
 def documents() -> tuple[Path, ...]:
     """The Markdown files of the repository, relative to it."""
     places = [REPOSITORY.glob("*.md"), *(REPOSITORY.glob(f"{folder}/**/*.md") for folder in ("docs", "examples"))]
-    places.append(REPOSITORY.glob("benchmarks/**/*.md"))
+    places += [REPOSITORY.glob("benchmarks/**/*.md"), REPOSITORY.glob("plugins/*/README.md")]
     return tuple(sorted(path.relative_to(REPOSITORY) for place in places for path in place))
 
 
@@ -109,7 +116,7 @@ def _remarked(block: Block, remark: re.Match[str] | None) -> Block:
         return block
     if remark[3]:
         return evolve(block, idle=True)
-    return evolve(block, file=remark[2]) if remark[1] == "file" else evolve(block, exit=int(remark[2]))
+    return evolve(block, **{remark[1]: int(remark[2]) if remark[1] == "exit" else remark[2]})
 
 
 def steps(text: str) -> list[Step]:
@@ -121,6 +128,8 @@ def steps(text: str) -> list[Step]:
             found.append(Step(file=block.file, content="\n".join(block.lines) + "\n"))
         elif block.idle:
             continue
+        elif block.install is not None:
+            found.append(Step(install=block.install))
         elif block.language == "console":
             found += _commands(block)
         elif block.language == "python":
@@ -156,7 +165,7 @@ def _commands(block: Block) -> Iterator[Step]:
 def run(text: str, folder: Path) -> Iterator[Outcome]:
     """Do what the document says in `folder`, which sees the repository's folders, and yield what commands did."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("examples", "docs", "benchmarks"):
+    for name in ("examples", "docs", "benchmarks", "plugins"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder.parent / "shared").symlink_to(REPOSITORY.parent / "shared")
     for step in steps(text):
@@ -164,6 +173,8 @@ def run(text: str, folder: Path) -> Iterator[Outcome]:
             path = folder / step.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(step.content)
+        elif step.install:
+            install(folder / step.install, folder)
         else:
             yield _outcome(step, folder)
 

@@ -1,36 +1,40 @@
-"""The distribution that the how-to on strategies builds joins nest by its entry point."""
+"""The how-to on strategies ends with a distribution that joined nest by its entry point, and can be switched off."""
 
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
-from tests.docs.document import REPOSITORY, blocks
+from tests.docs.document import REPOSITORY, run, steps
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "add-a-strategy.md").read_text()
-FILES = {block.file: "\n".join(block.lines) + "\n" for block in blocks(PAGE) if block.file is not None}
+ENTRY = ["vocabulary", "after", "tp,", "sp,", "cp,", "ep", "nest-vocabulary", "0.1.0"]
 
 
-def test_the_distribution_of_the_how_to_joins(tmp_path: Path) -> None:
-    project = tomllib.loads(FILES["pyproject.toml"])["project"]
-    (module,) = (name for name in FILES if name.endswith(".py"))
-    (tmp_path / module).write_text(FILES[module])
-    information = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    entries = "\n".join(f"{name} = {target}" for name, target in project["entry-points"]["nest"].items())
-    (information / "entry_points.txt").write_text(f"[nest]\n{entries}\n")
+def strategies(folder: Path, **environment: str) -> list[list[str]]:
     done = subprocess.run(
         [sys.executable, "-m", "nest", "strategies"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])},
+        cwd=folder,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stderr == ""
-    assert any(
-        line.split() == ["wide_ffn", "after", "tp,", "sp", "wide-ffn", "1.0"] for line in done.stdout.splitlines()
-    )
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def test_the_page_goes_from_a_new_plug_in_to_a_plan() -> None:
+    words = [" ".join(step.arguments[:4]) or f"install {step.install}" for step in steps(PAGE)]
+    milestones = ["nest plugins new nest-vocabulary", "install nest-vocabulary", "nest plugins doctor nest-vocabulary"]
+    places = [words.index(milestone) for milestone in milestones]
+    assert places == sorted(places)
+    assert sum(word.startswith("python -m pytest") for word in words[places[0] : places[1]]) == 2
+
+
+def test_what_the_page_installs_joins_and_can_be_switched_off(tmp_path: Path) -> None:
+    folder = tmp_path / "checkout"
+    for outcome in run(PAGE, folder):
+        assert outcome.exit == 0, outcome.printed
+    assert ENTRY in strategies(folder)
+    assert ENTRY not in strategies(folder, NEST_DISABLED_PLUGINS="nest-vocabulary")

@@ -9,6 +9,8 @@ import typer
 
 from nest import spec
 from nest.cli import app
+from nest.hooks.registry import KINDS
+from tests.docs import hook_reference
 
 REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
 RECORDS = {
@@ -38,6 +40,14 @@ def test_every_key_is_described(page: str) -> None:
     words = set(re.findall(r"\w+", (REFERENCE / page).read_text()))
     keys = {field.name for record in RECORDS[page] for field in attrs.fields(record)}
     assert sorted(keys - words) == []
+
+
+def test_hooks_are_those_of_the_code() -> None:
+    page = (REFERENCE / "hooks.md").read_text()
+    assert hook_reference.refreshed(page) == page, "python -m tests.docs.refresh docs/reference/hooks.md"
+    assert all(f"## `nest_{kind}()`" in page for kind in KINDS)
+    for member in ("by_default", "examples", "times", "in_flight(stage, stages, micro_batches)"):
+        assert f"`{member}" in hook_reference.text()
 
 
 def test_every_command_and_option_is_described() -> None:

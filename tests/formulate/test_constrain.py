@@ -79,7 +79,6 @@ def test_constraints_are_compiled(problem: Build) -> None:
 
 
 def test_what_is_the_only_way_so_far_is_accepted(problem: Build) -> None:
-    assert space(problem(fixed={"dp": 4, "zero_degree": 4})).zero == (0, 1, 2, 3)
     assert space(problem(fixed={"etp": 1})).constraints == ()
 
 
@@ -110,6 +109,15 @@ def test_blocks_are_layers_in_order_with_the_ends_joined_to_them(problem: Build)
     assert [len(block) for block in blocks] == [2, *[1] * (len(blocks) - 2), 2]
 
 
+def test_shard_groups_are_all_ranks_first_and_then_as_listed(problem: Build) -> None:
+    assert space(problem()).zero_degrees == (None,)
+    assert space(problem(search=Search(zero_degree=(16, "all", 8, 16)))).zero_degrees == (None, 16, 8)
+    assert space(problem(search=Search(zero_degree=(16, 8)))).zero_degrees == (16, 8)
+    assert space(problem(search=Search(zero_degree=(16,)), fixed={"zero_degree": 4})).zero_degrees == (4,)
+    assert space(problem(search=Search(zero_degree=(16,)), fixed={"zero_degree": "all"})).zero_degrees == (None,)
+    assert space(problem(fixed={"zero_degree": 4})).constraints == ()
+
+
 def test_a_degree_for_experts_asks_for_experts(problem: Build) -> None:
     (constraint,) = space(problem(EXPERTS, fixed={"etp": 2})).constraints
     assert constraint.holds({"etp": 2})
@@ -135,7 +143,9 @@ def test_a_degree_for_experts_asks_for_experts(problem: Build) -> None:
         ({"fixed": {"recompute": "ful"}}, r"fixed.recompute: .*'full'"),
         ({"search": Search(recompute=("some",))}, r"search.recompute: .*'some'"),
         ({"fixed": {"chunks": 0}}, r"fixed.chunks is 0"),
-        ({"fixed": {"zero_degree": 4}}, r"fixed.zero_degree is 4"),
+        ({"fixed": {"zero_degree": 0}}, r"fixed.zero_degree is 0"),
+        ({"fixed": {"zero_degree": True}}, r"fixed.zero_degree is True"),
+        ({"fixed": {"zero_degree": "some"}}, r"fixed.zero_degree is 'some'.*or all"),
     ],
 )
 def test_what_cannot_be_is_named(problem: Build, asked: dict[str, Any], told: str) -> None:

@@ -76,7 +76,7 @@ def test_more_samples_take_more_of_everything_but_state(problem: Build) -> None:
 def test_recomputation_trades_time_for_memory(problem: Build) -> None:
     for attention in ("flash", "unfused"):
         for each in build_instance(problem(training={"attention": attention}), registry()).candidates:
-            none, selective, full = each.recompute
+            none, selective, full, stage = each.recompute
             assert (none.first >= selective.first).all()
             assert (selective.first >= full.first).all()
             assert (none.extra <= selective.extra).all()
@@ -84,6 +84,9 @@ def test_recomputation_trades_time_for_memory(problem: Build) -> None:
             assert (full.extra <= each.forward).all()
             # A layer alone never needs more than keeping everything does.
             assert (full.first + full.peak <= none.first + none.peak + 1e-6).all()
+            assert (stage.extra == each.forward).all()
+            assert (stage.first == none.first).all()
+            assert (stage.more <= full.more).all()
 
 
 def test_a_model_needs_a_device(problem: Build) -> None:

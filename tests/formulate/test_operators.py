@@ -12,11 +12,11 @@ from nest.formulate.compose import compose
 from nest.formulate.instance import build_instance
 from nest.formulate.layer_kinds import layer_kinds
 from nest.formulate.operators import inseparable, owners
-from nest.formulate.recompute import recompute_modes, tensor_bytes
+from nest.formulate.recompute import from_elsewhere, recompute_modes, tensor_bytes
 from nest.graph import Operator, OperatorGraph, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
-from nest.instance import Instance
+from nest.instance import Candidate, Instance
 from nest.solve.dp.downsets import build
 from nest.solve.dp.solver import kept_together
 from nest.spec import Overlap, Problem, Search, TransformerSpec
@@ -30,6 +30,7 @@ MODELS = {
     ),
 }
 TRAININGS = [{}, {"attention": "unfused"}, {"overlap": Overlap(tensor=True)}, {"selective": ("norm", "activation")}]
+TRAININGS.append({"selective": ("attention_norm", "mlp_norm", "mlp_up", "mlp_activated")})
 
 
 def both(problem: Build, model: TransformerSpec, **training: Any) -> tuple[Instance, Instance]:
@@ -118,7 +119,10 @@ def test_no_cut_keeps_more_than_is_counted(
         )
         for held, stashed in ((members, entering), (~members, 0.0)):
             names = {name for name, member in zip(instance.graph.layers, held, strict=True) if member}
-            for mode in candidate.recompute:
+            _check_stage(
+                candidate, held, stashed, [operator for _, owner, operator in rows if owner in names], transient
+            )
+            for mode in (each for each in candidate.recompute if each.name != "stage"):
                 stored, peak = 0.0, 0.0
                 for layer in graph.layers:
                     part = [operator for home, owner, operator in rows if home == layer and owner in names]
@@ -133,6 +137,27 @@ def test_no_cut_keeps_more_than_is_counted(
                     counted += (flying - 1) * (mode.more[held].sum() + mode.stash_inputs * stashed)
                     assert counted >= (flying * stored + peak) * (1 - 1e-12)
     assert inside > 10
+
+
+def _check_stage(
+    candidate: Candidate, held: Any, stashed: float, operators: list[Operator], transient: dict[str, float]
+) -> None:
+    """A stage that runs again keeps its inputs, data included, and, of one micro-batch, what its layers save."""
+    mode = candidate.mode("stage")
+    sizes = tensor_bytes(operators)
+    saved = {(operator.layer, name) for operator in operators for name in operator.saves}
+    inputs = from_elsewhere(operators)
+    data = {t.name for operator in operators for t in operator.inputs if not t.differentiable} & inputs
+    once = sum(sizes[name] for _, name in saved)
+    once += sum(sizes[name] for name in inputs - {name for _, name in saved})
+    once += max((transient.get(operator.name, 0.0) for operator in operators), default=0.0)
+    assert mode.extra[held].sum() == pytest.approx(candidate.forward[held].sum())
+    for flying in (1, 2, 5):
+        needed = once + (flying - 1) * sum(sizes[name] for name in inputs)
+        counted = mode.first[held].sum() + mode.peak[held].max()
+        counted += (flying - 1) * (mode.more[held].sum() + mode.stash_inputs * stashed)
+        assert counted >= needed * (1 - 1e-12)
+    assert mode.more[held].sum() == sum(sizes[name] for name in data)
 
 
 def tensor(name: str) -> Tensor:

@@ -91,8 +91,8 @@ def test_overlap_lets_the_longer_hide_the_other() -> None:
 
 def test_modes_cost_and_keep_what_they_should() -> None:
     found = priced()
-    assert [mode.name for mode in found.recompute] == ["none", "selective", "full"]
-    none, selective, full = found.recompute
+    assert [mode.name for mode in found.recompute] == ["none", "selective", "full", "stage"]
+    none, selective, full = found.recompute[:3]
     assert none.extra.tolist() == [0, 0, 0]
     assert selective.extra.tolist() == [1, 1, 0]
     assert full.extra.tolist() == [11 + 2 * GATHER, 11 + 2 * GATHER, 0]
@@ -103,9 +103,20 @@ def test_modes_cost_and_keep_what_they_should() -> None:
     assert none.peak.tolist() == [100, 100, 50]
     assert selective.peak.tolist() == [107, 107, 50]
     assert full.peak.tolist() == [115, 115, 50]
-    for mode in found.recompute:
+    for mode in (none, selective, full):
         assert mode.more.tolist() == mode.first.tolist()
         assert not mode.stash_inputs
+
+
+def test_a_stage_that_runs_again_keeps_its_inputs_and_what_comes_with_the_data() -> None:
+    found = priced()
+    none, stage = found.mode("none"), found.mode("stage")
+    assert stage.extra.tolist() == found.forward.tolist()
+    assert stage.first.tolist() == none.first.tolist()
+    assert stage.peak.tolist() == none.peak.tolist()
+    assert stage.stash_inputs
+    # No layer makes `x`, so that no cut holds it.
+    assert stage.more.tolist() == [8, 0, 0]
 
 
 def test_state_is_counted_by_group() -> None:

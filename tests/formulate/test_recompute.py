@@ -1,8 +1,15 @@
 """What recompute modes keep: a layer by hand, and properties of random ones."""
 
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nest
+from nest.errors import InputError
 from nest.formulate.recompute import recompute_modes, tensor_bytes
 from nest.graph import Collective, Communication, Operator, Tensor
 
@@ -54,6 +61,36 @@ def test_full_keeps_what_the_layer_reads() -> None:
     assert kept.again == LAYER
 
 
+def test_a_stage_keeps_what_its_layers_save_while_one_micro_batch_runs_again() -> None:
+    kept = recompute_modes(LAYER, ("attention",), repeated=False)["stage"]
+    assert kept.stored == frozenset()
+    assert kept.held == {"x", "n", "q", "s", "c"}
+    assert kept.again == LAYER
+
+
+def test_a_stage_holds_what_layers_read_and_none_saves_and_always_what_comes_with_the_data() -> None:
+    kept = recompute_modes(LAYER[1:], (), repeated=True, data=("n",))["stage"]
+    assert kept.stored == {"n"}
+    assert kept.held == {"x", "q", "s", "c"}
+
+
+def test_an_operator_chosen_by_name_drops_its_result_too() -> None:
+    """Megatron-LM's output-discarding checkpoint; a kind stands for a plain one, which keeps what others need."""
+    by_name = recompute_modes(LAYER, ("norm-n",), repeated=True)["selective"]
+    assert by_name.stored == {"x", "q", "s", "c"}
+    assert by_name.restored == {"n"}
+    assert [op.kind for op in by_name.again] == ["norm"]
+    by_kind = recompute_modes(LAYER, ("norm",), repeated=True)["selective"]
+    assert by_kind.stored == {"x", "n", "q", "s", "c"}
+    assert by_kind.again == by_name.again
+
+
+def test_a_chain_of_named_operators_keeps_only_what_it_reads() -> None:
+    kept = recompute_modes(LAYER, ("norm-n", "matmul-q", "attention-s", "attention-c"), repeated=True)["selective"]
+    assert kept.stored == {"x"}
+    assert kept.restored == {"n", "q", "s", "c"}
+
+
 def test_layers_that_are_no_blocks_keep_everything() -> None:
     modes = recompute_modes(LAYER, ("attention",), repeated=False)
     assert modes["full"] == modes["selective"] == modes["none"]
@@ -99,11 +136,22 @@ def layers(draw: st.DrawFn) -> tuple[Operator, ...]:
     return tuple(rows)
 
 
-@given(layer=layers(), kinds=st.sets(st.sampled_from(["matmul", "norm", "attention"])))
+CHOICES = [
+    "matmul",
+    "norm",
+    "attention",
+    *(f"{kind}-t{n}" for kind in ("matmul", "norm", "attention") for n in range(8)),
+]
+
+
+@given(layer=layers(), kinds=st.sets(st.sampled_from(CHOICES)))
 def test_everything_saved_is_kept_or_comes_back(layer: tuple[Operator, ...], kinds: set[str]) -> None:
     saved = {name for op in layer for name in op.saves}
     outside = {t.name for op in layer for t in op.inputs} - {t.name for op in layer for t in op.outputs}
     modes = recompute_modes(layer, tuple(sorted(kinds)), repeated=True)
+    stage = modes.pop("stage")
+    assert stage.held == saved | outside
+    assert not stage.stored
     for kept in modes.values():
         assert not kept.stored & kept.restored
         assert saved <= kept.stored | kept.restored
@@ -115,3 +163,59 @@ def test_everything_saved_is_kept_or_comes_back(layer: tuple[Operator, ...], kin
         assert kept.restored <= at_hand
     assert modes["full"].stored == outside
     assert modes["none"].stored == saved
+
+
+PIPELINE: dict[str, Any] = {
+    "nest": 1,
+    "model": "llama-2-7b",
+    "cluster": {"device": "h100-sxm", "memory": "30 GB", "levels": [{"fanout": 8, "link": "nvlink4"}]},
+    "training": {"global_batch": 16, "sequence_length": 16384, "micro_batch": [1], "schedule": ["gpipe"]},
+    "fixed": {"tp": 2, "pp": 4},
+}
+
+
+def test_a_stage_runs_again_where_many_micro_batches_wait() -> None:
+    """The head is not checkpointed by layer, so that its logits wait for all 16; a whole stage keeps its input only."""
+    found = nest.solve(PIPELINE)
+    assert found.stages[-1].recompute == "stage"
+    assert nest.check(found.to_dict()).ok
+    by_layer = nest.solve({**PIPELINE, "search": {"recompute": ["none", "selective", "full"]}})
+    assert by_layer.batch_time is None or by_layer.batch_time > found.batch_time
+
+
+def test_a_stage_s_memory_is_one_micro_batch_and_the_inputs_of_the_others() -> None:
+    def evaluated(batch: int, mode: str) -> Any:
+        training = {**PIPELINE["training"], "global_batch": batch}
+        fixed = {"tp": 2, "pp": 4, "recompute": mode, "zero": 0}
+        return nest.evaluate({**PIPELINE, "training": training, "fixed": fixed})
+
+    one, two, none = (evaluated(*each) for each in ((1, "stage"), (2, "stage"), (1, "none")))
+    assert [stage.memory for stage in one.stages] == [stage.memory for stage in none.stages]
+    hidden, ids = 16384 * 4096 * 2, 16384 * 8
+    more = [b.memory - a.memory for a, b in zip(one.stages, two.stages, strict=True)]
+    # Token ids with the embedding, the stage's input behind each boundary, and labels with the head.
+    assert more == [ids, hidden, hidden, hidden + ids]
+    times = [(again.time, once.time) for again, once in zip(one.stages, none.stages, strict=True)]
+    assert all(1.2 * once < again < 1.4 * once for again, once in times)
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("mlp_activate", "mlp_activated"), ("atention", "attention")])
+def test_an_unknown_name_in_selective_gets_the_nearest(wrong: str, right: str) -> None:
+    training = {**PIPELINE["training"], "selective": [wrong]}
+    with pytest.raises(
+        InputError, match=rf"training.selective: there is no operator .* {wrong!r}.*Did you mean {right!r}"
+    ):
+        nest.solve({**PIPELINE, "training": training})
+
+
+def test_the_operators_the_reference_lists_for_megatron_s_modules_are_there() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "problem.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*?)(?: \||$)", page.split("| Megatron-LM | is here |")[1], re.MULTILINE)
+    modules = {module: re.findall(r"`(\w+)`", told) for module, told in rows[:6]}
+    assert list(modules) == ["core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe"]
+    problem = {**PIPELINE, "model": "deepseek-v3", "fixed": {"tp": 8, "pp": 1, "recompute": "selective"}}
+    plain = nest.evaluate({**problem, "fixed": {**problem["fixed"], "recompute": "none"}})
+    for names in modules.values():
+        again = nest.evaluate({**problem, "training": {**PIPELINE["training"], "selective": names}})
+        assert again.stages[0].memory < plain.stages[0].memory
+        assert again.stages[0].time > plain.stages[0].time

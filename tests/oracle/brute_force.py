@@ -111,7 +111,7 @@ class Search:
             recompute, zero = mode
             more, sync = zero_times(self.problem, self.network, setting, candidate, layers, zero)
             time = compute_time(candidate, layers, recompute) + more
-            size = memory(self.problem, candidate, setting.replicas, layers, recompute, zero, flying, cut)
+            size = memory(self.problem, candidate, setting, layers, recompute, zero, flying, cut)
             self.known_options[key] = Option(mode, time, sync, size)
         return self.known_options[key]
 
@@ -174,6 +174,7 @@ def describe(setting: Setting, partition, chosen, offsets, modes) -> dict:
         "rank_order": setting.rank_order,
         "schedule": setting.schedule,
         "chunks": setting.chunks,
+        "zero_degree": setting.zero_degree,
         "stages": [
             {
                 "layers": list(layers),

@@ -70,7 +70,7 @@ class Table:
                 for mode, (recompute, zero) in enumerate(self.modes):
                     more, sync = zero_times(problem, self.network, setting, candidate, layers, zero)
                     one, two = (
-                        memory(problem, candidate, setting.replicas, layers, recompute, zero, flying, self.cut(first))
+                        memory(problem, candidate, setting, layers, recompute, zero, flying, self.cut(first))
                         for flying in (1, 2)
                     )
                     time = compute_time(candidate, layers, recompute) + more

@@ -24,6 +24,7 @@ def plan_of(document: dict) -> dict:
         "rank_order": document["rank_order"],
         "schedule": document["schedule"],
         "chunks": document.get("chunks", 1),
+        "zero_degree": document.get("zero_degree"),
         "stages": [
             {
                 "layers": [index[name] for name in stage["layers"]],

@@ -49,16 +49,21 @@ def zero_times(
     e = exposed_share(problem)
     t = y = 0.0
     for group in candidate["state"].values():
-        devices = setting.sharing(candidate["width"], group["ranks"])
-        z = len(devices)
-        rs = network.ring(over(layers, group["gradients"]), devices)
-        ag = network.ring(over(layers, group["weights"]), devices)
+        devices = sorted(setting.sharing(candidate["width"], group["ranks"]))
+        z = setting.shards(group["ranks"])
+        runs = [devices[first : first + z] for first in range(0, len(devices), z)]
+        alike = [[run[place] for run in runs] for place in range(z)]
+        gradients, weights = over(layers, group["gradients"]), over(layers, group["weights"])
+        all_rs = network.ring(gradients, devices)
+        rs = max(network.ring(gradients, run) for run in runs)
+        ag = max(network.ring(weights, run) for run in runs)
+        ar = max(2 * network.ring(gradients / z, members) for members in alike)
         u = over(layers, group["update"])
         add_t, add_y = [
-            (0.0, e * 2 * rs + u),
-            (0.0, e * (rs + ag) + u / z),
-            (e * rs, e * ag + u / z),
-            (e * (rs + 2 * ag), u / z),
+            (0.0, e * 2 * all_rs + u),
+            (0.0, e * (rs + ar + ag) + u / z),
+            (e * rs, e * (ar + ag) + u / z),
+            (e * (rs + 2 * ag), e * ar + u / z),
         ][zero]
         t += add_t
         y += add_y
@@ -76,12 +81,12 @@ def transfer_time(network: Network, cuts, levels: tuple[int, int]) -> float:
 
 
 def memory(
-    problem: dict, candidate: dict, replicas: int, layers, recompute: str, zero: int, flying: float, cut: float
+    problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int, flying: float, cut: float
 ) -> float:
     """Bytes on each device of a stage, the reserve included; `cut` is what arrives in front of it, or of its chunks."""
     total = given(problem["cluster"], "reserve", 0.0)
     for group in candidate["state"].values():
-        z = replicas * len(group["ranks"])
+        z = setting.shards(group["ranks"])
         total += over(layers, group["weights"]) / (z if zero >= 3 else 1)
         total += over(layers, group["gradients"]) / (z if zero >= 2 else 1)
         total += over(layers, group["optimizer"]) / (z if zero >= 1 else 1)

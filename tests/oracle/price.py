@@ -15,7 +15,7 @@ from tests.oracle.costs import (
 )
 from tests.oracle.network import Network
 from tests.oracle.partitions import closed_under_successors, downsets
-from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, micro_batches, schedules_of
+from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, micro_batches, schedules_of, zero_degrees_of
 
 
 def candidates_of(problem: dict, plan: dict) -> list[dict]:
@@ -37,7 +37,8 @@ def setting_of(problem: dict, plan: dict) -> Setting:
     count = -(-problem["training"]["global_batch"] // (replicas * widest["samples"]))
     own = width * (size // (replicas * width))
     chosen = tuple(candidates_of(problem, plan))
-    return Setting(chosen, width, replicas, plan["rank_order"], plan["schedule"], count, own, plan.get("chunks", 1))
+    more = {"zero_degree": plan.get("zero_degree"), "chunks": plan.get("chunks", 1)}
+    return Setting(chosen, width, replicas, plan["rank_order"], plan["schedule"], count, own, **more)
 
 
 def runs_of(problem: dict, plan: dict) -> list:
@@ -68,7 +69,7 @@ def price(problem: dict, plan: dict) -> dict:
             {
                 "time": compute_time(candidate, layers, recompute) + transfers + more,
                 "sync_time": sync,
-                "memory": memory(problem, candidate, setting.replicas, layers, recompute, zero, flying, entering),
+                "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, entering),
                 "in_flight": flying,
                 "level_in": around[0],
                 "level_out": around[1],
@@ -112,6 +113,8 @@ def violations(problem: dict, plan: dict) -> list[str]:
         "the replica owns a block": own >= setting.width,
         "the batch can be dealt": micro_batches(problem, setting.samples, setting.replicas) is not None,
         "the rank order may be used": setting.rank_order in given(problem.get("search"), "rank_order", RANK_ORDERS),
+        "the shard groups may be used": setting.zero_degree in zero_degrees_of(problem),
+        "the shard groups are even": all(setting.shards_evenly(candidate) for candidate in chosen),
         "the schedule may be used": setting.schedule in schedules_of(problem),
         "every layer is in one stage": sorted(chain.from_iterable(partition)) == list(range(len(profile["layers"]))),
         "no stage is empty": all(partition),

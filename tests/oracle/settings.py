@@ -1,7 +1,7 @@
 """Sections 2 and 3 of PROBLEM.md: what a plan decides once for all its stages, and the rules it must keep."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from tests.oracle.chunks import CHUNKED, dealable
@@ -21,6 +21,14 @@ def given(mapping: dict | None, key: str, default):
 def schedules_of(problem: dict) -> list[str]:
     named = given(problem["training"], "schedule", "1f1b")
     return [named] if isinstance(named, str) else list(named)
+
+
+def zero_degrees_of(problem: dict) -> list[int | None]:
+    """Over how many ranks ZeRO may shard; None is all."""
+    fixed = given(problem.get("fixed"), "zero_degree", None)
+    named = given(problem.get("search"), "zero_degree", "all") if fixed is None else fixed
+    degrees = named if isinstance(named, list) else [named]
+    return [None if degree == "all" else degree for degree in degrees]
 
 
 def exposed_share(problem: dict) -> float:
@@ -45,6 +53,7 @@ class Setting:
     micro_batches: int
     replica_devices: int
     chunks: int = 1
+    zero_degree: int | None = None
 
     @property
     def samples(self) -> int:
@@ -73,6 +82,16 @@ class Setting:
     def sharing(self, width: int, ranks: list[int]) -> list[int]:
         """The devices over which a stage of this width at offset 0 reduces the gradients of a group."""
         return [self.first_device(0, width, replica) + rank for replica in range(self.replicas) for rank in ranks]
+
+    def shards(self, ranks: list[int]) -> int:
+        """Over how many devices ZeRO shards a group."""
+        every = self.replicas * len(ranks)
+        return every if self.zero_degree is None else min(every, self.zero_degree)
+
+    def shards_evenly(self, candidate: dict) -> bool:
+        """Whether the devices of every group can be cut into shard groups of one size."""
+        groups = candidate["state"].values()
+        return all(self.replicas * len(group["ranks"]) % self.shards(group["ranks"]) == 0 for group in groups)
 
     def boundary_levels(self, network: Network, widths, offsets) -> tuple[int, ...]:
         """Level of each boundary between neighbouring stages, the worst over the replicas."""
@@ -135,8 +154,13 @@ def settings(problem: dict, network: Network):
                 if count is None:
                     continue
                 own = width * (network.size // (replicas * width))
-                for order, chunks in product(given(problem.get("search"), "rank_order", RANK_ORDERS), numbers):
-                    yield Setting(candidates, width, replicas, order, schedule, count, own, chunks)
+                for order, chunks, degree in product(
+                    given(problem.get("search"), "rank_order", RANK_ORDERS), numbers, zero_degrees_of(problem)
+                ):
+                    setting = Setting(candidates, width, replicas, order, schedule, count, own, chunks, degree)
+                    usable = tuple(candidate for candidate in candidates if setting.shards_evenly(candidate))
+                    if any(candidate["width"] == width for candidate in usable):
+                        yield replace(setting, candidates=usable)
 
 
 class Rules:
@@ -158,9 +182,10 @@ class Rules:
         for other in self.problem["profile"]["candidates"]:
             degrees |= dict.fromkeys(other["degrees"], 1)
         degrees |= candidate["degrees"]
+        data_parallel = setting.replicas * candidate["width"] / (degrees["tp"] * degrees["cp"])
         return degrees | {
             "pp": stages,
-            "dp": setting.replicas * candidate["width"] / (degrees["tp"] * degrees["cp"]),
+            "dp": data_parallel,
             "replicas": setting.replicas,
             "micro_batch": candidate["samples"],
             "micro_batches": setting.micro_batches,
@@ -170,6 +195,7 @@ class Rules:
             "chunks": setting.chunks,
             "rank_order": setting.rank_order,
             "zero": zero,
+            "zero_degree": data_parallel if setting.zero_degree is None else setting.zero_degree,
             "recompute": recompute,
         }
 

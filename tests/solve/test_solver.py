@@ -1,6 +1,7 @@
 """The dynamic program as a whole: certificates, ties, limits, diagnoses (brute force: tests/agreement)."""
 
 import math
+from typing import Any
 
 import numpy
 import pytest
@@ -221,3 +222,52 @@ def test_stages_of_different_recompute_modes_may_fit_where_none_would_alone() ->
     result = solve(instance([lean], machines=cluster((2,), memory=1.0)))
     assert result.solution is not None
     assert [stage.recompute for stage in result.solution.stages] == ["first", "second"]
+
+
+def sharded(memory: float = 1e9, **space: Any) -> Instance:
+    """Eight replicas of two layers whose 64 bytes of state are large beside what they compute."""
+    heavy = numpy.array([4.0, 4.0])
+    zeros = numpy.zeros(2)
+    held = Candidate(
+        name="held",
+        degrees={},
+        width=1,
+        samples=1,
+        forward=zeros + 1,
+        backward=zeros + 2,
+        state=(ParameterGroup("dense", (0,), heavy, heavy, 6 * heavy, heavy / 10),),
+        recompute=(RecomputeMode("none", zeros, zeros, zeros, zeros),),
+        tensor_bytes=zeros[:1],
+    )
+    return instance([held], machines=cluster((2, 4), memory), constraints=["replicas == 8"], global_batch=64, **space)
+
+
+def test_ties_go_to_all_ranks_and_then_to_shard_groups_as_listed() -> None:
+    """Without ZeRO, shard groups change nothing."""
+    for degrees, expected in (((None, 4, 2), None), ((4, 2), 4), ((2, 4), 2)):
+        result = solve(sharded(zero=(0,), zero_degrees=degrees))
+        assert result.solution is not None
+        assert result.solution.zero_degree == expected
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(32.0, 2), (31.0, 4), (15.0, None)])
+def test_shard_groups_are_as_small_as_memory_allows(memory: float, expected: int | None) -> None:
+    """Gathering weights over fewer, nearer devices in every micro-batch is worth a sum over the others once."""
+    result = solve(sharded(memory, zero=(3,), zero_degrees=(None, 4, 2)))
+    assert result.solution is not None
+    assert result.solution.zero_degree == expected
+
+
+def test_shard_groups_that_change_nothing_are_not_searched_twice() -> None:
+    once = solve(sharded(zero_degrees=(None,)))
+    assert solve(sharded(zero_degrees=(None, 8, 16))).statistics == once.statistics
+
+
+def test_shard_groups_that_fit_no_ranks_are_told() -> None:
+    result = solve(sharded(zero_degrees=(16, 3), uneven_batch=True))
+    assert result.solution is not None
+    assert result.solution.zero_degree == 16
+    result = solve(sharded(zero_degrees=(3, 5)))
+    assert result.status == "infeasible"
+    assert result.diagnosis is not None
+    assert "shard groups of 3, 5" in result.diagnosis

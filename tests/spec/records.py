@@ -137,6 +137,7 @@ searches = st.builds(
     zero=some(st.integers(0, 3)),
     recompute=optional(some(words)),
     mixed=st.booleans(),
+    zero_degree=some(small | st.just("all")),
 )
 stages = some(some(words)) | some(st.integers(0, 99))
 fixed = st.builds(

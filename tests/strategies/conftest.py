@@ -49,6 +49,12 @@ def context() -> StrategyContext:
     return StrategyContext(Cluster((Level("node", 48, 1e11, 1e-6),), memory=80e9), Training(global_batch=8))
 
 
+@pytest.fixture
+def source(shape: str) -> TransformerSpec:
+    """The description of the model whose shape a test runs for."""
+    return SHAPES[shape]
+
+
 @pytest.fixture(scope="session")
 def build() -> Callable[..., OperatorGraph]:
     """The graph of one of `SHAPES` for a training: `build("gpt", attention="unfused")`."""

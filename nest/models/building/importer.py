@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.graph import OperatorGraph
 from nest.models.building.architecture import Architecture
@@ -21,12 +21,14 @@ class ConfigImporter:
         head: the model class built, as `architectures` names it.
         read: turns a configuration into an architecture.
         also: further `model_type`s of the same architecture.
+        examples: configurations to try it on (`nest.testing`), where the model library has none of the family.
     """
 
     name: str
     head: str
     read: Callable[[ConfigReader], Architecture]
     also: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, Any], ...] = field(default=(), eq=False)
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping with this family's `model_type`."""

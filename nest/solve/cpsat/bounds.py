@@ -92,7 +92,7 @@ class Relaxation:
 
     def _stages(self, case: Case, flying: float) -> tuple[Floats, Floats]:
         """By the cuts in front and behind, the least time of a stage that fits and its least time per batch."""
-        key = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, flying)
+        key = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, case.zero_degree, flying)
         if key not in self._fastest:
             capacity = self.instance.cluster.memory * (1 + MEMORY_SLACK)
             best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(2)]

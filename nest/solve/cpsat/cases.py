@@ -33,6 +33,7 @@ class Case:
         micro_batches: per replica (`M`).
         weights: `(A, B)`.
         block_devices: devices of all blocks of a replica, where a constraint speaks of them; else None.
+        zero_degree: ranks over which ZeRO shards at most; None: all.
     """
 
     candidates: tuple[int, ...]
@@ -45,6 +46,7 @@ class Case:
     micro_batches: int
     weights: tuple[float, float]
     block_devices: int | None = None
+    zero_degree: int | None = None
 
     def in_flight(self, stage: int) -> float:
         """Micro-batches in flight on a stage, counted from 1."""
@@ -60,6 +62,7 @@ class _Setting:
     rank_order: str
     schedule: Schedule
     stages: int
+    zero_degree: int | None
 
 
 def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
@@ -90,6 +93,7 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
                         micro_batches=setting.micro_batches,
                         weights=(float(weights[0]), float(weights[1])),
                         block_devices=devices,
+                        zero_degree=setting.zero_degree,
                     )
 
 
@@ -105,7 +109,8 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
             if space.partition is not None:
                 numbers = range(len(space.partition), min(len(space.partition), room) + 1)
             for order, schedule, stages in product(space.rank_orders, plain, numbers):
-                yield _Setting(candidates, widest, replicas, count, order, schedule, stages)
+                for degree, kept in _shardings(instance, candidates, replicas):
+                    yield _Setting(kept, widest, replicas, count, order, schedule, stages, degree)
     # Plans of several chunks have one candidate, and a number of stages that divides the micro-batches.
     even = cache(lambda stages, chunks: even_chunks(instance, stages, chunks) is not None)
     for candidates, widest in _together(instance, mixed=False) if dealing else ():
@@ -113,7 +118,29 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
             for order, schedule in product(space.rank_orders, dealing):
                 for stages in range(2, min(size // (replicas * widest), len(space.blocks)) + 1):
                     if count % stages == 0 and even(stages, chunks_of(schedule)):
-                        yield _Setting(candidates, widest, replicas, count, order, schedule, stages)
+                        for degree, kept in _shardings(instance, candidates, replicas):
+                            yield _Setting(kept, widest, replicas, count, order, schedule, stages, degree)
+
+
+def _shardings(
+    instance: Instance, candidates: Sequence[int], replicas: int
+) -> Iterator[tuple[int | None, tuple[int, ...]]]:
+    """Sizes of shard groups, and the candidates whose parameter groups they cut evenly.
+
+    Unless a constraint reads `zero_degree`, of sizes that cut alike the first stands for all.
+    """
+    read = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
+    seen = set()
+    for degree in instance.space.zero_degrees:
+        sharers = {}
+        for each in candidates:
+            counts = [replicas * len(group.ranks) for group in instance.candidates[each].state]
+            if degree is None or all(count <= degree or count % degree == 0 for count in counts):
+                sharers[each] = tuple(counts if degree is None else (min(count, degree) for count in counts))
+        cut = tuple(sharers.items())
+        if cut and (read or cut not in seen):
+            seen.add(cut)
+            yield degree, tuple(sharers)
 
 
 def _sharings(instance: Instance, candidate: int, widest: int) -> Iterator[tuple[int, int]]:
@@ -181,6 +208,7 @@ def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dic
     values["rank_order"] = setting.rank_order
     values["schedule"] = setting.schedule.name
     values["chunks"] = chunks_of(setting.schedule)
+    values["zero_degree"] = values["dp"] if setting.zero_degree is None else setting.zero_degree
     if devices is not None:
         values["devices"] = setting.replicas * devices
     return values

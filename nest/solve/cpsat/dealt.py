@@ -236,5 +236,6 @@ class DealtModel:
             for stage, (row, offset) in enumerate(zip(rows, self._placement.offsets(value), strict=True))
         )
         schedule = case.schedule
-        decided = Solution(case.replicas, case.rank_order, schedule.name, stages, chunks_of(schedule))
+        chunks = chunks_of(schedule)
+        decided = Solution(case.replicas, case.rank_order, schedule.name, stages, chunks, case.zero_degree)
         return decided, tuple(enumerate(rows))

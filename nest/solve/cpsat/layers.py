@@ -229,8 +229,13 @@ class LayerModel:
         per_batch: Term = 0
         for sums, group in self._groups(choice):
             gradients, weights = (tuple(sums[name].tolist()) for name in ("gradients", "weights"))
-            scatter = partial(self._collective, stage, "reduce_scatter", gradients, group.shape)
-            gather = partial(self._collective, stage, "all_gather", weights, group.shape)
+            shards = group.shards if choice.zero else (group.shape,)
+            scatter = partial(self._collective, stage, "reduce_scatter", gradients, shards)
+            gather = partial(self._collective, stage, "all_gather", weights, shards)
+            if choice.zero and group.replicates:
+                held = tuple((sums["gradients"] / group.count).tolist())
+                reduce = self._collective(stage, "all_reduce", held, group.replicates, scale.sync_ticks)
+                per_batch = per_batch + reduce
             if choice.zero >= 2:
                 per_micro_batch = per_micro_batch + scatter(scale.ticks)
             if choice.zero == 3:
@@ -245,16 +250,21 @@ class LayerModel:
 
     @cache  # noqa: B019 - a model lives as long as its case is asked
     def _collective(
-        self, stage: int, kind: str, sizes: tuple[float, ...], shape: tuple[int, ...], ticks: Callable[[float], int]
+        self,
+        stage: int,
+        kind: str,
+        sizes: tuple[float, ...],
+        shapes: tuple[tuple[int, ...], ...],
+        ticks: Callable[[float], int],
     ) -> Term:
-        """Ticks a collective over the stage's bytes takes at least."""
+        """Ticks a collective over the stage's bytes takes at least, on the slowest of groups of these shapes."""
         total = sum(sizes)
         levels, exposed = self._instance.cluster.levels, self._instance.space.exposed
         # Bytes are rounded down layer by layer, so this share of them may be missing from what a stage holds.
         missing = len(sizes) / UNITS
         shares = [0.0, *(step / SIZES - missing for step in range(1, SIZES + 1))]
         prices = [
-            ticks(exposed * float(self._instance.collectives.time(kind, total * share, shape, levels)))
+            ticks(exposed * max(float(self._instance.collectives.time(kind, total * share, s, levels)) for s in shapes))
             for share in shares
         ]
         spent: Term = prices[0]
@@ -307,20 +317,21 @@ class LayerModel:
             layers = tuple(layer for layer in range(self._count) if ahead[layer] and not after[layer])
             stages.append(StageDecision(layers, choice.candidate, choice.recompute, choice.zero, offset))
         case = self._case
-        return Solution(case.replicas, case.rank_order, case.schedule.name, tuple(stages))
+        return Solution(case.replicas, case.rank_order, case.schedule.name, tuple(stages), zero_degree=case.zero_degree)
 
 
 def terms(instance: Instance, case: Case) -> int:
     """Numbers that are rounded down on their own in one stage's time."""
     groups = max(len(instance.candidates[each].state) for each in case.candidates)
-    return len(instance.graph.layers) + 2 * len(instance.graph.tensors) + 3 * groups + 2
+    return len(instance.graph.layers) + 2 * len(instance.graph.tensors) + 4 * groups + 2
 
 
 def exact(instance: Instance, case: Case) -> bool:
     """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
     if instance.space.exposed == 0:
         return True
-    return all(each.count == 1 for candidate in case.candidates for each in peers(instance, case, candidate))
+    groups = [each for candidate in case.candidates for each in peers(instance, case, candidate)]
+    return all(each.count == 1 and not each.replicates for each in groups)
 
 
 def _floors(values: Floats, unit: float) -> list[int]:

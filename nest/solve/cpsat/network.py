@@ -16,12 +16,18 @@ Integers = NDArray[numpy.int64]
 class Peers:
     """The devices that reduce the gradients of one parameter group.
 
+    A shape says how many members a level-0 group has, how many level-0 groups a level-1 group, ..., the most of any.
+
     Attributes:
-        shape: members per level-0 group, level-0 groups per level-1 group, ..., the most of any group.
-        count: how many devices (`z`).
+        shape: of all devices.
+        shards: of the shard groups, each shape once; that of all devices alone without `zero_degree`.
+        replicates: of the devices that hold the same shard, each shape once; none where that is a single device.
+        count: devices of a shard group.
     """
 
     shape: tuple[int, ...]
+    shards: tuple[tuple[int, ...], ...]
+    replicates: tuple[tuple[int, ...], ...]
     count: int
 
 
@@ -45,8 +51,17 @@ def peers(instance: Instance, case: Case, candidate: int) -> tuple[Peers, ...]:
     found = []
     for group in used.state:
         members = numpy.unique(starts[:, None] + numpy.array(group.ranks, dtype=numpy.int64)[None, :])
-        found.append(Peers(_shape(instance.cluster, members), len(members)))
+        count = min(len(members), case.zero_degree or len(members))
+        rows = members.reshape(-1, count)
+        alike = _shapes(instance.cluster, rows.T) if len(rows) > 1 else ()
+        whole = _shape(instance.cluster, members)
+        found.append(Peers(whole, _shapes(instance.cluster, rows), alike, count))
     return tuple(found)
+
+
+def _shapes(cluster: Cluster, rows: Integers) -> tuple[tuple[int, ...], ...]:
+    """The different shapes of the sets of devices that are rows."""
+    return tuple(dict.fromkeys(_shape(cluster, row) for row in rows))
 
 
 def _shape(cluster: Cluster, members: Integers) -> tuple[int, ...]:

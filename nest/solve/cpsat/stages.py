@@ -44,16 +44,16 @@ class StageBook:
     instance: Instance
     cuts: Cuts
     _parts: dict[int, "Parts"] = field(factory=dict)
-    _peers: dict[tuple[int, int, str, int], tuple[Peers, ...]] = field(factory=dict)
-    _costs: dict[tuple[int, tuple[tuple[tuple[int, ...], int], ...]], StageCosts] = field(factory=dict)
+    _peers: dict[tuple[int, int, str, int, int | None], tuple[Peers, ...]] = field(factory=dict)
+    _costs: dict[tuple[int, tuple[Peers, ...]], StageCosts] = field(factory=dict)
 
     def costs(self, case: Case, candidate: int) -> StageCosts:
         """The costs of stages that use `candidate` in `case`."""
-        place = (candidate, case.replicas, case.rank_order, case.widest)
+        place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
         if place not in self._peers:
             self._peers[place] = peers(self.instance, case, candidate)
         found = self._peers[place]
-        key = (candidate, tuple((each.shape, each.count) for each in found))
+        key = (candidate, found)
         if key not in self._costs:
             if candidate not in self._parts:
                 self._parts[candidate] = Parts.of(self.instance, self.cuts, self.instance.candidates[candidate])
@@ -120,8 +120,12 @@ def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: 
     time, sync, held = nothing.copy(), nothing.copy(), nothing.copy()
     exposed = instance.space.exposed
     for sums, group in zip(parts.state, groups, strict=True):
-        scatter = exposed * _collective(instance, "reduce_scatter", sums["gradients"], group.shape)
-        gather = exposed * _collective(instance, "all_gather", sums["weights"], group.shape)
+        scatter = exposed * _collective(
+            instance, "reduce_scatter", sums["gradients"], group.shards if zero else (group.shape,)
+        )
+        gather = exposed * _collective(instance, "all_gather", sums["weights"], group.shards)
+        if zero and group.replicates:
+            sync += exposed * _collective(instance, "all_reduce", sums["gradients"] / group.count, group.replicates)
         update = sums["update"] / (group.count if zero else 1)
         if zero == 0:
             sync += 2 * scatter + update
@@ -139,9 +143,15 @@ def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: 
     return time, sync, held
 
 
-def _collective(instance: Instance, kind: str, sizes: Floats, shape: tuple[int, ...]) -> Floats:
-    """Seconds for each size; equal sizes, of which identical layers make many, are asked for once."""
+def _collective(instance: Instance, kind: str, sizes: Floats, shapes: tuple[tuple[int, ...], ...]) -> Floats:
+    """Seconds for each size, on the slowest of groups of these shapes.
+
+    Equal sizes, of which identical layers make many, are asked for once.
+    """
     different, place = numpy.unique(sizes, return_inverse=True)
     levels: tuple[Level, ...] = instance.cluster.levels
-    seconds = [float(instance.collectives.time(kind, float(size), shape, levels)) for size in different]
+    seconds = [
+        max(float(instance.collectives.time(kind, float(size), shape, levels)) for shape in shapes)
+        for size in different
+    ]
     return numpy.array(seconds)[place]

@@ -16,7 +16,8 @@ class Configuration:
     """A family of plans that differ in their stages only.
 
     Attributes:
-        order: position in the documented order of ties (candidate, schedule, rank order, replicas, choices).
+        order: position in the documented order of ties (candidate, schedule, rank order, replicas, shard groups,
+            choices).
         candidate: index of the candidate.
         replicas: data-parallel degree `d`.
         micro_batches: `M`.
@@ -24,6 +25,7 @@ class Configuration:
         schedule: the pipeline schedule.
         choices: what a stage may choose, preferred first.
         stage_counts: numbers of stages the constraints allow, ascending.
+        zero_degree: ranks over which ZeRO shards at most; None: all.
     """
 
     order: int
@@ -34,6 +36,7 @@ class Configuration:
     schedule: Schedule
     choices: tuple[Choice, ...]
     stage_counts: tuple[int, ...]
+    zero_degree: int | None = None
 
 
 @define
@@ -45,12 +48,14 @@ class Exclusions:
         constraints: per constraint text, combinations it alone refused first.
         combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
         uneven: combinations of candidate, replicas, rank order and schedule of several chunks without an even split.
+        shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
     """
 
     batch: int = 0
     constraints: Counter[str] = field(factory=Counter)
     combinations: int = 0
     uneven: int = 0
+    shard_groups: int = 0
 
 
 EvenCounts = Callable[[int, int, int], tuple[int, ...]]
@@ -80,13 +85,44 @@ def configurations(
                 if chunks > 1:
                     counts = even_counts(chunks, micro_batches, slots)
                     exclusions.uneven += not counts
-                values = plan_values(candidate, replicas, micro_batches, rank_order, schedule)
-                for kept, allowed in rules.allowed(values, replicas * candidate.width, counts, choices).items():
-                    order = len(found)
-                    found.append(
-                        Configuration(order, index, replicas, micro_batches, rank_order, schedule, kept, allowed)
-                    )
+                for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ():
+                    values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
+                    for kept, allowed in rules.allowed(values, replicas * candidate.width, counts, choices).items():
+                        order = len(found)
+                        found.append(
+                            Configuration(
+                                order, index, replicas, micro_batches, rank_order, schedule, kept, allowed, degree
+                            )
+                        )
     return found, exclusions
+
+
+def zero_degrees(
+    instance: Instance, candidates: Sequence[Candidate], replicas: int, exclusions: Exclusions
+) -> list[int | None]:
+    """The ranks over which ZeRO may shard at most, in the documented order of ties.
+
+    Those that are no choice for any of the candidates are left out; so are those that change nothing compared with an
+    earlier one, unless a constraint reads them.
+    """
+    told_apart = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
+    found: dict[object, int | None] = {}
+    for degree in instance.space.zero_degrees:
+        effects = tuple(shard_counts(candidate, replicas, degree) for candidate in candidates)
+        if any(effect is not None for effect in effects):
+            found.setdefault((degree, effects) if told_apart else effects, degree)
+    exclusions.shard_groups += not found
+    return list(found.values())
+
+
+def shard_counts(candidate: Candidate, replicas: int, zero_degree: int | None) -> tuple[int, ...] | None:
+    """Over how many ranks ZeRO shards each parameter group; None: `zero_degree` does not divide the ranks of one."""
+    counts = [replicas * len(group.ranks) for group in candidate.state]
+    if zero_degree is None:
+        return tuple(counts)
+    if any(count > zero_degree and count % zero_degree for count in counts):
+        return None
+    return tuple(min(count, zero_degree) for count in counts)
 
 
 def _sharings(instance: Instance, candidate: Candidate, exclusions: Exclusions) -> Iterator[tuple[int, int]]:
@@ -109,16 +145,23 @@ def stage_counts(instance: Instance, most: int) -> range:
 
 
 def plan_values(
-    candidate: Candidate, replicas: int, micro_batches: int, rank_order: str, schedule: Schedule
+    candidate: Candidate,
+    replicas: int,
+    micro_batches: int,
+    rank_order: str,
+    schedule: Schedule,
+    zero_degree: int | None = None,
 ) -> dict[str, Value]:
     """The names constraints know, but for `pp` and `devices`; a strategy that takes no part has degree 1."""
     degrees = candidate.degrees
     inner = degrees.get("tp", 1) * degrees.get("cp", 1)
     ranks = replicas * candidate.width
+    data_parallel = ranks // inner if ranks % inner == 0 else ranks / inner
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(degrees)
     values.update(
-        dp=ranks // inner if ranks % inner == 0 else ranks / inner,
+        dp=data_parallel,
+        zero_degree=data_parallel if zero_degree is None else zero_degree,
         replicas=replicas,
         micro_batch=candidate.micro_batch,
         micro_batches=micro_batches,

@@ -76,7 +76,26 @@ def too_few_stages(most: int, fewest: int) -> str:
 def refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
     if exclusions.combinations == 0 and exclusions.uneven:
-        return _uneven(instance)
+        return _not_dealt(instance)
+    if exclusions.shard_groups and exclusions.combinations == 0:
+        return (
+            "The shard groups are tightest: with every candidate and number of replicas that batch and devices allow, "
+            f"{_not_cut(instance)}."
+        )
+    if exclusions.shard_groups:
+        return f"{_refused(instance, exclusions)} With other candidates or numbers of replicas, {_not_cut(instance)}."
+    return _refused(instance, exclusions)
+
+
+def _not_cut(instance: Instance) -> str:
+    allowed = ", ".join(map(str, instance.space.zero_degrees))
+    return (
+        f"the ranks that hold the same parameters cannot be cut into shard groups of {allowed}; "
+        "allow other sizes, or all, in search.zero_degree"
+    )
+
+
+def _refused(instance: Instance, exclusions: Exclusions) -> str:
     if exclusions.combinations == 0:
         return _batch(instance, exclusions)
     if not exclusions.constraints:
@@ -99,6 +118,7 @@ def _least_memory(search: "Search", found: list[Configuration]) -> LeastMemory |
             configuration.schedule.name,
             configuration.choices,
             configuration.stage_counts,
+            configuration.zero_degree,
         )
         if key in seen:
             continue
@@ -132,7 +152,7 @@ def _batch(instance: Instance, exclusions: Exclusions) -> str:
     )
 
 
-def _uneven(instance: Instance) -> str:
+def _not_dealt(instance: Instance) -> str:
     """That no schedule of several chunks comes out even."""
     named = dict.fromkeys(each.name for each in instance.space.schedules if chunks_of(each) > 1)
     chunks = sorted({chunks_of(each) for each in instance.space.schedules if chunks_of(each) > 1})

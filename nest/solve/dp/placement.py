@@ -72,3 +72,37 @@ def reduction_members(size: int, width: int, replicas: int, rank_order: str, ran
     """
     stride = size if rank_order == "pp-inner" else width
     return {replica * stride + rank for replica in range(replicas) for rank in ranks}
+
+
+Shape = tuple[int, ...]
+
+
+@frozen
+class Sharing:
+    """How ZeRO shards over devices that hold the same parameters (the `zero_degree` of a plan).
+
+    Attributes:
+        whole: shape of all devices.
+        shards: shapes of the runs of neighbours that shard among themselves, each once.
+        count: devices of such a run.
+        replicates: shapes of the sets that hold the same shard, each once; none when one run holds all devices.
+    """
+
+    whole: Shape
+    shards: tuple[Shape, ...]
+    count: int
+    replicates: tuple[Shape, ...] = ()
+
+
+def sharing(cluster: Cluster, members: set[int], zero_degree: int | None) -> Sharing:
+    """`members` in runs of `zero_degree`, which divides their number unless it is the larger."""
+    whole = cluster.shape(members)
+    if zero_degree is None or zero_degree >= len(members):
+        return Sharing(whole, (whole,), len(members))
+    runs = numpy.array(sorted(members)).reshape(-1, zero_degree)
+    return Sharing(
+        whole,
+        tuple(dict.fromkeys(cluster.shape(run) for run in runs.tolist())),
+        zero_degree,
+        tuple(dict.fromkeys(cluster.shape(alike) for alike in runs.T.tolist())),
+    )

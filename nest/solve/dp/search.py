@@ -144,6 +144,7 @@ class Search:
         zero = max(choice.zero for choice in configuration.choices)
         for group, weights, gradients, optimizer, _ in sums.state:
             sharing = len(members(configuration.replicas, configuration.rank_order, group.ranks)) if zero else 1
+            sharing = min(sharing, configuration.zero_degree or sharing)
             total += float(weights[-1]) / (sharing if zero >= 3 else 1)
             total += float(gradients[-1]) / (sharing if zero >= 2 else 1)
             total += float(optimizer[-1]) / (sharing if zero >= 1 else 1)
@@ -198,7 +199,13 @@ class Search:
             )
             for stage in partition.stages
         )
-        solution = Solution(configuration.replicas, configuration.rank_order, configuration.schedule.name, stages)
+        solution = Solution(
+            configuration.replicas,
+            configuration.rank_order,
+            configuration.schedule.name,
+            stages,
+            zero_degree=configuration.zero_degree,
+        )
         return Found(value, self._rank(family), solution)
 
     def _rank(self, task: Task) -> Rank:
@@ -226,6 +233,7 @@ class Search:
             configuration.rank_order,
             configuration.choices,
             configuration.stage_counts[-1],
+            configuration.zero_degree,
         )
         limit, known = self._tables.get(key, (-numpy.inf, None))
         if known is None or limit < time_limit:
@@ -261,6 +269,7 @@ class Search:
             configuration.rank_order,
             replica_size(self.instance.cluster, sums.candidate.width, configuration.replicas),
             sorted({choice.zero for choice in configuration.choices}),
+            configuration.zero_degree,
         )
         return stage_tables(self.instance, sums, pairs, zeros, configuration.choices)
 
@@ -347,7 +356,14 @@ class Search:
         """Partition bounds, shared by the schedules that hold as many micro-batches in flight."""
         key = ("bounds", configuration.candidate, configuration.replicas, configuration.rank_order)
         return self._once(
-            (*key, configuration.choices, configuration.stage_counts[-1], in_flight, time_limit),
+            (
+                *key,
+                configuration.zero_degree,
+                configuration.choices,
+                configuration.stage_counts[-1],
+                in_flight,
+                time_limit,
+            ),
             lambda: partition_bounds(
                 self.tables(configuration, time_limit),
                 self.boundaries(configuration).relaxed,

@@ -14,7 +14,7 @@ from nest.instance import Array, Candidate, Cluster, CollectiveModel, Instance, 
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.largest import AlongRuns, ByValue, largest
 from nest.solve.dp.pairs import Pairs, Rows, Stages
-from nest.solve.dp.placement import reduction_members
+from nest.solve.dp.placement import reduction_members, sharing
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity: sums are taken in different orders."""
@@ -177,28 +177,33 @@ def zero_tables(
     rank_order: str,
     size: int,
     zeros: Sequence[int],
+    zero_degree: int | None = None,
 ) -> dict[int, ZeroTable]:
     """Communication, update and state memory of each ZeRO stage (the table of PROBLEM.md section 4).
 
-    `size` is the number of devices of a replica.
+    `size` is the number of devices of a replica, `zero_degree` that of a shard group; None: all.
     """
     found = {zero: ZeroTable(*(numpy.zeros(len(stages)) for _ in range(3))) for zero in zeros}
     exposed = instance.space.exposed
     for group, *summed in sums.state:
         weights, gradients, optimizer, update = (stages.differences(each) for each in summed)
         members = reduction_members(size, sums.candidate.width, replicas, rank_order, group.ranks)
-        sharing = len(members)
-        member_shape = instance.cluster.shape(members)
-        scatter = exposed * collective_times(
-            instance.collectives, "reduce_scatter", gradients, member_shape, instance.cluster
-        )
-        gather = exposed * collective_times(instance.collectives, "all_gather", weights, member_shape, instance.cluster)
+        shared = sharing(instance.cluster, members, zero_degree)
+        count = shared.count
+        scatter = exposed * _slowest(instance, "reduce_scatter", gradients, shared.shards)
+        gather = exposed * _slowest(instance, "all_gather", weights, shared.shards)
         for zero, table in found.items():
-            numpy.add(table.memory, weights / sharing if zero >= 3 else weights, out=table.memory)
-            numpy.add(table.memory, gradients / sharing if zero >= 2 else gradients, out=table.memory)
-            numpy.add(table.memory, optimizer / sharing if zero >= 1 else optimizer, out=table.memory)
-            numpy.add(table.sync, update / sharing if zero >= 1 else update, out=table.sync)
-            if zero == 0:
+            numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
+            numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
+            numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)
+            numpy.add(table.sync, update / count if zero >= 1 else update, out=table.sync)
+            if zero >= 1 and shared.replicates:
+                reduce = exposed * _slowest(instance, "all_reduce", gradients / count, shared.replicates)
+                numpy.add(table.sync, reduce, out=table.sync)
+            if zero == 0 and shared.replicates:
+                unsharded = exposed * _slowest(instance, "reduce_scatter", gradients, (shared.whole,))
+                numpy.add(table.sync, 2 * unsharded, out=table.sync)
+            elif zero == 0:
                 numpy.add(table.sync, 2 * scatter, out=table.sync)
             elif zero == 1:
                 numpy.add(table.sync, scatter + gather, out=table.sync)
@@ -208,6 +213,12 @@ def zero_tables(
             else:
                 numpy.add(table.time, scatter + 2 * gather, out=table.time)
     return found
+
+
+def _slowest(instance: Instance, kind: str, sizes: Array, shapes: Sequence[tuple[int, ...]]) -> Array:
+    """Seconds for every entry of `sizes` until groups of these shapes, which work side by side, are all done."""
+    every = [collective_times(instance.collectives, kind, sizes, shape, instance.cluster) for shape in shapes]
+    return every[0] if len(every) == 1 else numpy.maximum.reduce(every)
 
 
 def collective_times(

@@ -116,6 +116,12 @@ def test_it_agrees_with_brute_force_on_many_where_chunks_are_dealt(seed: int) ->
     examine(random_problem(Random(seed), "chunked"))
 
 
+@pytest.mark.parametrize("kind", ["plain", "mixed"])
+@pytest.mark.parametrize("seed", range(30))
+def test_it_agrees_with_brute_force_where_shard_groups_are_chosen(seed: int, kind: str) -> None:
+    examine(random_problem(Random(seed), kind, sharded=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 2000))
 def test_it_agrees_with_brute_force_on_many(seed: int) -> None:

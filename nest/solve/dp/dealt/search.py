@@ -123,7 +123,12 @@ class DealtSearch:
         )
         schedule = configuration.schedule
         solution = Solution(
-            configuration.replicas, configuration.rank_order, schedule.name, decided, chunks_of(schedule)
+            configuration.replicas,
+            configuration.rank_order,
+            schedule.name,
+            decided,
+            chunks_of(schedule),
+            configuration.zero_degree,
         )
         return Found(value, self._rank(family), solution)
 

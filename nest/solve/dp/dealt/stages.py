@@ -57,7 +57,7 @@ def dealt_stages(instance: Instance, configuration: Configuration, split: Split,
     size = replica_size(cluster, sums.candidate.width, configuration.replicas)
     zeros = sorted({choice.zero for choice in configuration.choices})
     replicas, order = configuration.replicas, configuration.rank_order
-    shared = zero_tables(instance, sums, pairs, replicas, order, size, zeros)
+    shared = zero_tables(instance, sums, pairs, replicas, order, size, zeros, configuration.zero_degree)
     tables = stage_tables(instance, sums, pairs, shared, configuration.choices)
     schedule, count = configuration.schedule, split.stages
     flying = [schedule.in_flight(stage, count, configuration.micro_batches) for stage in range(1, count + 1)]

@@ -14,9 +14,11 @@ from nest.solve.dp.configurations import (
     COUNTED_NAMES,
     Exclusions,
     plan_values,
+    shard_counts,
     stage_choices,
     stage_counts,
     with_choice,
+    zero_degrees,
 )
 from nest.solve.dp.mixed.tally import Tally
 from nest.solve.dp.stages import Choice
@@ -43,6 +45,7 @@ class MixedConfiguration:
         members: what stages may draw from.
         tally: what the stages must add up to.
         stage_counts: numbers of stages the constraints allow, ascending.
+        zero_degree: ranks over which ZeRO shards at most; None: all.
     """
 
     order: int
@@ -54,6 +57,7 @@ class MixedConfiguration:
     members: Members
     tally: Tally
     stage_counts: tuple[int, ...]
+    zero_degree: int | None = None
 
 
 def mixed_configurations(
@@ -83,13 +87,16 @@ def mixed_configurations(
                     exclusions.batch += 1
                     continue
                 for widest, size, demanded in _sizes(instance, group, replicas):
-                    values = {
-                        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule)
-                        for index, candidate in group
-                        if candidate.width <= widest
-                    }
                     counts = stage_counts(instance, min(size // narrowest, most_stages))
-                    for members, total, allowed in rules.allowed(values, replicas, counts, size, exclusions):
+                    usable = {index: candidate for index, candidate in group if candidate.width <= widest}
+                    degrees = zero_degrees(instance, list(usable.values()), replicas, exclusions) if counts else []
+                    offers = (
+                        (degree, *offer)
+                        for degree in degrees
+                        for values in [_values(usable, replicas, micro_batches, rank_order, schedule, degree)]
+                        for offer in rules.allowed(values, replicas, counts, size, exclusions)
+                    )
+                    for degree, members, total, allowed in offers:
                         kept = [instance.candidates[index].width for index, _ in members]
                         if demanded and widest not in kept:
                             continue
@@ -105,9 +112,26 @@ def mixed_configurations(
                                 members,
                                 tally,
                                 allowed,
+                                degree,
                             )
                         )
     return found
+
+
+def _values(
+    usable: Mapping[int, Candidate],
+    replicas: int,
+    micro_batches: int,
+    rank_order: str,
+    schedule: Schedule,
+    degree: int | None,
+) -> dict[int, dict[str, Value]]:
+    """What names mean for each candidate whose ranks can be cut into shard groups of `degree`."""
+    return {
+        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
+        for index, candidate in usable.items()
+        if shard_counts(candidate, replicas, degree) is not None
+    }
 
 
 def _sizes(instance: Instance, group: list[tuple[int, Candidate]], replicas: int) -> Iterator[tuple[int, int, bool]]:

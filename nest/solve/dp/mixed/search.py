@@ -172,7 +172,11 @@ class MixedSearch:
             layers = self.downsets.between(stage.larger, stage.smaller)
             stages.append(StageDecision(layers, member.candidate, choice.recompute, choice.zero, stage.slot))
         solution = Solution(
-            configuration.replicas, configuration.rank_order, configuration.schedule.name, tuple(stages)
+            configuration.replicas,
+            configuration.rank_order,
+            configuration.schedule.name,
+            tuple(stages),
+            zero_degree=configuration.zero_degree,
         )
         used = sum(members[stage.member].width for stage in partition.stages)
         return Found(value, (configuration.replicas * used, len(stages), configuration.order), solution)
@@ -255,6 +259,7 @@ class MixedSearch:
                 configuration.rank_order,
                 configuration.size,
                 sorted({choice.zero for choice in choices}),
+                configuration.zero_degree,
             )
             tables = stage_tables(self.instance, each, pairs, zeros, choices, quickest)
             times = numpy.array([boundary_times(each.cut, level) for level in self.instance.cluster.levels])

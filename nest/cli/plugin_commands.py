@@ -1,0 +1,30 @@
+"""Commands that plug-ins bring: those that clash with another's are left out."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from nest.hooks.registry import Registry
+
+
+def add_plugin_commands(app: typer.Typer, known: "Registry") -> None:
+    """Add the commands of plug-ins to `app`; a plug-in that names one as another does is refused.
+
+    Each plug-in fills a command line of its own: what it does to that can harm no other command.
+    """
+    taken: dict[str, str] = {}
+    for plugin, own, names in known.commands(typer.Typer, _names):
+        taken = taken or dict.fromkeys(_names(app), "nest")
+        clash = next((name for name in names if name in taken), None)
+        if clash is not None:
+            known.refuse(plugin, f"the command {clash!r} it adds is one of {taken[clash]} already")
+            continue
+        taken.update(dict.fromkeys(names, plugin.origin))
+        app.registered_commands += own.registered_commands
+        app.registered_groups += own.registered_groups
+
+
+def _names(app: typer.Typer) -> tuple[str, ...]:
+    """Names of the commands and groups of `app`; made as they will be called, so that mistakes show."""
+    return tuple(typer.main.get_group(app).commands)

@@ -1,0 +1,125 @@
+"""`nest plugins doctor`: the conformance kit, run on what is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from nest.cli.output import DONE, NO_PLAN, to_json, warn
+
+if TYPE_CHECKING:
+    from nest.hooks.registry import Registry
+    from nest.testing import Finding
+
+PATIENCE = 120.0
+"""Seconds after which the checks of one object are given up: a hundred times what those of a built-in take."""
+
+Row = tuple[str, str, str, str, "tuple[Finding, ...]"]
+"""Distribution, version, kind and name of an object, and what was found."""
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command("doctor")(doctor)
+
+
+def doctor(
+    distributions: list[str] = typer.Argument(
+        None, metavar="[DISTRIBUTION]...", help="Installed distributions; none: all that bring plug-ins."
+    ),
+    built_ins: bool = typer.Option(False, "--built-ins", help="Check what ships with nest too."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+) -> None:
+    """Try every object that plug-ins bring on small models and clusters, and explain what does not conform.
+
+    Exit code 0: all of them conform; 1: one does not, or was set aside; 2: no such distribution.
+    """
+    from nest.hooks.manager import DISTRIBUTION
+    from nest.hooks.registry import registry
+
+    known = registry()
+    chosen = _chosen(distributions or [])
+    if built_ins and DISTRIBUTION not in chosen:
+        chosen.insert(0, DISTRIBUTION)
+    rows = _examined(known, chosen)
+    troubles = [line for line in known.warnings if any(f"plug-in {name} " in f"{line} " for name in chosen)]
+    healthy = not troubles and all(finding.passed for row in rows for finding in row[-1])
+    warn(known.warnings)
+    if as_json:
+        typer.echo(to_json(_document(rows, troubles, healthy)))
+    else:
+        typer.echo("\n".join(_lines(rows, chosen)))
+    raise typer.Exit(DONE if healthy else NO_PLAN)
+
+
+def _chosen(named: list[str]) -> list[str]:
+    """The distributions to look at, as they call themselves.
+
+    Raises:
+        InputError: one is not installed, or brings no plug-in.
+    """
+    from nest.catalogue import unknown_name
+    from nest.hooks.manager import DISTRIBUTION, installed_plugins
+
+    installed = list(dict.fromkeys(plugin.distribution for plugin in installed_plugins()))
+    if not named:
+        return installed
+    by_name = {_normal(name): name for name in (*installed, DISTRIBUTION)}
+    for name in named:
+        if _normal(name) not in by_name:
+            raise unknown_name("nest plugins doctor", "distribution with plug-ins", name, (*installed, DISTRIBUTION))
+    return list(dict.fromkeys(by_name[_normal(name)] for name in named))
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def _examined(known: Registry, distributions: list[str]) -> list[Row]:
+    """Every object of the distributions, checked."""
+    from nest.hooks.registry import KINDS
+    from nest.testing.conformance import check_within
+
+    rows: list[Row] = []
+    for kind in KINDS:
+        for name, item in getattr(known, kind)().items():
+            distribution, version = known.origin(kind, name)
+            if distribution in distributions:
+                rows.append((distribution, version, kind, name, check_within(PATIENCE, item, kind)))
+    return sorted(rows, key=lambda row: distributions.index(row[0]))
+
+
+def _document(rows: list[Row], troubles: list[str], healthy: bool) -> dict[str, object]:
+    objects = [
+        {
+            "distribution": distribution,
+            "version": version,
+            "kind": kind,
+            "name": name,
+            "findings": [{"check": f.check, "passed": f.passed, "told": f.told} for f in findings],
+        }
+        for distribution, version, kind, name, findings in rows
+    ]
+    return {"healthy": healthy, "objects": objects, "set_aside": troubles}
+
+
+def _lines(rows: list[Row], distributions: list[str]) -> list[str]:
+    """The findings for people: what passed in short, what failed with its reason."""
+    from nest.testing.kinds import kind_registered
+
+    lines = []
+    for distribution, version, kind, name, findings in rows:
+        failed = [finding for finding in findings if not finding.passed]
+        verdict = f"{len(findings) - len(failed)} of {len(findings)} checks passed"
+        lines.append(f"{f'{distribution} {version}'.rstrip()}, {kind_registered(kind).word} {name}: {verdict}")
+        for finding in findings:
+            mark = "passed" if finding.passed else "FAILED"
+            lines.append(f"  {mark}  {finding.check}" + (f" ({finding.told})" if finding.passed else ""))
+            if not finding.passed:
+                lines.append(f"          {finding.told}")
+    if not distributions:
+        lines.append("no plug-ins of other distributions are installed; `nest plugins new` begins one")
+    elif not rows:
+        lines.append(f"{', '.join(distributions)}: nothing is registered")
+    return lines

@@ -1,0 +1,41 @@
+"""The conformance kit: what authors of plug-ins import into their tests.
+
+Every check is an ordinary function that takes an object, as a hook returns it, and gives findings:
+
+    from nest.testing import assert_conforms
+    from my_plugin import MyStrategy
+
+    def test_it_conforms():
+        assert_conforms(MyStrategy())
+
+`nest plugins doctor` runs the same on what is installed.
+"""
+
+from nest.testing.collectives import check_collective_model
+from nest.testing.conformance import assert_conforms, check
+from nest.testing.costs import check_cost_model, check_layer_times
+from nest.testing.exporter import check_exporter, sample_plans
+from nest.testing.finding import Finding
+from nest.testing.importers import check_model_importer, check_topology_importer
+from nest.testing.samples import SAMPLE_CLUSTERS, SAMPLE_MODELS, SampleCluster, SampleModel
+from nest.testing.schedule import check_schedule
+from nest.testing.strategy import check_strategy
+
+__all__ = [
+    "SAMPLE_CLUSTERS",
+    "SAMPLE_MODELS",
+    "Finding",
+    "SampleCluster",
+    "SampleModel",
+    "assert_conforms",
+    "check",
+    "check_collective_model",
+    "check_cost_model",
+    "check_exporter",
+    "check_layer_times",
+    "check_model_importer",
+    "check_schedule",
+    "check_strategy",
+    "check_topology_importer",
+    "sample_plans",
+]

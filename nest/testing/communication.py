@@ -1,0 +1,160 @@
+"""Declared collectives agree with the shapes around them, and nothing that must be communicated is forgotten."""
+
+from collections.abc import Iterator
+from math import isclose, isfinite
+
+from nest.graph import Block, Communication, Operator, Tensor, divide
+from nest.testing.conservation import ROUNDING, pairs
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
+"""The collectives there are (PROBLEM.md section 1)."""
+
+REDUCING = ("all_reduce", "reduce_scatter")
+"""Those that add up."""
+
+
+def bad_axes(block: Block) -> Iterator[str]:
+    """Calls along axes the block has not, and parameter groups declared as replicated along such."""
+    for operator in block.graph.operators:
+        if (operator.kind == "collective") != (operator.collective is not None):
+            yield f"operator {operator.name!r} must be of kind 'collective' and have one, or neither"
+        for call in _calls(operator):
+            ranks = block.ranks(call.axis)
+            if len(ranks) < 2:
+                yield f"operator {operator.name!r} communicates along {call.axis!r}, but the block has no ranks there"
+            elif not all(0 <= rank < block.width for rank in ranks):
+                yield f"the ranks of {call.axis!r} reach outside a block of {block.width} devices"
+    axes = {axis.name for axis in (*block.axes, *getattr(block, "folds", ()))}
+    for group, axis in block.replicated:
+        if axis not in axes:
+            yield f"`replicated` says that group {group!r} is held alike along {axis!r}, an axis the block has not"
+
+
+def bad_calls(block: Block) -> Iterator[str]:
+    """Calls whose bytes are not those of the tensors they stand for."""
+    for operator in block.graph.operators:
+        for call in _calls(operator):
+            if call.kind not in KINDS:
+                yield f"operator {operator.name!r} calls {call.kind!r}; collectives are {', '.join(KINDS)}"
+            elif not isfinite(call.bytes) or call.bytes < 0:
+                yield f"operator {operator.name!r} communicates {call.bytes!r} bytes"
+            elif not _fits(operator, call, len(block.ranks(call.axis))):
+                yield (
+                    f"operator {operator.name!r}: {call.kind} of {call.bytes:g} bytes over {call.axis!r} fits none of "
+                    f"its tensors ({_told(operator)}); {_RULES[call.kind]}"
+                )
+
+
+_RULES = {
+    "all_reduce": "an all_reduce carries a tensor as it is",
+    "all_gather": "the bytes of an all_gather are those of the whole, the degree times the share it is made of",
+    "reduce_scatter": "the bytes of a reduce_scatter are those of the whole, the degree times the share it leaves",
+    "all_to_all": "the bytes of an all_to_all are what each member holds",
+    "point_to_point": "",
+}
+
+
+def _calls(operator: Operator) -> tuple[Communication, ...]:
+    if operator.collective is None:
+        return ()
+    return (*operator.collective.forward, *operator.collective.backward)
+
+
+def _told(operator: Operator) -> str:
+    return ", ".join(f"{t.name} {t.bytes:g}" for t in (*operator.inputs, *operator.outputs)) or "it has none"
+
+
+def _fits(operator: Operator, call: Communication, degree: int) -> bool:
+    """Whether a call's bytes are those of a tensor of the operator, or of all it reads or writes together."""
+    if call.kind == "point_to_point":
+        return True  # Rings send shares step by step, in portions of their own.
+    if call.kind in ("all_reduce", "all_to_all"):
+        return any(isclose(size, call.bytes, rel_tol=ROUNDING) for size in _sizes(operator))
+    if operator.inputs and operator.outputs:
+        return any(
+            isclose(_bytes(whole), call.bytes, rel_tol=ROUNDING) and _is_share(share, whole, degree)
+            for whole, share in _sides(operator)
+        )
+    wholes = (*_sizes(operator), *(size * degree for size in _sizes(operator)))
+    return any(isclose(size, call.bytes, rel_tol=ROUNDING) for size in wholes)
+
+
+def _sizes(operator: Operator) -> list[float]:
+    """Bytes of each tensor, and of all that is read or written together."""
+    sides = (operator.inputs, operator.outputs)
+    return [tensor.bytes for side in sides for tensor in side] + [_bytes(side) for side in sides if side]
+
+
+def _bytes(tensors: tuple[Tensor, ...]) -> float:
+    return sum(tensor.bytes for tensor in tensors)
+
+
+def _sides(operator: Operator) -> Iterator[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]:
+    """What may be whole and what its share: everything read and written, or one tensor of each, either way round."""
+    for whole, share in ((operator.inputs, operator.outputs), (operator.outputs, operator.inputs)):
+        yield whole, share
+        yield from (((one,), (other,)) for one in whole for other in share)
+
+
+def _is_share(share: tuple[Tensor, ...], whole: tuple[Tensor, ...], degree: int) -> bool:
+    """Whether `share` is one rank's part of `whole`: in bytes, or by an axis divided with rounding."""
+    if isclose(_bytes(share) * degree, _bytes(whole), rel_tol=ROUNDING):
+        return True
+    rounded = [{divide(tensor.shape, axis, degree) for axis, _ in tensor.shape} for tensor in whole]
+    return len(share) == len(whole) and all(part.shape in shapes for part, shapes in zip(share, rounded, strict=True))
+
+
+def partial_sums(whole: Block, block: Block) -> Iterator[str]:
+    """Sums over a divided axis that are passed on as if they were whole.
+
+    An operator that sums over an axis leaves, when the axis is divided, a part of the sum on each rank. It may pass
+    through other operators of the layer, but a collective must add the parts up before the layer ends.
+    """
+    shrunk = {
+        after.name: [axis for axis in before.contracted if _size(after, axis) < _size(before, axis)]
+        for before, after in pairs(whole, block)
+    }
+    for operators in block.graph.by_layer:
+        waiting: dict[str, tuple[str, str]] = {}  # Tensors that are parts of sums: the operator and axis they are of.
+        read: set[str] = set()
+        for operator in operators:
+            reads = [tensor.name for tensor in operator.inputs if tensor.name in waiting]
+            reduces = operator.collective is not None and any(c.kind in REDUCING for c in operator.collective.forward)
+            axes = shrunk.get(operator.name, [])
+            read.update(reads)
+            if axes or (reads and not reduces):
+                source = (operator.name, axes[0]) if axes else waiting[reads[0]]
+                waiting.update((tensor.name, source) for tensor in operator.outputs)
+        for name, (summing, axis) in waiting.items():
+            if name not in read:
+                yield (
+                    f"operator {summing!r} sums over {axis!r}, which is divided; {name!r} is a part of the sum and "
+                    "no all_reduce or reduce_scatter completes it"
+                )
+
+
+def _size(operator: Operator, axis: str) -> int:
+    return dict(operator.space).get(axis, 1)
+
+
+def partial_gradients(whole: Block, block: Block) -> Iterator[str]:
+    """Tensors that every rank holds whole and reads with an operator it does a part of, their gradients not added up.
+
+    Each rank then has a part of the gradient: a collective of the layer that handles the tensor must add the parts up
+    in the backward pass.
+    """
+    summed = {
+        (operator.layer, tensor.name)
+        for operator in block.graph.operators
+        if operator.collective is not None and any(call.kind in REDUCING for call in operator.collective.backward)
+        for tensor in (*operator.inputs, *operator.outputs)
+    }
+    for before, after in pairs(whole, block):
+        if not after.split or len(before.inputs) != len(after.inputs):
+            continue
+        for old, new in zip(before.inputs, after.inputs, strict=True):
+            if new.differentiable and new.shape == old.shape and (after.layer, new.name) not in summed:
+                yield (
+                    f"operator {after.name!r} is divided by {', '.join(after.split)} but reads {new.name!r} whole; no "
+                    "all_reduce or reduce_scatter adds its gradients up in the backward pass"
+                )

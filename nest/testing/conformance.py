@@ -1,0 +1,99 @@
+"""Every check there is for an object, whatever its kind."""
+
+from collections.abc import Callable
+from inspect import signature
+from threading import Thread
+from typing import Any
+
+from nest.hooks import protocols
+from nest.hooks.registry import KINDS
+from nest.testing.collectives import check_collective_model
+from nest.testing.costs import check_cost_model, check_layer_times
+from nest.testing.exporter import check_exporter
+from nest.testing.finding import Finding
+from nest.testing.importers import check_model_importer, check_topology_importer
+from nest.testing.schedule import check_schedule
+from nest.testing.strategy import check_strategy
+
+CHECKS: dict[str, Callable[..., tuple[Finding, ...]]] = {
+    "strategies": check_strategy,
+    "model_importers": check_model_importer,
+    "topology_importers": check_topology_importer,
+    "cost_models": check_cost_model,
+    "collective_models": check_collective_model,
+    "layer_times": check_layer_times,
+    "schedules": check_schedule,
+    "exporters": check_exporter,
+}
+"""The checks of each kind of object; hooks are `nest_<kind>`."""
+
+
+IMPORTERS = ["model_importers", "topology_importers"]
+"""Kinds whose objects offer the same names; `load` of models also takes a training."""
+
+
+def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, ...]:
+    """Every check of an object.
+
+    Args:
+        item: what a hook returns a list of.
+        kind: `strategies`, `schedules`, ...: the hook's name behind `nest_`; None: told by what the object offers.
+        options: of the check of its kind, such as `models` of `check_strategy`.
+
+    Raises:
+        ValueError: `kind` is unknown, or None and the object offers what several kinds ask for, or none.
+    """
+    chosen = kind or kind_of(item)
+    if chosen not in CHECKS:
+        raise ValueError(f"there is no kind {chosen!r}; kinds are {', '.join(CHECKS)}")
+    return CHECKS[chosen](item, **options)
+
+
+def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
+    """`check`, given up after `seconds`: an object that does not come back is told of, not waited for.
+
+    What is given up goes on in the background until the process ends.
+    """
+    found: list[tuple[Finding, ...]] = []
+    checking = Thread(target=lambda: found.append(check(item, kind)), daemon=True)
+    checking.start()
+    checking.join(seconds)
+    if found:
+        return found[0]
+    told = f"the checks were given up after {seconds:g} seconds; one of its methods is slow or never returns"
+    return (Finding("it comes back", False, told),)
+
+
+def kind_of(item: Any) -> str:
+    """The kind whose protocol an object fulfils.
+
+    Importers of models and of topologies offer the same names; they are told apart by what `load` takes.
+
+    Raises:
+        ValueError: there is none, or there are several.
+    """
+    fitting = [kind for kind, name in KINDS.items() if isinstance(item, getattr(protocols, name))]
+    if fitting == IMPORTERS:
+        return fitting[len(signature(item.load).parameters) < 2]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ValueError(f"{type(item).__name__} may be one of {', '.join(fitting)}; say which by `kind`")
+    raise ValueError(f"{type(item).__name__} offers what no kind asks for: {', '.join(KINDS)}")
+
+
+def assert_conforms(item: Any, kind: str | None = None, **options: Any) -> None:
+    """Fail, in a test, with every check that an object does not pass.
+
+    Args:
+        item: what a hook returns a list of.
+        kind: as `check` takes it.
+        options: as `check` takes them.
+
+    Raises:
+        AssertionError: some checks failed; the text has a line for each.
+    """
+    failed = [finding for finding in check(item, kind, **options) if not finding.passed]
+    if failed:
+        lines = [f"  {finding.check}: {finding.told}" for finding in failed]
+        raise AssertionError("\n".join([f"{item.name!r} does not conform:", *lines]))

@@ -1,0 +1,169 @@
+"""What a strategy leaves on the ranks adds up to the whole: work, parameters, activations; and memory does not grow.
+
+Amounts are compared per sample of the micro-batch, over all ranks of a block: a block may hold several copies of a part
+of the model, each with samples of its own (`Block.samples`).
+"""
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+from nest.catalogue import optimizer, precision
+from nest.graph import Block, Operator, Parameter
+from nest.spec import Training
+from nest.testing.cases import Case
+
+ROUNDING = 1e-9
+"""Relative error of sums of floating-point numbers that is put up with."""
+
+AMOUNTS: dict[str, Callable[[Operator], float]] = {
+    "FLOP": lambda operator: operator.flops,
+    "model FLOP": lambda operator: operator.model_flops,
+    "bytes written": lambda operator: operator.bytes_written,
+    "bytes read": lambda operator: operator.bytes_read,
+}
+"""What all ranks together must have at least as much of as the whole."""
+
+WORK = ("FLOP", "model FLOP")
+"""Those of them of which a rank does the share that `Operator.split` says."""
+
+
+def computing(block: Block) -> dict[str, Operator]:
+    """The operators that compute, by name."""
+    return {operator.name: operator for operator in block.graph.operators if operator.collective is None}
+
+
+def pairs(whole: Block, block: Block) -> Iterator[tuple[Operator, Operator]]:
+    """Each operator of the whole that is still there, and what became of it."""
+    left = computing(block)
+    return ((operator, left[name]) for name, operator in computing(whole).items() if name in left)
+
+
+def lost_operators(whole: Block, block: Block) -> Iterator[str]:
+    """Operators whose work nothing does any more: they are gone, and nothing that computes came in their place."""
+    before, left = computing(whole), computing(block)
+    replaced = {operator.layer for name, operator in left.items() if name not in before}
+    for name, operator in before.items():
+        if name not in left and operator.layer not in replaced:
+            yield f"operator {name!r} is gone and nothing in its layer was put in its place"
+
+
+def lost_work(whole: Block, block: Block) -> Iterator[str]:
+    """Amounts of which all ranks together have less than the whole."""
+    ranks = block.width * whole.samples / block.samples
+    for before, after in pairs(whole, block):
+        for unit, amount in AMOUNTS.items():
+            if amount(after) * ranks < amount(before) * (1 - ROUNDING):
+                yield (
+                    f"{unit} of operator {before.name!r} are {amount(before):g} unsplit, but {amount(after):g} on each "
+                    f"of {ranks:g} ranks: {amount(after) * ranks:g} together"
+                )
+
+
+def uneven_shares(whole: Block, block: Block, padding: float) -> Iterator[str]:
+    """Operators that do not do the share of the work that `Operator.split` says.
+
+    An operator that strategies divided does one part in the product of their degrees, rounded up by axis and padded by
+    at most `padding`; any other does all of it. Where a block holds copies with samples of their own, the work is that
+    of one copy, of several, or of all together. Groups of ranks laid over the same devices divide the work no further
+    than there are devices: what one of them divided, another gathered.
+    """
+    together = _divisors(block.samples // whole.samples)
+    for before, after in pairs(whole, block):
+        claimed = prod(block.degree(name) for name in dict.fromkeys(after.split))
+        parts = max(part for part in _divisors(claimed) if part <= block.width)
+        most = 1 + ROUNDING
+        if after.split:
+            most *= _rounding_up(before, after, parts) * (1 + padding)
+        for unit in WORK:
+            unsplit, left = AMOUNTS[unit](before), AMOUNTS[unit](after)
+            expected = (unsplit * count for count in together)
+            if not any(amount * (1 - ROUNDING) <= left * parts <= amount * most for amount in expected):
+                by = ", ".join(f"{name} {block.degree(name)}" for name in after.split) or "none"
+                yield (
+                    f"operator {before.name!r} does {left:g} of {unsplit:g} {unit}, but the strategies that divided it "
+                    f"by its `split` ({by}) leave one part in {parts}"
+                )
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _rounding_up(before: Operator, after: Operator, parts: int) -> float:
+    """By how much the share of the largest rank may exceed the even share, over the axes that were divided unevenly."""
+    sizes = dict(after.space)
+    slack = 1.0
+    for axis, size in before.space:
+        share = sizes.get(axis, size)
+        if share == size or (size % share == 0 and (share > 1 or size >= parts)):
+            continue  # Left whole, or divided evenly.
+        slack *= share / (share - 1) if share > 1 else parts / size
+    return slack
+
+
+def lost_parameters(whole: Block, block: Block) -> Iterator[str]:
+    """Parameters of which the ranks hold less than the whole, what they hold in common counted once; or more."""
+    for before, after in pairs(whole, block):
+        held = {parameter.name: parameter for parameter in after.parameters}
+        for parameter in before.parameters:
+            left = held.get(parameter.name)
+            if left is None:
+                yield f"operator {before.name!r} has lost its parameter {parameter.name!r}"
+                continue
+            holders = block.width / len(block.replica_ranks(left.group))
+            if left.count * holders < parameter.count * (1 - ROUNDING):
+                yield (
+                    f"parameter {parameter.name!r} of operator {before.name!r} has {parameter.count} scalars, but "
+                    f"{holders:g} groups of ranks with different parameters hold {left.count} each"
+                )
+            if left.count > parameter.count:
+                yield f"parameter {parameter.name!r} of operator {before.name!r} grows to {left.count} scalars a rank"
+
+
+def unreduced_gradients(whole: Block, block: Block, strategy: str) -> Iterator[str]:
+    """Weights that the strategy's ranks hold in common while they work on different tokens, undeclared."""
+    ranks = set(block.ranks(strategy))
+    if len(ranks) < 2:
+        return
+    for before, after in pairs(whole, block):
+        if strategy not in after.split or _any_divided(before, after):
+            continue
+        for parameter in after.parameters:
+            if _is_matrix(parameter) and not ranks <= set(block.replica_ranks(parameter.group)):
+                yield (
+                    f"the ranks of {strategy!r} divide operator {before.name!r} and hold its parameter "
+                    f"{parameter.name!r} whole; `Block.replicated` must say so of its group {parameter.group!r}, or "
+                    "its gradients are not reduced over them"
+                )
+
+
+def _any_divided(before: Operator, after: Operator) -> bool:
+    return any(old.count != new.count for old, new in zip(before.parameters, after.parameters, strict=False))
+
+
+def _is_matrix(parameter: Parameter) -> bool:
+    """Whether a parameter is a weight of a product: gradients of norms and biases are too small to be modelled."""
+    return sum(size > 1 for _, size in parameter.shape) > 1
+
+
+def rank_bytes(block: Block, training: Training) -> float:
+    """Bytes of one rank: parameters with their gradients and optimizer state, and what the backward pass keeps."""
+    kept = precision(training.precision)
+    state = kept.weights + kept.gradients + optimizer(training.optimizer).state_bytes(kept)
+    parameters = sum(operator.parameter_count for operator in block.graph.operators)
+    sizes = {tensor.name: tensor.bytes for o in block.graph.operators for tensor in (*o.inputs, *o.outputs)}
+    saved = dict.fromkeys(name for operator in block.graph.operators for name in operator.saves)
+    return parameters * state + sum(sizes[name] for name in saved)
+
+
+def growing_memory(case: Case, smaller: Block, block: Block) -> Iterator[str]:
+    """Whether a rank needs more memory than without the strategy, or more for parameters than with a smaller degree.
+
+    What it gathers it may keep, so that between two degrees activations may grow while parameters shrink.
+    """
+    before, after = (rank_bytes(each, case.context.training) for each in (case.block, block))
+    if after > before * (1 + ROUNDING):
+        yield f"a rank needs {after:g} bytes for parameters and saved activations, {before:g} without the strategy"
+    fewer, more = (sum(operator.parameter_count for operator in b.graph.operators) for b in (smaller, block))
+    if more > fewer:
+        yield f"a rank holds {more} parameters, {fewer} with a smaller degree"

@@ -1,0 +1,71 @@
+"""What a check of the conformance kit found, and the tally that collects it."""
+
+from collections.abc import Callable, Iterable
+
+from attrs import frozen
+
+Problems = Iterable[str]
+"""What a check has to object to, in sentences; none: it passed."""
+
+
+@frozen
+class Finding:
+    """The outcome of one check of one object.
+
+    Attributes:
+        check: what was checked, as a statement that should be true.
+        passed: whether it is.
+        told: the first case in which it is not, and how many there are; else in how many cases it held.
+    """
+
+    check: str
+    passed: bool
+    told: str
+
+
+class Tally:
+    """Counts cases by check, in the order in which checks are first met, and keeps the first objection to each."""
+
+    def __init__(self) -> None:
+        self._cases: dict[str, int] = {}
+        self._objections: dict[str, list[str]] = {}
+
+    def run(self, check: str, where: str, test: Callable[..., Problems], *arguments: object) -> bool:
+        """Count `test` of `arguments` as one case of `check`; whether it passed.
+
+        What the object under test raises is an objection like any other, even SystemExit: it is a stranger's code.
+
+        Args:
+            check: what should be true.
+            where: the case, for people.
+            test: objects in sentences.
+            arguments: of `test`.
+        """
+        try:
+            problems = list(test(*arguments))
+        except (Exception, SystemExit) as error:
+            problems = [raised(error)]
+        self._cases[check] = self._cases.get(check, 0) + 1
+        self._objections.setdefault(check, []).extend(f"{where}: {problem}" for problem in problems[:1])
+        return not problems
+
+    def findings(self) -> tuple[Finding, ...]:
+        """One finding for each check."""
+        found = []
+        for check, cases in self._cases.items():
+            objections = self._objections[check]
+            told = _cases(cases)
+            if objections:
+                others = f" (and in {len(objections) - 1} more of {_cases(cases)})" if len(objections) > 1 else ""
+                told = objections[0] + others
+            found.append(Finding(check, not objections, told))
+        return tuple(found)
+
+
+def _cases(count: int) -> str:
+    return f"{count} case" if count == 1 else f"{count} cases"
+
+
+def raised(error: BaseException) -> str:
+    """An exception as an objection, in one line."""
+    return " ".join(f"it raised {type(error).__name__}: {error}".split())[:300]

@@ -1,0 +1,218 @@
+"""Importers of models and topologies: what their protocols promise."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy
+from attrs import asdict, evolve
+
+from nest.errors import InputError
+from nest.graph import Block, OperatorGraph
+from nest.hooks.protocols import ModelImporter, TopologyImporter
+from nest.instance import Cluster
+from nest.instance.pairs import Pairs
+from nest.network.graph import LinkGraph
+from nest.spec import Training
+from nest.testing import structure
+from nest.testing.finding import Finding, Problems, Tally
+from nest.testing.samples import TRAINING
+from nest.testing.sources import STRANGE, model_sources, topology_sources
+
+Load = Callable[[Any], Any]
+
+
+def check_model_importer(
+    importer: ModelImporter, *, sources: Sequence[Any] | None = None, training: Training = TRAINING
+) -> tuple[Finding, ...]:
+    """Load what an importer accepts.
+
+    Args:
+        importer: as `nest_model_importers` returns it. Its attribute `examples`, if it has one, holds sources it
+            accepts.
+        sources: to be loaded; None: `examples`, and samples of everything nest reads.
+        training: of the models.
+    """
+    tally = Tally()
+    mine = (*getattr(importer, "examples", ()), *model_sources()) if sources is None else tuple(sources)
+    _check_accepts(tally, importer, (*mine, *STRANGE))
+
+    def load(source: Any) -> Any:
+        return importer.load(deepcopy(source), training)
+
+    def careless(source: Any) -> Any:
+        return importer.load(source, training)
+
+    for source in _accepted(tally, importer, mine, sources is not None):
+        where = _told(source)
+        tally.run("it leaves its source as it is", where, _changed_source, careless, deepcopy(source))
+        _check_load(tally, load, source, where)
+        tally.run("it loads an operator graph of one sample", where, _bad_graph, load, source, training)
+        if training.sequence_length is not None:
+            longer = evolve(training, sequence_length=2 * training.sequence_length)
+            tally.run("longer samples take more work", where, _not_longer, importer, source, training, longer)
+    return tally.findings()
+
+
+def check_topology_importer(importer: TopologyImporter, *, sources: Sequence[Any] | None = None) -> tuple[Finding, ...]:
+    """Load what an importer accepts.
+
+    Args:
+        importer: as `nest_topology_importers` returns it. Its attribute `examples`, if it has one, holds sources it
+            accepts.
+        sources: to be loaded; None: `examples`, and samples of everything nest reads.
+    """
+    tally = Tally()
+    mine = (*getattr(importer, "examples", ()), *topology_sources()) if sources is None else tuple(sources)
+    _check_accepts(tally, importer, (*mine, *STRANGE))
+
+    def load(source: Any) -> Any:
+        return importer.load(deepcopy(source))
+
+    for source in _accepted(tally, importer, mine, sources is not None):
+        where = _told(source)
+        tally.run("it leaves its source as it is", where, _changed_source, importer.load, deepcopy(source))
+        _check_load(tally, load, source, where)
+        tally.run("it loads a cluster, links or pairs", where, _bad_network, load, source)
+    return tally.findings()
+
+
+def _told(source: Any) -> str:
+    """A source for people."""
+    if isinstance(source, Mapping) and isinstance(source.get("model_type"), str):
+        return f"a configuration of {source['model_type']}"
+    text = " ".join(repr(source).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_accepts(tally: Tally, importer: ModelImporter | TopologyImporter, sources: Sequence[Any]) -> None:
+    for source in sources:
+        tally.run("it accepts or declines, whatever it is asked about", _told(source), _bad_answer, importer, source)
+
+
+def _bad_answer(importer: ModelImporter | TopologyImporter, source: Any) -> Problems:
+    first: Any = importer.accepts(source)
+    second = importer.accepts(source)
+    if not isinstance(first, bool):
+        yield f"`accepts` answered {first!r}; it says True or False"
+    if first != second:
+        yield "`accepts` asked twice gives two answers"
+
+
+def _accepted(
+    tally: Tally, importer: ModelImporter | TopologyImporter, sources: Sequence[Any], all_of_them: bool
+) -> list[Any]:
+    """The sources the importer accepts; it is a finding when there are none, or not all where all should be."""
+
+    def refused() -> Problems:
+        if all_of_them and len(found) < len(sources):
+            yield f"{len(sources) - len(found)} of the {len(sources)} sources given are declined"
+        elif not found:
+            yield (
+                "none of the samples, so that `load` was not tried; give the importer an attribute `examples` with "
+                "sources it accepts"
+            )
+
+    found = []
+    for source in sources:
+        try:
+            if importer.accepts(source) is True:
+                found.append(source)
+        except (Exception, SystemExit):  # A finding already.
+            continue
+    tally.run("it accepts something that was tried", "the sources", refused)
+    return found
+
+
+def _check_load(tally: Tally, load: Load, source: Any, where: str) -> None:
+    tally.run("it loads the same every time", where, _unsteady, load, source)
+    if isinstance(source, Mapping):
+        tally.run("a key that is missing is told, not stumbled over", where, _stumbles, load, source)
+
+
+def _unsteady(load: Load, source: Any) -> Problems:
+    first, second = load(source), load(source)
+    if not _equal(first, second):
+        yield "loaded twice, the source gives two different results"
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """Equality that looks into arrays."""
+    if not isinstance(first, LinkGraph | Pairs):
+        return bool(first == second)
+    if type(first) is not type(second):
+        return False
+    rows, others = asdict(first), asdict(second)
+    return all(numpy.array_equal(rows[key], others[key]) for key in rows)
+
+
+def _changed_source(load: Load, source: Any) -> Problems:
+    before = deepcopy(source)
+    load(source)
+    if source != before:
+        yield "`load` changed what it was given"
+
+
+def _stumbles(load: Load, source: Mapping[str, Any]) -> Problems:
+    """Whether a mistake of the user ends in anything but a result or an `InputError`."""
+    for key in source:
+        try:
+            load({name: value for name, value in source.items() if name != key})
+        except InputError:
+            continue
+        except (Exception, SystemExit) as error:
+            told = f"{type(error).__name__}: {error}"
+            yield f"without {key!r}, `load` raises {told}; raise an InputError whose sentence names the key"
+
+
+def _bad_graph(load: Load, source: Any, training: Training) -> Problems:
+    graph = load(source)
+    if not isinstance(graph, OperatorGraph):
+        yield f"`load` returned {type(graph).__name__}, not an OperatorGraph"
+        return
+    yield from structure.bad_numbers(Block(graph, 1))
+    empty = [name for name, operators in zip(graph.layers, graph.by_layer, strict=True) if not operators]
+    if empty or not graph.layers:
+        yield f"layer {empty[0]!r} has no operators" if empty else "the graph has no layers"
+    unknown = sorted(set(graph.blocks) - set(graph.layers))
+    if unknown:
+        yield f"the repeated block {unknown[0]!r} is none of the layers"
+    for operator in graph.operators:
+        if operator.collective is not None or operator.split:
+            yield f"operator {operator.name!r} is divided or communicates; the graph is that of a single device"
+        for axis, expected in (("batch", 1), ("sequence", training.sequence_length)):
+            sizes = {size for tensor in operator.outputs for name, size in tensor.shape if name == axis}
+            if sizes - {expected}:
+                yield f"operator {operator.name!r} has an axis {axis!r} of {max(sizes)}; the graph is for {expected}"
+    for crossing in graph.layer_tensors:
+        if crossing.consumers[0] < crossing.producer:
+            yield f"tensor {crossing.tensor.name!r} is read by a layer in front of the one that makes it"
+    if not graph.parameter_count:
+        yield "the model learns nothing: it has no parameters"
+
+
+def _not_longer(importer: ModelImporter, source: Any, training: Training, longer: Training) -> Problems:
+    try:
+        less, more = (importer.load(deepcopy(source), asked) for asked in (training, longer))
+    except InputError:  # Some models have no longer samples.
+        return
+    if not more.flops > less.flops:
+        yield (
+            f"samples of {longer.sequence_length} tokens take {more.flops:g} FLOP, of {training.sequence_length} "
+            f"tokens {less.flops:g}; `training.sequence_length` must count"
+        )
+
+
+def _bad_network(load: Load, source: Any) -> Problems:
+    network = load(source)
+    if isinstance(network, Cluster):
+        if network.size < 1:
+            yield "the cluster has no devices"
+    elif isinstance(network, LinkGraph):
+        if len(network.devices) < 2:
+            yield f"the network joins {len(network.devices)} devices; it takes two at least"
+    elif isinstance(network, Pairs):
+        if network.size < 2:
+            yield f"there are {network.size} devices; it takes two at least"
+    else:
+        yield f"`load` returned {type(network).__name__}, not a Cluster, LinkGraph or Pairs"

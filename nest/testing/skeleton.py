@@ -1,0 +1,74 @@
+"""A new plug-in distribution, from templates: `nest plugins new`."""
+
+import re
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from importlib.util import find_spec
+from keyword import iskeyword
+from string import Template
+
+from nest.errors import InputError
+from nest.hooks.registry import registry
+from nest.testing.kinds import KINDS, Kind, kind_called
+
+LONGEST = 60
+"""Characters of a name: it becomes part of file names, which some file systems limit to 255."""
+
+
+def skeleton(distribution: str, word: str) -> dict[str, str]:
+    """The files of a new distribution with one object: their paths in its folder, and their texts.
+
+    The module is called like the distribution, with underscores; the object like the module, without `nest_` in front.
+
+    Args:
+        distribution: its name.
+        word: the kind of object, one of those in `nest.testing.kinds`.
+
+    Raises:
+        InputError: there is no such kind; or the name cannot be one of a distribution or of its module, or is taken.
+    """
+    kind = kind_called(word)
+    if kind is None:
+        known = ", ".join(each.word for each in KINDS)
+        raise InputError(f"nest plugins new: there is no kind {word!r:.80}; give --kind one of {known}.")
+    words = _words(distribution, kind)
+    module = words["module"]
+    paths = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        f"{module}.py": f"{word}/module.py",
+        f"tests/test_{module}.py": f"{word}/test_module.py",
+    }
+    return {path: _template(name).substitute(words) for path, name in paths.items()}
+
+
+def _template(name: str) -> Template:
+    folder = files("nest.testing").joinpath("templates")
+    return Template(folder.joinpath(f"{name}.template").read_text(encoding="utf-8"))
+
+
+def _words(distribution: str, kind: Kind) -> Mapping[str, str]:
+    """What stands for the words of the templates."""
+    if not re.fullmatch(r"[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*", distribution) or len(distribution) > LONGEST:
+        raise InputError(
+            f"nest plugins new: {distribution!r:.80} cannot be the name of a distribution; use up to {LONGEST} letters "
+            "and digits, with single `-`, `_` or `.` between them."
+        )
+    module = re.sub(r"[-_.]", "_", distribution).lower()
+    name = module.removeprefix("nest_")
+    if not module.isidentifier() or not name.isidentifier() or iskeyword(module) or iskeyword(name):
+        raise InputError(
+            f"nest plugins new: {distribution!r} makes the module {module!r} with {name!r}, which Python cannot name; "
+            "begin with a letter and avoid its keywords."
+        )
+    if module in sys.stdlib_module_names or find_spec(module) is not None:
+        raise InputError(f"nest plugins new: there is a module {module!r} already; choose another name.")
+    if name in getattr(registry(), kind.registered)():
+        owner = " ".join(registry().origin(kind.registered, name)).rstrip()
+        raise InputError(
+            f"nest plugins new: {name!r} is the name of a {kind.word} of {owner} already; choose another name."
+        )
+    class_name = "".join(part.capitalize() for part in name.split("_")) + kind.class_name
+    given = {"distribution": distribution, "module": module, "name": name, "class_name": class_name}
+    return {**given, "summary": kind.summary, "use": Template(kind.use).substitute(given)}

@@ -1,0 +1,152 @@
+"""What a strategy must leave as it is: layers, tensors others read, alikeness; and numbers that make sense."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
+from typing import Any
+
+from attrs import astuple
+
+from nest.graph import Block, Operator, OperatorGraph, Shape
+from nest.testing.cases import Case
+
+
+def bad_degrees(degrees: Any) -> Iterator[str]:
+    """What keeps `degrees` from being whole numbers of at least 1, ascending, 1 among them."""
+    found = list(degrees)
+    wrong = [degree for degree in found if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1]
+    if wrong:
+        yield f"degrees are whole numbers of at least 1; {wrong[0]!r} is none"
+    elif 1 not in found:
+        yield f"1, which leaves the block alone, is not among the degrees {found}"
+    elif found != sorted(set(found)):
+        yield f"degrees are to be ascending, each once; they are {found}"
+
+
+def bad_block(case: Case, strategy: str, degree: int, block: Any) -> Iterator[str]:
+    """What keeps `block` from being `case.block` under `strategy` at `degree`."""
+    if not isinstance(block, Block):
+        yield f"`apply` returned {type(block).__name__}, not a Block"
+        return
+    if dict(block.degrees).get(strategy) != degree:
+        yield f"the block does not record {strategy!r} at degree {degree}; end `apply` with `Block.applied`"
+    if any(isinstance(a.degree, bool) or not isinstance(a.degree, int) or a.degree < 1 for a in block.axes):
+        yield "the degrees of the block's axes must be whole numbers of at least 1"
+    elif block.width % case.block.width or degree % (block.width // case.block.width):
+        yield (
+            f"the block is {block.width} devices wide and was {case.block.width}; it may grow by a factor that "
+            f"divides the degree, {degree}"
+        )
+    elif block.samples % case.block.samples or (block.width // case.block.width) % (
+        block.samples // case.block.samples
+    ):
+        yield (
+            f"the block takes {block.samples} samples and took {case.block.samples}; a block that does not grow by "
+            "whole copies keeps its samples"
+        )
+
+
+def changed_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:
+    """Layers that are not those of before, and tensors between them that lost name, producer or reader."""
+    if (after.layers, after.blocks) != (before.layers, before.blocks):
+        yield "the names of layers or of repeated blocks changed"
+        return
+    left = {crossing.tensor.name: crossing for crossing in after.layer_tensors}
+    for crossing in before.layer_tensors:
+        name, producer = crossing.tensor.name, before.layers[crossing.producer]
+        now = left.get(name)
+        if now is None:
+            yield f"tensor {name!r}, which layer {producer!r} makes for others, is no longer passed on"
+        elif (now.producer, now.consumers) != (crossing.producer, crossing.consumers):
+            yield f"tensor {name!r} is made or read by other layers than before"
+
+
+def bad_numbers(block: Block) -> Iterator[str]:
+    """Sizes that are no positive whole numbers, amounts that are negative or not finite, saves of unknown tensors."""
+    for operator in block.graph.operators:
+        tensors = (*operator.inputs, *operator.outputs)
+        for shape in _shapes(operator):
+            wrong = [f"{axis} {size!r}" for axis, size in shape if type(size) is not int or size < 1]
+            if wrong:
+                yield f"operator {operator.name!r} has an axis of no positive whole size: {wrong[0]}"
+        amounts = {
+            "flops_per_point": operator.flops_per_point,
+            "backward_flops_ratio": operator.backward_flops_ratio,
+            "model_flops_per_point": operator.model_flops_per_point or 0.0,
+        }
+        for name, amount in amounts.items():
+            if not isfinite(amount) or amount < 0:
+                yield f"{name} of operator {operator.name!r} is {amount!r}"
+        for tensor in tensors:
+            if not isfinite(tensor.itemsize) or tensor.itemsize <= 0:
+                yield f"the itemsize of tensor {tensor.name!r} is {tensor.itemsize!r}"
+        unknown = sorted(set(operator.saves) - {tensor.name for tensor in tensors})
+        if unknown:
+            yield f"operator {operator.name!r} saves {unknown[0]!r}, which it neither reads nor writes"
+
+
+def _shapes(operator: Operator) -> Iterator[Shape]:
+    yield operator.space
+    for tensor in (*operator.inputs, *operator.outputs):
+        yield tensor.shape
+    for parameter in operator.parameters:
+        yield parameter.shape
+
+
+def disagreeing_tensors(block: Block) -> Iterator[str]:
+    """Tensors that have one shape where they are written and another where they are read.
+
+    Token ids and labels lie whole on every rank, and who needs a share takes it.
+    """
+    shapes: dict[str, Shape] = {}
+    for operator in block.graph.operators:
+        for tensor in (*operator.inputs, *operator.outputs):
+            known = shapes.setdefault(tensor.name, tensor.shape)
+            if tensor.differentiable and known != tensor.shape:
+                yield (
+                    f"tensor {tensor.name!r} is {told(known)} in one place and {told(tensor.shape)} where operator "
+                    f"{operator.name!r} handles it; a collective must stand between"
+                )
+
+
+def told(shape: Shape) -> str:
+    """A shape for people: `sequence 64 x hidden 128`."""
+    return " x ".join(f"{axis} {size}" for axis, size in shape) or "a scalar"
+
+
+def unlike_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:
+    """Layers that were equal up to names and no longer are."""
+    contents = [_content(operators) for operators in before.by_layer]
+    rewritten = [_content(operators) for operators in after.by_layer]
+    for index, content in enumerate(contents):
+        first = contents.index(content)
+        if rewritten[index] != rewritten[first]:
+            yield f"layers {before.layers[first]!r} and {before.layers[index]!r} differ in names only; now they differ"
+
+
+def _content(operators: Sequence[Operator]) -> tuple[object, ...]:
+    """A layer without its names: tensors by the order in which they are first met."""
+    numbers: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        return numbers.setdefault(name, len(numbers))
+
+    def tensors(items: Iterable[Any]) -> tuple[object, ...]:
+        return tuple((number(t.name), t.shape, t.itemsize, t.differentiable) for t in items)
+
+    places = {operator.name: index for index, operator in enumerate(operators)}
+
+    def collective(operator: Operator) -> tuple[object, ...]:
+        """Its calls; where it names another operator of the layer, the place of that."""
+        if operator.collective is None:
+            return ()
+        parts = astuple(operator.collective, recurse=False)
+        return tuple(places.get(part, part) if isinstance(part, str) else part for part in parts)
+
+    return tuple(
+        (
+            (o.kind, o.space, o.flops_per_point, o.model_flops_per_point, o.backward_flops_ratio, o.contracted),
+            (tensors(o.inputs), tensors(o.outputs), tuple(number(name) for name in o.saves)),
+            (o.parameters, collective(o), o.split),
+        )
+        for o in operators
+    )

@@ -1,0 +1,119 @@
+"""`nest measured`: imports of what other tools measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from nest_measured.galvatron_files import Profiles
+
+OUTPUT = typer.Option(..., "--output", "-o", metavar="FILE", help="The file to write.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+    group.command("galvatron")(galvatron)
+    group.command("kineto")(kineto)
+    app.add_typer(group, name="measured", help="Import measurements of other tools.")
+
+
+def galvatron(
+    files: list[Path] = typer.Argument(
+        ...,
+        metavar="FILES...",
+        help="What Galvatron measured: computation, memory, all-reduce times or bandwidth.",
+    ),
+    layers: int = typer.Option(..., min=1, help="Transformer layers of the model."),
+    hidden: int = typer.Option(..., min=1, help="Width of the model."),
+    output: Path = OUTPUT,
+    precision: str = typer.Option("", help="bf16, fp16 or fp32; left out, the names of the files tell."),
+    sequence: int = typer.Option(0, min=0, help="Tokens per sample; left out, the one that was measured."),
+    micro_batch: list[int] = typer.Option([], help="A micro-batch to import; may be repeated. Left out, all measured."),
+) -> None:
+    """Write profiles of Galvatron as a profile for `profile:` of a problem.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from nest.files import check_writable, unstructure
+    from nest_measured.galvatron import Asked, profile_of
+    from nest_measured.galvatron_files import read_profiles
+
+    check_writable(output)
+    profiles = read_profiles(files)
+    for path in profiles.unused:
+        typer.echo(f"nest: {path}: not used; it has neither times, memory nor all-reduces of a profile.", err=True)
+    mixed = _precision(precision, files) != "fp32"
+    asked = Asked(layers, hidden, mixed, sequence or _sequence(profiles), tuple(micro_batch) or None)
+    profile = profile_of(profiles, asked)
+    _write(output, unstructure(profile))
+    typer.echo(f"{output}: {len(profile.candidates)} candidates of {len(profile.layers)} layers.")
+
+
+def kineto(
+    trace: Path = typer.Argument(..., metavar="TRACE", help="A trace of torch.profiler, .json or .json.gz."),
+    output: Path = OUTPUT,
+    device: str = typer.Option("", help="Name of the device it was recorded on; a table is used for no other."),
+) -> None:
+    """Write the operators of a Kineto trace as a table for `costs: measured`.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from nest.errors import InputError
+    from nest.files import check_writable, unstructure
+    from nest_measured.kineto import read_trace, table_of
+
+    check_writable(output)
+    content = read_trace(trace)
+    try:
+        table = table_of(content, device or None)
+    except InputError as error:
+        raise InputError(f"{trace}: {error}") from None
+    _write(output, unstructure(table))
+    calls = sum(row.samples for row in table.operators)
+    kinds = ", ".join(sorted({row.kind for row in table.operators}))
+    typer.echo(f"{output}: {len(table.operators)} sizes of {kinds}, from {calls} calls.")
+
+
+def _write(output: Path, document: object) -> None:
+    """As JSON, which is YAML too and many times as fast to read."""
+    import json
+
+    from nest.errors import InputError
+    from nest.files import write_text
+
+    if output.suffix.lower() not in (".json", ".yaml", ".yml"):
+        raise InputError(f"--output {output}: the name must end in .json or .yaml.")
+    write_text(output, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def _precision(given: str, files: list[Path]) -> str:
+    """The precision as given, or as all names of files say that say one."""
+    from nest.errors import InputError
+
+    known = ("bf16", "fp16", "fp32")
+    told = {word for path in files for word in path.stem.split("_") if word in known}
+    if given and given not in known:
+        raise InputError(f"--precision must be one of {', '.join(known)}, is {given!r:.40}.")
+    if not given and len(told) != 1:
+        raise InputError("the names of the files do not tell the precision; give --precision bf16, fp16 or fp32.")
+    return given or told.pop()
+
+
+def _sequence(profiles: Profiles) -> int:
+    """The sequence length that was measured, if it is one."""
+    from nest.errors import InputError
+    from nest_measured.galvatron import sequence_lengths
+
+    lengths = sequence_lengths(profiles)
+    if len(lengths) == 1:
+        return lengths[0]
+    if not lengths:
+        raise InputError(
+            "the files have no sequence length whose times and memory are both known; name a computation_profiling "
+            "and a memory_profiling file, both with `layertype_` keys."
+        )
+    raise InputError(f"--sequence is missing; measured are {', '.join(map(str, lengths))} tokens.")

@@ -1,0 +1,78 @@
+"""Operator costs from a table of measurements."""
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from attrs import evolve
+
+from nest.errors import InputError
+from nest.graph import Operator
+from nest.hooks.protocols import CostModel, OperatorCost
+from nest.spec import DeviceSpec, Training
+from nest_measured.sizes import sizes_of
+from nest_measured.table import Table, read_table
+
+VARIABLE = "NEST_MEASURED_TABLE"
+"""The environment variable with the path of the table."""
+
+
+class Measured:
+    """Times of a table where it has them, else those of the default cost model.
+
+    The table is the file that the environment variable `NEST_MEASURED_TABLE` names. `Table.nearest` says what counts as
+    measured. Times of the optimizer step and bytes are always the default model's.
+    """
+
+    name = "measured"
+
+    def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
+        """Cost of `operator` on `device`, seconds and bytes per micro-batch.
+
+        Raises:
+            InputError: there is no table, it cannot be read, or it is another device's.
+        """
+        table = _table()
+        if table.device not in (None, device.name):
+            raise InputError(
+                f"the table of {VARIABLE} was measured on {table.device!r}, but the device is {device.name!r}; "
+                "name a table of this device, or choose other `costs`."
+            )
+        usual = _default().price(operator, device, training)
+        sizes = sizes_of(operator)
+        found = None if sizes is None else table.nearest(operator.kind, sizes, training.precision)
+        if found is None:
+            return usual
+        row, factor = found
+        forward = row.forward * factor
+        if row.backward is not None:
+            backward = row.backward * factor
+        else:
+            backward = forward * usual.backward / usual.forward if usual.forward else usual.backward
+        return evolve(usual, forward=forward, backward=backward if usual.backward else 0.0)
+
+
+def _default() -> CostModel:
+    """The cost model used where a problem names none."""
+    from nest.hooks.registry import registry
+
+    return next(iter(registry().cost_models().values()))
+
+
+def _table() -> Table:
+    path = os.environ.get(VARIABLE, "")
+    if not path:
+        raise InputError(
+            f"costs is `measured`, but the environment variable {VARIABLE}, the path of the table, is not set."
+        )
+    try:
+        state = Path(path).stat()
+    except OSError as error:
+        raise InputError(f"{VARIABLE}: {path!r:.200} cannot be read: {error.strerror}.") from None
+    return _read(path, state.st_mtime_ns, state.st_size)
+
+
+# Every operator of every candidate asks for it; a file that changed is read again.
+@lru_cache(maxsize=8)
+def _read(path: str, changed: int, size: int) -> Table:
+    return read_table(Path(path))

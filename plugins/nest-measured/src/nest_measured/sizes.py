@@ -1,0 +1,79 @@
+"""How large an operator is: the named sizes that measurements are looked up by."""
+
+from collections.abc import Mapping
+from math import prod
+
+from nest.graph import Operator, axis_size, elements
+
+PRODUCT = ("rows", "columns", "contracted", "groups")
+"""Sizes of a product of `rows` by `contracted` and `contracted` by `columns`; `groups` (experts) share the rows."""
+
+ATTENTION = ("batch", "heads", "sequence", "keys", "head", "value")
+"""Sizes of a fused attention kernel: channels of queries and keys per head, and of values."""
+
+MOVED = ("bytes",)
+"""The size of any other operator: bytes it reads and writes, parameters apart."""
+
+PRODUCT_KINDS = ("matmul", "router")
+
+
+def size_names(kind: str) -> tuple[str, ...]:
+    """Names of the sizes operators of `kind` have."""
+    if kind in PRODUCT_KINDS:
+        return PRODUCT
+    return ATTENTION if kind == "attention" else MOVED
+
+
+def completed(kind: str, sizes: Mapping[str, int]) -> dict[str, int]:
+    """`sizes` with those that may be left out: one group; values as wide as keys."""
+    usual: dict[str, int] = {}
+    if kind in PRODUCT_KINDS:
+        usual = {"groups": 1}
+    elif kind == "attention" and "head" in sizes:
+        usual = {"value": sizes["head"]}
+    return {**usual, **sizes}
+
+
+def work(kind: str, sizes: Mapping[str, int]) -> float:
+    """What time is proportional to, up to a constant: FLOP of a product or of attention, bytes of anything else."""
+    if kind in PRODUCT_KINDS:
+        return float(sizes["rows"] * sizes["columns"] * sizes["contracted"])
+    if kind == "attention":
+        pairs = sizes["batch"] * sizes["heads"] * sizes["sequence"] * sizes["keys"]
+        return float(pairs * (sizes["head"] + sizes["value"]))
+    return float(sizes["bytes"])
+
+
+def sizes_of(operator: Operator) -> dict[str, int] | None:
+    """The sizes of one rank's share; None for what no single kernel does, such as attention that stores its scores."""
+    if operator.kind in PRODUCT_KINDS:
+        return _product(operator)
+    if operator.kind == "attention":
+        return _attention(operator)
+    moved = round(operator.bytes_read + operator.bytes_written)
+    return {"bytes": moved} if moved else None
+
+
+def _product(operator: Operator) -> dict[str, int] | None:
+    if not operator.parameters:
+        return None
+    weight = operator.parameters[0].shape
+    contracted = prod(size for axis, size in operator.space if axis in operator.contracted)
+    columns = prod(size for axis, size in weight if axis not in (*operator.contracted, "experts"))
+    rows = elements(operator.space) // (contracted * columns)
+    groups = axis_size(weight, "experts") if operator.kind == "matmul" else 1
+    if operator.kind == "router":  # Its columns are the experts.
+        rows, columns = rows // axis_size(weight, "experts"), axis_size(weight, "experts")
+    if rows * columns * contracted != elements(operator.space):
+        return None  # A product of another form, from an operator graph of somebody's own.
+    return {"rows": rows, "columns": columns, "contracted": contracted, "groups": groups}
+
+
+def _attention(operator: Operator) -> dict[str, int] | None:
+    tensors = (*operator.inputs, *operator.outputs)
+    stored = any(axis == "keys" for tensor in tensors for axis, _ in tensor.shape)
+    if stored or not operator.outputs or not any(axis == "keys" for axis, _ in operator.space):
+        return None
+    space = operator.space
+    names = ("batch", "heads", "sequence", "keys", "head")
+    return {**{name: axis_size(space, name) for name in names}, "value": operator.outputs[0].shape[-1][1]}

@@ -1,0 +1,52 @@
+"""Plans with ulysses: they hold, and ranks that divide a sequence do what the paper says they are for."""
+
+from typing import Any
+
+import pytest
+
+import nest_ulysses
+from nest import planner
+from nest.hooks.registry import registry
+
+PLUGINS = registry(extra=[nest_ulysses])
+
+PROBLEM: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 4, "hidden": 1024, "ffn": 4096, "heads": 16, "vocab": 1000}},
+    "training": {"global_batch": 2, "sequence_length": 32768, "micro_batch": [1]},
+    "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 8, "link": "nvlink3"}]},
+}
+
+
+@pytest.mark.parametrize(("attention", "tokens"), [("flash", 32768), ("unfused", 4096)])
+@pytest.mark.parametrize("granularity", ["layer", "operator"])
+def test_plans_with_it_are_proved_and_check(attention: str, tokens: int, granularity: str) -> None:
+    training = {**PROBLEM["training"], "attention": attention, "sequence_length": tokens}
+    search = {"granularity": granularity, "recompute": ["none"]}
+    asked = {**PROBLEM, "training": training, "search": search, "strategies": {"ulysses": [4], "tp": [1]}}
+    plan = planner.solve(asked, plugins=PLUGINS)
+    assert plan.status == "optimal"
+    assert plan.candidate is not None
+    assert plan.candidate.degrees["ulysses"] == 4
+    assert planner.check(plan.to_dict(), plugins=PLUGINS).ok
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_activations_of_a_longer_sequence_on_more_ranks_stay_the_same(recompute: str) -> None:
+    """Section 3.3: memory per device is constant when sequence length and ranks grow alike."""
+
+    def memory(tokens: int, degree: int) -> float:
+        decided = {"ulysses": degree, "dp": degree, "micro_batch": 1, "zero": 0, "recompute": recompute}
+        training = {**PROBLEM["training"], "sequence_length": tokens}
+        return planner.evaluate({**PROBLEM, "training": training, "fixed": decided}, plugins=PLUGINS).stages[0].memory
+
+    assert memory(8192, 2) == pytest.approx(memory(16384, 4), rel=1e-12)
+    assert memory(8192, 2) == pytest.approx(memory(32768, 8), rel=1e-12)
+
+
+def test_its_ranks_reduce_gradients_with_the_replicas() -> None:
+    def sync(**decided: int) -> float:
+        fixed = {**decided, "micro_batch": 1, "zero": 0, "recompute": "none"}
+        return planner.evaluate({**PROBLEM, "fixed": fixed}, plugins=PLUGINS).stages[0].sync_time
+
+    assert sync(ulysses=4, dp=8) == sync(ulysses=8, dp=8) > sync(ulysses=4, dp=4) > 0

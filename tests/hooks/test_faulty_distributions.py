@@ -1,0 +1,376 @@
+"""Faulty distributions, found through their entry points by the command itself: one line each, and the plan holds."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nest
+
+PROBLEM = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 2, "hidden": 256, "ffn": 1024, "heads": 4, "vocab": 1000}},
+    "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2]},
+    "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 4, "bandwidth": "300 GB/s", "latency": "1 us"}]},
+}
+
+STRATEGY = """
+import time
+from nest.hooks import hook
+
+class Strategy:
+    name = "{name}"
+    after = ()
+
+    def degrees(self, block, context):
+        return (1, 2)
+
+    def apply(self, block, degree, context):
+        {apply}
+
+@hook
+def nest_strategies():
+    return [Strategy()]
+"""
+
+COSTS = """
+from nest.hooks import hook
+from nest.hooks.protocols import OperatorCost
+
+class Costs:
+    name = "never"
+
+    def price(self, operator, device, training):
+        return OperatorCost(float("nan"), 0.0)
+
+@hook
+def nest_cost_models():
+    return [Costs()]
+"""
+
+FAULTY = {
+    "raises at import": (
+        "raise RuntimeError('half\\ninstalled')\n",
+        {},
+        "loading it raised RuntimeError: half installed",
+    ),
+    "raises in apply": (
+        STRATEGY.format(name="toy", apply="raise ValueError('boom')"),
+        {},
+        "its strategy 'toy' raised ValueError: boom in apply; its degree is 1",
+    ),
+    "costs are NaN": (
+        COSTS,
+        {"costs": "never"},
+        "its cost model 'never' returned nonsense from price: forward is nan, no number from 0 to 1e+30; "
+        "in its place: roofline",
+    ),
+    "clashes in name": (
+        STRATEGY.format(name="tp", apply="return block"),
+        {},
+        "nest-planner 0.1.0 has registered 'tp' among strategies already",
+    ),
+    "sleeps in apply": (
+        STRATEGY.format(name="toy", apply="time.sleep(600)"),
+        {},
+        "its strategy 'toy' did not come back from apply within 2 s; its degree is 1",
+    ),
+    "sleeps at import": ("import time\ntime.sleep(600)\n", {}, "loading it did not come back within 2 s"),
+}
+
+
+def install(site: Path, name: str, text: str) -> None:
+    """Put a distribution `name` 1.0 with one entry point, `<name>_entry`, into `site`."""
+    module = name.replace("-", "_")
+    (site / f"{module}.py").write_text(text)
+    information = site / f"{module}-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[nest]\n{module}_entry = {module}\n")
+
+
+def call(site: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python -m nest` in a process of its own that finds what is installed in `site`."""
+    path = os.pathsep.join([str(site), str(Path(nest.__file__).resolve().parent.parent)])
+    return subprocess.run(
+        [sys.executable, "-m", "nest", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path, **environment},
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    made = tmp_path / "site"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    return written(tmp_path)
+
+
+def written(folder: Path, **keys: object) -> Path:
+    path = folder / "problem.json"
+    path.write_text(json.dumps({**PROBLEM, **keys}))
+    return path
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_faulty_distribution_is_one_line_and_the_plan_is_the_same(fault: str, site: Path, tmp_path: Path) -> None:
+    text, keys, told = FAULTY[fault]
+    before = call(site, "solve", "--json", str(written(tmp_path)))
+    assert (before.returncode, before.stderr) == (0, "")
+    install(site, "nest-faulty", text)
+    problem = written(tmp_path, **keys)
+    limit = {"NEST_PLUGIN_SECONDS": "2"} if "sleeps" in fault else {}
+    after = call(site, "solve", "--json", str(problem), **limit)
+    assert after.returncode == 0
+    assert after.stderr == f"nest: warning: plug-in nest-faulty 1.0 is set aside: {told}\n"
+    if keys:
+        plans = [json.loads(each.stdout) for each in (before, after)]
+        for plan in plans:
+            del plan["problem"]
+        assert plans[0] == plans[1]
+    else:
+        assert after.stdout == before.stdout
+
+
+@pytest.mark.parametrize("fault", ["raises at import", "raises in apply", "costs are NaN", "clashes in name"])
+def test_strict_plugins_make_it_an_error(fault: str, site: Path, tmp_path: Path) -> None:
+    text, keys, told = FAULTY[fault]
+    install(site, "nest-faulty", text)
+    done = call(site, "solve", "--json", "--strict-plugins", str(written(tmp_path, **keys)))
+    assert (done.returncode, done.stdout) == (2, "")
+    sentence = told.split(";")[0]
+    assert done.stderr == (
+        f"nest: plug-in nest-faulty 1.0 is faulty, which --strict-plugins makes an error: {sentence}.\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["solve", "evaluate", "check", "verify", "strategies", "plugins"])
+def test_every_command_with_plug_ins_can_be_strict(command: str, site: Path, problem: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    assert call(site, "solve", str(problem), "--output", str(plan)).returncode == 0
+    install(site, "nest-faulty", FAULTY["raises at import"][0])
+    given = {"check": [str(plan)], "verify": [str(plan)], "strategies": [], "plugins": []}.get(command, [str(problem)])
+    assert call(site, command, *given, "--strict-plugins").returncode == 2
+    gone_on = call(site, command, *given)
+    assert gone_on.returncode == 0
+    assert gone_on.stderr.count("\n") == 1
+
+
+def test_a_warning_comes_once_for_several_problems(site: Path, problem: Path) -> None:
+    install(site, "nest-faulty", FAULTY["raises in apply"][0])
+    done = call(site, "solve", str(problem), str(problem))
+    assert done.stderr.count("\n") == done.stderr.count("nest-faulty") == 1
+    assert done.stdout.count("\n") == 2
+
+
+def test_an_error_is_told_behind_what_was_set_aside(site: Path, tmp_path: Path) -> None:
+    install(site, "nest-faulty", FAULTY["raises at import"][0])
+    done = call(site, "solve", str(written(tmp_path, costs="measured")))
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert "nest-faulty 1.0 is set aside" in first
+    assert "measured" in second
+
+
+def test_plugins_lists_what_is_installed_and_what_became_of_it(site: Path) -> None:
+    install(site, "nest-faulty", FAULTY["raises at import"][0])
+    install(
+        site,
+        "nest-mixed",
+        STRATEGY.format(name="toy", apply="return block") + "\n@hook\ndef nest_schedules():\n    1/0\n",
+    )
+    install(site, "nest-off", FAULTY["sleeps at import"][0])
+    install(site, "nest-sound", STRATEGY.format(name="sound", apply="return block"))
+    done = call(site, "plugins", "--json", NEST_DISABLED_PLUGINS="nest_off")
+    rows = {row["distribution"]: row for row in json.loads(done.stdout)["plugins"]}
+    assert list(rows) == ["nest-planner", "nest-mixed", "nest-sound", "nest-faulty", "nest-off"]
+    assert rows["nest-planner"]["hooks"]["nest_layer_times"] == ["scheduled", "sequential"]
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "nest-planner": "active",
+        "nest-mixed": "active; set aside: its hook nest_schedules raised ZeroDivisionError: division by zero",
+        "nest-sound": "active",
+        "nest-faulty": "set aside: loading it raised RuntimeError: half installed",
+        "nest-off": "switched off (NEST_DISABLED_PLUGINS)",
+    }
+    assert rows["nest-sound"] == {
+        "distribution": "nest-sound",
+        "version": "1.0",
+        "state": "active",
+        "hooks": {"nest_strategies": ["sound"]},
+        "set_aside": [],
+    }
+    assert done.stderr.count("\n") == 2
+    listed = call(site, "plugins", "list", NEST_DISABLED_PLUGINS="nest-off")
+    assert listed.stdout == call(site, "plugins", NEST_DISABLED_PLUGINS="nest-off").stdout
+    for name, row in rows.items():
+        assert f"{name} {row['version']}" in listed.stdout
+        assert row["state"] in listed.stdout
+
+
+@pytest.mark.parametrize(
+    ("disabled", "warned"),
+    [
+        ("nest-faulty", []),
+        ("Nest.Faulty", []),
+        ("nest_faulty_entry", []),
+        ("nest-fault", ["nest-fault", "nest-faulty"]),
+    ],
+)
+def test_names_that_switch_off(disabled: str, warned: list[str], site: Path, problem: Path) -> None:
+    install(site, "nest-faulty", FAULTY["raises at import"][0])
+    done = call(site, "solve", str(problem), NEST_DISABLED_PLUGINS=disabled)
+    assert done.returncode == 0
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(warned)
+    assert all(name in line for name, line in zip(warned, lines, strict=True))
+
+
+IMPORTERS = """
+from nest.hooks import hook
+
+class Importer:
+    name = "odd"
+
+    def accepts(self, source):
+        return 1 / 0
+
+    def load(self, *given):
+        return None
+
+@hook
+def nest_{kind}():
+    return [Importer()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [("model_importers", ["models", "gpt2", "--json"]), ("topology_importers", ["topology", "show", "net.yaml"])],
+)
+def test_describing_goes_on_without(kind: str, arguments: list[str], site: Path, tmp_path: Path) -> None:
+    network = tmp_path / "net.yaml"
+    network.write_text("torus: {shape: [2, 2], bandwidth: 10 GB/s, latency: 1 us}\n")
+    given = [str(network) if each == network.name else each for each in arguments]
+    before = call(site, *given)
+    assert before.returncode == 0, before.stderr
+    install(site, "nest-faulty", IMPORTERS.format(kind=kind))
+    after = call(site, *given)
+    assert (after.returncode, after.stdout) == (0, before.stdout)
+    assert after.stderr.count("\n") == 1
+    assert "importer 'odd' raised ZeroDivisionError: division by zero in accepts" in after.stderr
+    assert call(site, *given, "--strict-plugins").returncode == 2
+
+
+PYTHON = """
+import json, sys
+import nest
+problem = json.load(open(sys.argv[1]))
+for _ in range(2):
+    plan = nest.solve(problem)
+print(plan.status, nest.check(plan).ok)
+try:
+    nest.evaluate(problem, strict_plugins=True)
+except nest.errors.InputError as error:
+    print(error)
+"""
+
+
+def test_from_python_there_is_a_warning_too(site: Path, problem: Path) -> None:
+    install(site, "nest-faulty", FAULTY["raises at import"][0])
+    path = os.pathsep.join([str(site), str(Path(nest.__file__).resolve().parent.parent)])
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", PYTHON, str(problem)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path},
+    )
+    told = "loading it raised RuntimeError: half installed"
+    assert f"<string>:6: UserWarning: plug-in nest-faulty 1.0 is set aside: {told}" in done.stderr
+    assert done.stdout.splitlines() == [
+        "optimal True",
+        f"plug-in nest-faulty 1.0 is faulty, which --strict-plugins makes an error: {told}.",
+    ]
+
+
+def test_a_limit_that_is_none_is_bad_input(site: Path, problem: Path) -> None:
+    done = call(site, "solve", str(problem), NEST_PLUGIN_SECONDS="soon")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "nest: the environment variable NEST_PLUGIN_SECONDS is 'soon'; it must be a positive number of seconds.\n"
+    )
+
+
+COMMANDS = """
+import typer
+from nest.hooks import hook
+
+@hook
+def nest_commands(app):
+    @app.command("{name}")
+    def greet():
+        "Says hello."
+        typer.echo("hello")
+"""
+
+
+def test_a_command_may_be_added_and_none_replaced(site: Path, problem: Path) -> None:
+    install(site, "nest-greeting", COMMANDS.format(name="greet"))
+    install(site, "nest-solving", COMMANDS.format(name="solve"))
+    assert call(site, "greet").stdout == "hello\n"
+    done = call(site, "solve", str(problem))
+    assert "Optimal plan" in done.stdout
+    assert done.stderr == (
+        "nest: warning: plug-in nest-solving 1.0 is set aside: the command 'solve' it adds is one of nest already\n"
+    )
+
+
+GROUP = """
+import typer
+from nest.hooks import hook
+
+@hook
+def nest_commands(app):
+    group = typer.Typer(name="{name}")
+
+    @group.command()
+    def one():
+        typer.echo("one")
+
+    @group.command()
+    def two({parameter}):
+        typer.echo("two")
+
+    app.add_typer(group)
+"""
+
+
+def test_groups_of_commands_may_be_added(site: Path) -> None:
+    install(site, "nest-bent", GROUP.format(name="bent", parameter="given: int | str"))
+    install(site, "nest-sound", GROUP.format(name="sound", parameter=""))
+    install(site, "nest-twice", GROUP.format(name="sound", parameter=""))
+    done = call(site, "sound", "two")
+    assert (done.returncode, done.stdout) == (0, "two\n")
+    bent, twice = call(site, "strategies").stderr.splitlines()
+    assert "plug-in nest-bent 1.0 is set aside: a command it adds raised " in bent
+    assert twice.endswith("is set aside: the command 'sound' it adds is one of nest-sound 1.0 already")
+
+
+def test_damaged_metadata_stop_nobody(site: Path, problem: Path) -> None:
+    install(site, "nest-faulty", FAULTY["raises at import"][0])
+    (site / "nest_faulty-1.0.dist-info" / "METADATA").unlink()
+    done = call(site, "solve", str(problem))
+    assert done.returncode == 0
+    assert "nest_faulty" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,549 @@
+"""Faulty plug-ins: each is named in one line and set aside, and the plan is the one without it."""
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+from attrs import evolve
+
+import nest
+from nest import planner
+from nest.errors import InputError
+from nest.graph import Axis, Block, Collective, Communication
+from nest.hooks import hook, manager
+from nest.hooks.guard import PluginFault
+from nest.hooks.protocols import OperatorCost
+from nest.hooks.registry import Registry, registry
+from nest.spec import PlanDocument
+
+PROBLEM: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 2, "hidden": 256, "ffn": 1024, "heads": 4, "vocab": 1000}},
+    "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2]},
+    "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 4, "bandwidth": "300 GB/s", "latency": "1 us"}]},
+}
+
+
+@pytest.fixture(autouse=True)
+def _short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for a plug-in that sleeps; on a busy machine others may take a while."""
+    parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    if parameters.get("does") is sleeps:
+        monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.5")
+
+
+class Strategy:
+    """A sound strategy, of which tests break one member: two ranks that do the same."""
+
+    name = "foo"
+    after = ()
+
+    def degrees(self, block: Any, context: Any) -> Any:
+        return (1, 2)
+
+    def apply(self, block: Any, degree: int, context: Any) -> Any:
+        return block.with_axis("foo", degree).applied("foo", degree, block.graph)
+
+
+class Costs:
+    name = "foo"
+
+    def price(self, operator: Any, device: Any, training: Any) -> Any:
+        return OperatorCost(1e-3, 1e-3)
+
+
+class Collectives:
+    name = "foo"
+
+    def time(self, kind: str, bytes: float, shape: Any, levels: Any) -> Any:  # noqa: A002
+        return 1e-3
+
+
+class LayerTimes:
+    name = "foo"
+
+    def seconds(self, durations: Any, engines: Any, precedence: Any) -> Any:
+        return 2 * sum(durations)
+
+
+class Schedule:
+    name = "foo"
+
+    def weights(self, micro_batches: int, stages: int) -> Any:
+        return (float(micro_batches), 0.0)
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> Any:
+        return 1
+
+
+class ModelImporter:
+    name = "foo"
+
+    def accepts(self, source: Any) -> Any:
+        return False
+
+    def load(self, source: Any, training: Any) -> Any:
+        raise AssertionError
+
+
+class TopologyImporter:
+    name = "foo"
+
+    def accepts(self, source: Any) -> Any:
+        return source == "foo"
+
+    def load(self, source: Any) -> Any:
+        return None
+
+
+OF_KIND: dict[str, type[Any]] = {
+    "strategies": Strategy,
+    "cost_models": Costs,
+    "collective_models": Collectives,
+    "layer_times": LayerTimes,
+    "schedules": Schedule,
+    "model_importers": ModelImporter,
+    "topology_importers": TopologyImporter,
+}
+
+NAMING: dict[str, dict[str, Any]] = {
+    "strategies": {},
+    "cost_models": {"costs": "foo"},
+    "collective_models": {"collectives": "foo"},
+    "layer_times": {"layer_times": "foo"},
+    "schedules": {"training": {**PROBLEM["training"], "schedule": ["foo", "1f1b"]}},
+    "model_importers": {},
+}
+"""What makes a problem use the object called `foo`."""
+
+
+def offering(kind: str, *items: Any) -> ModuleType:
+    """A plug-in with objects of one kind."""
+    made = ModuleType("faulty")
+
+    def offer() -> list[Any]:
+        return list(items)
+
+    setattr(made, f"nest_{kind}", hook(offer))
+    offer.__name__ = f"nest_{kind}"
+    return made
+
+
+def broken(kind: str, member: str, does: Any) -> Any:
+    """An object of `kind` whose `member` is, or does, something else."""
+    return type("Broken", (OF_KIND[kind],), {member: does})()
+
+
+def decisions(plan: PlanDocument) -> dict[str, Any]:
+    """A plan without the problem as written."""
+    return {key: value for key, value in plan.to_dict().items() if key != "problem"}
+
+
+def returns(value: Any) -> Callable[..., Any]:
+    return lambda *_: value
+
+
+def raises(error: BaseException) -> Callable[..., Any]:
+    def raising(*_: Any) -> Any:
+        raise error
+
+    return raising
+
+
+def sleeps(*_: Any) -> Any:
+    time.sleep(60)
+
+
+def applies(change: Callable[[Block], Any]) -> Callable[..., Any]:
+    """An `apply` that spoils what the sound one returns."""
+    return lambda self, block, degree, context: change(Strategy.apply(self, block, degree, context))
+
+
+def first_operator(**keys: Any) -> Callable[[Block], Block]:
+    """The block with something else about its first operator."""
+
+    def change(block: Block) -> Block:
+        first, *others = block.graph.operators
+        return evolve(block, graph=evolve(block.graph, operators=(evolve(first, **keys), *others)))
+
+    return change
+
+
+def without_last_operator_of_first_layer(block: Block) -> Block:
+    last = block.graph.by_layer[0][-1]
+    return evolve(block, graph=block.graph.map_operators(lambda each: () if each is last else (each,)))
+
+
+CALL = Communication("broadcast", 1.0, "foo")
+
+FAULTS: list[tuple[str, str, Any, str]] = [
+    ("strategies", "degrees", raises(ValueError("no\nway")), "raised ValueError: no way in degrees"),
+    ("strategies", "degrees", raises(SystemExit(3)), "raised SystemExit: 3 in degrees"),
+    ("strategies", "degrees", raises(InputError("not mine")), "raised InputError: not mine in degrees"),
+    ("strategies", "degrees", returns((1, 0)), "a degree is 0"),
+    ("strategies", "degrees", returns((1, True)), "a degree is True"),
+    ("strategies", "degrees", returns((1, 2.0)), "a degree is 2.0"),
+    ("strategies", "degrees", returns(None), "None is no sequence"),
+    ("strategies", "degrees", returns("12"), "'12' is no sequence"),
+    ("strategies", "degrees", sleeps, "did not come back from degrees within 0.5 s"),
+    ("strategies", "by_default", "yes", "'yes' is neither true nor false"),
+    ("strategies", "apply", raises(ZeroDivisionError()), "raised ZeroDivisionError in apply"),
+    ("strategies", "apply", raises(KeyError("heads")), "raised KeyError: 'heads' in apply"),
+    ("strategies", "apply", sleeps, "did not come back from apply"),
+    ("strategies", "apply", returns(None), "None is no Block"),
+    ("strategies", "apply", applies(lambda block: evolve(block, samples=3 * block.samples)), "samples in place of 1"),
+    ("strategies", "apply", applies(lambda block: evolve(block, samples=0)), "the number of samples is 0"),
+    ("strategies", "apply", applies(lambda block: evolve(block, axes=(Axis("foo", 0),))), "degree of an axis is 0"),
+    ("strategies", "apply", applies(lambda block: evolve(block, axes=(*block.axes, Axis("foo", 2)))), "the same name"),
+    ("strategies", "apply", applies(lambda block: evolve(block, degrees=())), "do not end with ('foo', 2)"),
+    ("strategies", "apply", applies(lambda block: evolve(block, replicated=(("dense", "bar"),))), "'bar'"),
+    ("strategies", "apply", applies(lambda block: evolve(block, graph=None)), "None is no OperatorGraph"),
+    (
+        "strategies",
+        "apply",
+        applies(lambda block: evolve(block, graph=evolve(block.graph, layers=(*block.graph.layers, "more")))),
+        "other layers",
+    ),
+    ("strategies", "apply", applies(without_last_operator_of_first_layer), "which leaves its layer, is not made"),
+    ("strategies", "apply", applies(first_operator(space=(("batch", 0),))), "axis 'batch' of operator"),
+    ("strategies", "apply", applies(first_operator(space=(("batch", 0.5),))), "axis 'batch' of operator"),
+    ("strategies", "apply", applies(first_operator(flops_per_point=float("nan"))), "a FLOP count of operator"),
+    ("strategies", "apply", applies(first_operator(flops_per_point=-1.0)), "a FLOP count of operator"),
+    ("strategies", "apply", applies(first_operator(saves=("nobody has it",))), "'nobody has it' is saved"),
+    ("strategies", "apply", applies(first_operator(collective=Collective((CALL,)))), "is a 'broadcast'"),
+    ("strategies", "apply", applies(first_operator(outputs=None)), "raised TypeError"),
+    ("cost_models", "price", raises(RuntimeError("no table")), "raised RuntimeError: no table in price"),
+    ("cost_models", "price", returns(OperatorCost(float("nan"), 0.0)), "forward is nan"),
+    ("cost_models", "price", returns(OperatorCost(0.0, float("inf"))), "backward is inf"),
+    ("cost_models", "price", returns(OperatorCost(0.0, 0.0, update=-1.0)), "update is -1.0"),
+    ("cost_models", "price", returns(OperatorCost(0.0, 0.0, saved=None)), "saved is None"),  # type: ignore[arg-type]
+    ("cost_models", "price", returns(1.0), "1.0 is no OperatorCost"),
+    ("cost_models", "price", sleeps, "did not come back from price"),
+    ("collective_models", "time", returns(float("nan")), "the time is nan"),
+    ("collective_models", "time", returns(-1.0), "the time is -1.0"),
+    ("collective_models", "time", returns(True), "the time is True"),
+    ("collective_models", "time", raises(OSError("gone")), "raised OSError: gone in time"),
+    ("collective_models", "times", returns(numpy.zeros(1)), "no array of"),
+    ("collective_models", "times", lambda self, kind, sizes, *_: numpy.full(sizes.shape, numpy.nan), "a time is nan"),
+    ("layer_times", "seconds", returns(float("nan")), "the time is nan"),
+    ("layer_times", "seconds", returns(1e300), "the time is 1e+300"),
+    ("schedules", "weights", returns((1.0, float("nan"))), "a weight is nan"),
+    ("schedules", "weights", returns((-1.0, 1.0)), "a weight is -1.0"),
+    ("schedules", "weights", returns((1.0,)), "(1.0,) is no pair of weights"),
+    ("schedules", "in_flight", returns(0), "from in_flight: 0 micro-batches are in flight"),
+    ("schedules", "in_flight", returns(float("nan")), "from in_flight: nan micro-batches are in flight"),
+    ("schedules", "in_flight", returns(10**400), "from in_flight: 1000"),
+    ("schedules", "chunks", 0, "the number of chunks is 0"),
+    ("schedules", "in_flight", raises(IndexError("stage")), "raised IndexError: stage in in_flight"),
+    ("model_importers", "accepts", raises(AttributeError("x")), "raised AttributeError: x in accepts"),
+    ("model_importers", "accepts", returns("llama"), "'llama' is neither true nor false"),
+    ("model_importers", "accepts", returns(True), "accepts model, which the importer 'transformer' accepts already"),
+]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """What is planned without any plug-in."""
+    return decisions(planner.solve(PROBLEM, plugins=Registry()))
+
+
+@pytest.mark.parametrize(("kind", "member", "does", "told"), FAULTS)
+def test_a_faulty_object_is_named_once_and_the_plan_is_the_one_without_it(
+    kind: str, member: str, does: Any, told: str, alone: dict[str, Any]
+) -> None:
+    known = registry([offering(kind, broken(kind, member, does))])
+    plan = planner.solve({**PROBLEM, **NAMING[kind]}, plugins=known)
+    assert decisions(plan) == alone
+    (warning,) = known.warnings
+    assert warning.startswith("plug-in faulty is set aside: its ")
+    assert "'foo'" in warning
+    assert told in warning
+    assert "\n" not in warning
+    assert planner.check(plan, plugins=known).ok
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NAMING if kind != "model_importers"])
+def test_a_sound_object_is_used(kind: str, alone: dict[str, Any]) -> None:
+    known = registry([offering(kind, OF_KIND[kind]())])
+    plan = planner.solve({**PROBLEM, **NAMING[kind]}, plugins=known)
+    assert known.warnings == ()
+    assert plan.plugins is not None
+    assert "faulty" in plan.plugins
+    if kind != "strategies":  # Ranks that do the same are no use.
+        assert decisions(plan)["batch_time"] != alone["batch_time"]
+
+
+def test_what_nest_brings_passes_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sound object is refused: the same plans come out with every built-in guarded as a plug-in is."""
+    repository = Path(nest.__file__).resolve().parent.parent
+    problems = [repository / "examples" / name / "problem.yaml" for name in ("llama-2-7b-on-tpu-v4-torus",)]
+    mixture = {"layers": 2, "hidden": 256, "ffn": 512, "heads": 4, "vocab": 1000, "experts": 4, "top_k": 2}
+    asked: list[Any] = [*problems, PROBLEM, {**PROBLEM, "model": {"transformer": mixture}, "search": {"mixed": True}}]
+    plain = [planner.solve(problem, plugins=Registry()).to_dict() for problem in asked]
+    built_in = manager.built_in_plugins
+    monkeypatch.setattr(
+        "nest.hooks.registry.built_in_plugins", lambda: [evolve(each, built_in=False) for each in built_in()]
+    )
+    guarded = Registry()
+    assert [planner.solve(problem, plugins=guarded).to_dict() for problem in asked] == plain
+    assert guarded.warnings == ()
+
+
+def test_what_nest_brings_is_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Registry()
+    costs = type(known.cost_models()["roofline"])
+    monkeypatch.setattr(costs, "price", raises(ZeroDivisionError("a bug")))
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        planner.solve(PROBLEM, plugins=known)
+    assert known.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"constraints": ["foo <= 2"]},
+        {"constraints": ["foo == 1 or tp == 1"]},
+        {"fixed": {"foo": 2}},
+        {"strategies": {"foo": [2]}},
+        {"strategies": {"foo": [True]}, "search": {"mixed": True}},
+    ],
+)
+def test_an_absent_strategy_has_degree_1(asked: dict[str, Any]) -> None:
+    known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
+    plan = planner.solve({**PROBLEM, **asked}, plugins=known)
+    expected = planner.solve({**PROBLEM, "search": asked.get("search", {})}, plugins=Registry())
+    assert (plan.status, plan.batch_time) == ("optimal", expected.batch_time)
+    assert len(known.warnings) == 1
+    assert known.warnings[0].endswith("; its degree is 1")
+    assert planner.check(plan, plugins=known).ok
+
+
+def test_a_constraint_an_absent_strategy_cannot_meet_leaves_no_plan() -> None:
+    known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
+    assert planner.solve({**PROBLEM, "constraints": ["foo == 2"]}, plugins=known).status == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("written", "used"), [(["foo"], "1f1b"), (["foo", "gpipe"], "gpipe"), (["nest", "foo"], "nest")]
+)
+def test_other_schedules_stand_in(written: list[str], used: str) -> None:
+    known = registry([offering("schedules", broken("schedules", "weights", returns(None)))])
+    asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": written}}
+    assert planner.solve(asked, plugins=known).schedule == used
+    assert planner.evaluate(asked, plugins=known).schedule == used
+    assert planner.evaluate(asked, fix={"schedule": "foo"}, plugins=known).schedule == used
+
+
+@pytest.mark.parametrize("kind", ["cost_models", "layer_times", "schedules", "strategies"])
+def test_evaluating_goes_on_without(kind: str) -> None:
+    member = {"cost_models": "price", "layer_times": "seconds", "schedules": "weights", "strategies": "degrees"}[kind]
+    known = registry([offering(kind, broken(kind, member, raises(ValueError("no"))))])
+    plan = planner.evaluate({**PROBLEM, **NAMING[kind]}, plugins=known)
+    assert plan.batch_time == planner.evaluate(PROBLEM, plugins=Registry()).batch_time
+    assert len(known.warnings) == 1
+
+
+def test_verifying_goes_on_without() -> None:
+    plan = planner.solve(PROBLEM, plugins=Registry())
+    known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
+    assert planner.verify(plan, plugins=known).status == "proved"
+    assert len(known.warnings) == 1
+
+
+def test_a_solver_and_a_plan_that_are_told_different_things(alone: dict[str, Any]) -> None:
+    """A model of collectives that answers something else each time."""
+    asked: list[int] = []
+
+    def time_(self: Any, *_: Any) -> float:
+        asked.append(1)
+        return 1e-3 * len(asked)
+
+    known = registry([offering("collective_models", broken("collective_models", "time", time_))])
+    plan = planner.solve({**PROBLEM, "collectives": "foo", "constraints": ["dp == 4"]}, plugins=known)
+    assert plan.batch_time == planner.solve({**PROBLEM, "constraints": ["dp == 4"]}, plugins=Registry()).batch_time
+    (warning,) = known.warnings
+    assert "told the solver something else" in warning
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        (returns(None), "None is no Cluster"),
+        (raises(ValueError("x")), "raised ValueError: x in load"),
+        (sleeps, "0.5 s"),
+    ],
+)
+def test_a_network_nobody_else_can_read_is_an_error_that_names_it(does: Any, told: str) -> None:
+    known = registry([offering("topology_importers", broken("topology_importers", "load", does))])
+    with pytest.raises(InputError, match="no importer knows 'foo'"):
+        planner.solve({**PROBLEM, "cluster": {"device": "a100-sxm-80g", "topology": "foo"}}, plugins=known)
+    (warning,) = known.warnings
+    assert told in warning
+
+
+def test_an_importer_may_refuse_what_it_reads() -> None:
+    known = registry(
+        [offering("topology_importers", broken("topology_importers", "load", raises(InputError("bent."))))]
+    )
+    with pytest.raises(InputError, match="bent"):
+        planner.solve({**PROBLEM, "cluster": {"device": "a100-sxm-80g", "topology": "foo"}}, plugins=known)
+    assert known.warnings == ()
+
+
+def test_files_of_an_exporter_lie_in_a_folder() -> None:
+    class Exporter:
+        name = "foo"
+
+        def export(self, plan: Any) -> Any:
+            return plan
+
+    known = registry([offering("exporters", Exporter())])
+    export = known.exporters()["foo"].export
+    assert export({"a/b.json": "{}"}) == {"a/b.json": "{}"}  # type: ignore[arg-type]
+    for written in ({"../b": ""}, {"/b": ""}, {"C:\\b": ""}, {"b": b""}, {"": ""}, ["b"]):
+        with pytest.raises(PluginFault, match="returned nonsense from export"):
+            export(written)  # type: ignore[arg-type]
+
+
+def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
+    monkeypatch.setattr("nest.hooks.guard.TOTAL_SHARE", 0.1)
+
+    def price(self: Any, *_: Any) -> Any:
+        time.sleep(0.2)
+        return OperatorCost(0.0, 0.0)
+
+    known = registry([offering("cost_models", broken("cost_models", "price", price))])
+    assert decisions(planner.solve({**PROBLEM, "costs": "foo"}, plugins=known)) == alone
+    (warning,) = known.warnings
+    assert "used up the 0.5 s of all calls into a plug-in in price" in warning
+
+
+def test_two_faults_are_two_lines(alone: dict[str, Any]) -> None:
+    items = [broken("strategies", "degrees", returns(0)), broken("strategies", "apply", returns(0))]
+    items[1].name = "bar"
+    known = registry([offering("strategies", *items)])
+    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    assert ["'foo'" in known.warnings[0], "'bar'" in known.warnings[1], len(known.warnings)] == [True, True, 2]
+
+
+def test_what_was_set_aside_stays_so() -> None:
+    calls: list[int] = []
+    counted = broken("strategies", "degrees", lambda *_: calls.append(1))
+    known = registry([offering("strategies", counted)])
+    for _ in range(2):
+        planner.solve(PROBLEM, plugins=known)
+    assert len(calls) == len(known.warnings) == 1
+
+
+@pytest.mark.parametrize("kind", ["strategies", "cost_models"])
+def test_a_strict_registry_makes_a_fault_an_error(kind: str) -> None:
+    member = {"strategies": "degrees", "cost_models": "price"}[kind]
+    plugin = offering(kind, broken(kind, member, raises(ValueError("boom"))))
+    with pytest.raises(InputError, match=r"plug-in faulty is faulty.*raised ValueError: boom in \w+\.$"):
+        planner.solve({**PROBLEM, **NAMING[kind]}, plugins=Registry([plugin], strict=True))
+
+
+def test_a_strict_registry_makes_a_fault_at_the_start_an_error() -> None:
+    with pytest.raises(InputError, match="plug-in SimpleNamespace is faulty"):
+        Registry([SimpleNamespace()], strict=True)
+    clash = broken("strategies", "name", "tp")
+    with pytest.raises(InputError, match="has registered 'tp'") as caught:
+        planner.solve(PROBLEM, plugins=Registry([offering("strategies", clash)], strict=True))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("written", ["soon", "0", "-1", "inf", "nan"])
+def test_the_limit_must_be_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("NEST_PLUGIN_SECONDS", written)
+    with pytest.raises(InputError, match="must be a positive number of seconds"):
+        Registry()
+
+
+def test_a_hook_that_sleeps_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
+    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.5")
+    module = offering("strategies", Strategy())
+    module.nest_strategies = hook(sleeps)  # type: ignore[attr-defined]
+    module.nest_schedules = hook(sleeps)  # type: ignore[attr-defined]
+    known = registry([module])
+    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    assert known.warnings == ("plug-in faulty is set aside: its hook nest_strategies did not come back within 0.5 s",)
+
+
+def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
+    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.5")
+    threads = []
+
+    def degrees(*_: Any) -> Any:
+        threads.append(threading.current_thread())
+        while True:
+            pass
+
+    known = registry([offering("strategies", broken("strategies", "degrees", degrees))])
+    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    (thread,) = threads
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_threads_end_with_the_registry() -> None:
+    threads = []
+
+    def degrees(*_: Any) -> Any:
+        threads.append(threading.current_thread())
+        return (1,)
+
+    known = registry([offering("strategies", broken("strategies", "degrees", degrees))])
+    planner.solve(PROBLEM, plugins=known)
+    assert len(set(threads)) == 1
+    del known
+    gc.collect()
+    threads[0].join(30)
+    assert not threads[0].is_alive()
+
+
+def test_threads_may_plan_at_the_same_time() -> None:
+    known = registry([offering("cost_models", Costs())])
+    with ThreadPoolExecutor(4) as pool:
+        plans = list(pool.map(lambda _: planner.solve({**PROBLEM, "costs": "foo"}, plugins=known), range(4)))
+    assert len({plan.batch_time for plan in plans}) == 1
+    assert known.warnings == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_its_own_threads() -> None:
+    known = registry([offering("cost_models", Costs())])
+    asked = {**PROBLEM, "costs": "foo"}
+    planner.solve(asked, plugins=known)
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            planner.solve(asked, plugins=known)
+            code = len(known.warnings)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_plug_in_may_call_another() -> None:
+    """From the thread of one plug-in, the other is called in the same thread: neither waits for itself."""
+    sound = Costs()
+
+    class Calling(Costs):
+        name = "bar"
+
+        def price(self, operator: Any, device: Any, training: Any) -> Any:
+            return known.cost_models()["foo"].price(operator, device, training)
+
+    known = registry([offering("cost_models", sound, Calling())])
+    both = [planner.solve({**PROBLEM, "costs": name}, plugins=known).batch_time for name in ("foo", "bar")]
+    assert both[0] == both[1]
+    assert known.warnings == ()

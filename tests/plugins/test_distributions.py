@@ -1,0 +1,119 @@
+"""The distributions in plugins/ join nest by being installed, and leave no trace when they are removed."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+FOLDERS = sorted(path.parent for path in (REPOSITORY / "plugins").glob("*/pyproject.toml"))
+ULYSSES = REPOSITORY / "plugins" / "nest-ulysses"
+LONG = ULYSSES / "examples" / "llama-2-7b-on-32-single-gpu-nodes" / "problem.yaml"
+
+ALLOWED = {"hooks", "catalogue", "instance", "graph", "spec", "files", "units", "errors"}
+"""Rooms of nest that a plug-in may import: hooks and below, and no solver."""
+
+
+def project(folder: Path) -> dict[str, Any]:
+    return dict(tomllib.loads((folder / "pyproject.toml").read_text())["project"])
+
+
+def install(folder: Path, site: Path) -> str:
+    """What pip leaves of a distribution that matters here, in `site`; returns the path Python is to search."""
+    about = project(folder)
+    information = site / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n"
+    )
+    entries = "\n".join(f"{name} = {target}" for name, target in about["entry-points"]["nest"].items())
+    (information / "entry_points.txt").write_text(f"[nest]\n{entries}\n")
+    return os.pathsep.join([str(site), str(folder / "src")])
+
+
+def nest(*arguments: str, path: str = "", seed: str = "0") -> str:
+    """What a new process prints; nothing may go wrong."""
+    searched = os.pathsep.join(part for part in (path, str(REPOSITORY)) if part)
+    done = subprocess.run(
+        [sys.executable, "-m", "nest", *arguments],
+        env={**os.environ, "PYTHONPATH": searched, "PYTHONHASHSEED": seed},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_distribution_says_what_it_is(folder: Path) -> None:
+    about = project(folder)
+    assert about["name"] == folder.name
+    assert about["dependencies"] == ["nest-planner"]
+    assert (folder / about["readme"]).is_file()
+    assert list((folder / "tests").glob("test_*.py"))
+    for target in about["entry-points"]["nest"].values():
+        assert (folder / "src" / target / "__init__.py").is_file()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_distribution_uses_what_built_ins_may_use(folder: Path) -> None:
+    for path in (folder / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            rooms = {name.split(".")[1] for name in names if name.startswith("nest.")}
+            assert rooms <= ALLOWED, path
+            assert "nest" not in names, path
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_installed_it_is_loaded_without_a_warning(folder: Path, tmp_path: Path) -> None:
+    path = install(folder, tmp_path)
+    listed = nest("strategies", path=path)
+    assert ("nest-ulysses" in listed) == (folder.name == "nest-ulysses")
+
+
+def test_ulysses_changes_the_plan_of_a_long_sequence_and_removing_it_restores_the_bytes(tmp_path: Path) -> None:
+    before = nest("solve", str(LONG), "--json", seed="1")
+    path = install(ULYSSES, tmp_path)
+    first, second = (nest("solve", str(LONG), "--json", path=path, seed=seed) for seed in ("1", "2"))
+    assert first == second
+    without, with_it = json.loads(before), json.loads(first)
+    assert without["status"] == with_it["status"] == "optimal"
+    assert "ulysses" not in without["candidate"]["degrees"]
+    assert with_it["candidate"]["degrees"]["ulysses"] > 1
+    assert with_it["batch_time"] < without["batch_time"]
+    assert with_it["plugins"]["nest-ulysses"] == project(ULYSSES)["version"]
+    assert nest("solve", str(LONG), "--json", seed="3") == before
+
+
+@pytest.mark.slow
+def test_pip_installs_ulysses_into_a_fresh_environment_and_removes_it(tmp_path: Path) -> None:
+    venv.create(tmp_path / "fresh", with_pip=True)
+    folder = tmp_path / "fresh" / ("Scripts" if os.name == "nt" else "bin")
+
+    def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        program, *rest = arguments
+        return subprocess.run([folder / program, *rest], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    installed = call("pip", "install", "--quiet", REPOSITORY)
+    if installed.returncode:
+        pytest.skip(f"pip cannot install here: {installed.stderr.strip().splitlines()[-1]}")
+    solve = ("nest", "solve", LONG, "--json")
+    before = call(*solve)
+    assert call("pip", "install", "--quiet", "--no-deps", ULYSSES).returncode == 0
+    with_it = call(*solve)
+    assert call("pip", "uninstall", "--quiet", "--yes", "nest-ulysses").returncode == 0
+    after = call(*solve)
+    assert [done.returncode for done in (before, with_it, after)] == [0, 0, 0]
+    assert json.loads(with_it.stdout)["candidate"]["degrees"]["ulysses"] > 1
+    assert after.stdout == before.stdout != with_it.stdout

@@ -1,0 +1,162 @@
+"""Mistakes of cost models, collective models, layer times and schedules are found by the checks for them."""
+
+from collections.abc import Callable
+from itertools import count
+from math import inf, nan
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from nest.errors import InputError
+from nest.hooks.protocols import OperatorCost
+from nest.hooks.registry import registry
+from nest.testing import check
+
+hours = count(1)
+
+
+class Changed:
+    """A built-in object, one method of which is replaced; the replacement is given the sound one first."""
+
+    def __init__(self, kind: str, name: str, **methods: Callable[..., Any]) -> None:
+        self.sound = getattr(registry(), kind)()[name]
+        self.name = name
+        self.kind = kind
+        for method, replacement in methods.items():
+            setattr(self, method, self.bound(getattr(self.sound, method), replacement))
+
+    def bound(self, sound: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: replacement(sound, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sound, name)
+
+    def failed(self) -> list[str]:
+        return [finding.check for finding in check(self, self.kind) if not finding.passed]
+
+
+def refusing(*arguments: Any) -> Any:
+    raise InputError("no such device.")
+
+
+COSTS: dict[str, tuple[Callable[..., Any], str]] = {
+    "negative": (lambda sound, *a: evolve(sound(*a), transient=-1.0), "costs are finite and not negative"),
+    "endless": (lambda sound, *a: evolve(sound(*a), backward=inf), "costs are finite and not negative"),
+    "a number": (lambda sound, *a: 1.0, "costs are finite and not negative"),
+    "free": (lambda sound, *a: OperatorCost(0.0, 0.0), "costs are finite and not negative"),
+    "only known kinds": (
+        lambda sound, operator, *a: {"matmul": 1}[operator.kind],
+        "costs are finite and not negative",
+    ),
+    "by the hour": (lambda sound, *a: evolve(sound(*a), update=next(hours)), "it says the same every time"),
+    "by name": (
+        lambda sound, operator, *a: evolve(sound(operator, *a), update=len(operator.name)),
+        "names of operators mean nothing",
+    ),
+    "refused": (refusing, "some device is priced"),
+}
+
+
+@pytest.mark.parametrize("fault", COSTS)
+def test_cost_models(fault: str) -> None:
+    method, expected = COSTS[fault]
+    assert expected in Changed("cost_models", "roofline", price=method).failed()
+
+
+def for_one(sound: Callable[..., float], kind: str, size: float, shape: Any, levels: Any) -> float:
+    return max(sound(kind, size, shape, levels), 1e-6)
+
+
+COLLECTIVES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
+    "not a number": ({"time": lambda sound, *a: nan}, "times are finite and not negative"),
+    "negative": ({"time": lambda sound, *a: -sound(*a)}, "times are finite and not negative"),
+    "by the hour": ({"time": lambda sound, *a: sound(*a) + next(hours)}, "it says the same every time"),
+    "shrinking": (
+        {"time": lambda sound, kind, size, *a: sound(kind, 1e6 / (1 + size), *a)},
+        "more bytes never take less time",
+    ),
+    "charging one": ({"time": for_one}, "one member costs nothing"),
+    "two minds": ({"times": lambda sound, *a: 2 * sound(*a)}, "`times` agrees with `time`"),
+    "one for all": ({"times": lambda sound, *a: 1.0}, "`times` agrees with `time`"),
+}
+
+
+@pytest.mark.parametrize("fault", COLLECTIVES)
+def test_collective_models(fault: str) -> None:
+    methods, expected = COLLECTIVES[fault]
+    assert expected in Changed("collective_models", "alpha-beta", **methods).failed()
+
+
+LAYER_TIMES: dict[str, tuple[Callable[..., Any], str]] = {
+    "not a number": (lambda sound, *a: nan, "seconds are finite and not negative"),
+    "stumbles over nothing": (lambda sound, durations, *a: durations[0], "seconds are finite and not negative"),
+    "by the hour": (lambda sound, *a: sound(*a) + next(hours), "it says the same every time"),
+    "everything at once": (
+        lambda sound, durations, *a: max(durations, default=0.0),
+        "a layer takes as long as what must follow one another",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", LAYER_TIMES)
+def test_layer_times(fault: str) -> None:
+    method, expected = LAYER_TIMES[fault]
+    assert expected in Changed("layer_times", "sequential", seconds=method).failed()
+
+
+SCHEDULES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
+    "not a number": ({"weights": lambda sound, *a: (nan, 1.0)}, "weights are finite and not negative"),
+    "negative": ({"weights": lambda sound, m, s: (m + 1.0, -1.0)}, "weights are finite and not negative"),
+    "three": ({"weights": lambda sound, *a: (1.0, 1.0, 1.0)}, "weights are finite and not negative"),
+    "by the hour": ({"weights": lambda sound, *a: (1e3 + next(hours), 1.0)}, "it says the same every time"),
+    "too fast": ({"weights": lambda sound, m, s: (m / s, 0.0)}, "a batch takes no less than its slowest stage"),
+    "slow alone": ({"weights": lambda sound, m, s: (m, 1.0)}, "one stage takes its micro-batches one by one"),
+    "nothing in flight": ({"in_flight": lambda sound, *a: 0}, "from 1 to all micro-batches are in flight"),
+    "a word": ({"in_flight": lambda sound, *a: "all"}, "from 1 to all micro-batches are in flight"),
+    "more than there are": ({"in_flight": lambda sound, i, s, m: s}, "from 1 to all micro-batches are in flight"),
+}
+
+
+@pytest.mark.parametrize("fault", SCHEDULES)
+def test_schedules(fault: str) -> None:
+    methods, expected = SCHEDULES[fault]
+    assert expected in Changed("schedules", "1f1b", **methods).failed()
+
+
+class Chunked:
+    """One forward, one backward in chunks: the formulas of PROBLEM.md section 4, `interleaved`."""
+
+    name = "chunked"
+
+    def __init__(self, chunks: int = 2, slip: float = 0.0) -> None:
+        self.chunks = chunks
+        self.slip = slip
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        return micro_batches - (1 + self.slip * (self.chunks - 2)) / self.chunks, 1 / self.chunks
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
+        chunks = min(micro_batches * self.chunks, 2 * (stages - stage) + (self.chunks - 1) * stages + 1)
+        return chunks / self.chunks
+
+    def with_chunks(self, chunks: int) -> Any:
+        return Chunked(chunks, self.slip)
+
+
+def test_schedules_of_several_chunks() -> None:
+    def failed(schedule: Any) -> dict[str, str]:
+        return {finding.check: finding.told for finding in check(schedule, "schedules") if not finding.passed}
+
+    assert failed(Chunked()) == {}
+    slipping = failed(Chunked(slip=1.0))
+    assert list(slipping) == [
+        "a batch takes no less than its slowest stage",
+        "one stage takes its micro-batches one by one",
+    ]
+    assert all(told.startswith("4 chunks") for told in slipping.values())
+    stubborn = Chunked()
+    stubborn.with_chunks = lambda chunks: stubborn  # type: ignore[method-assign]
+    assert list(failed(stubborn)) == ["it makes others of several chunks"]
+    stubborn.with_chunks = lambda chunks: None  # type: ignore[method-assign]
+    assert list(failed(stubborn)) == ["it makes others of several chunks"]
