@@ -33,7 +33,7 @@ def compute_bounds(candidate: Candidate, stages: Array) -> tuple[Array, float]:
 
 
 def partition_bounds(
-    tables: StageTables, boundary: Array, in_flight: Sequence[int], time_limit: float, meter: Meter
+    tables: StageTables, boundary: Array, in_flight: Sequence[float], time_limit: float, meter: Meter
 ) -> PartitionBounds:
     """Bounds for every number of stages up to `len(in_flight)`, for stages of at most `time_limit` seconds.
 
@@ -49,7 +49,7 @@ def partition_bounds(
     before = numpy.full((3, pairs.count), numpy.inf)
     before[:, 0] = 0.0
     found = numpy.full((3, len(in_flight)), numpy.inf)
-    time, least_sync, fits = numpy.empty(0), numpy.empty(0), -1
+    time, least_sync, fits = numpy.empty(0), numpy.empty(0), -numpy.inf
     for index, flying in enumerate(in_flight):
         if fits != (fits := tables.same_fits(flying)):
             time = pairs.spread(tables.best(flying, numpy.inf)[0]) + around
@@ -66,7 +66,7 @@ def partition_bounds(
     return PartitionBounds(*found)
 
 
-def least_peak_memory(tables: StageTables, in_flight: Sequence[int]) -> Array:
+def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
     """Least possible memory of the fullest stage, bytes, for every number of stages up to `len(in_flight)`."""
     pairs = tables.pairs
     fullest = numpy.full(pairs.count, numpy.inf)

@@ -305,7 +305,7 @@ class Search:
             lambda: boundaries(cut, self.slots(configuration), self.instance.cluster.levels),
         )
 
-    def in_flight(self, schedule: Schedule, micro_batches: int, stages: int) -> tuple[int, ...]:
+    def in_flight(self, schedule: Schedule, micro_batches: int, stages: int) -> tuple[float, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
         return self._once(
             ("in flight", schedule.name, micro_batches, stages),
@@ -351,7 +351,7 @@ class Search:
         return floors
 
     def _partition_bounds(
-        self, configuration: Configuration, in_flight: tuple[int, ...], time_limit: float
+        self, configuration: Configuration, in_flight: tuple[float, ...], time_limit: float
     ) -> PartitionBounds:
         """Partition bounds, shared by the schedules that hold as many micro-batches in flight."""
         key = ("bounds", configuration.candidate, configuration.replicas, configuration.rank_order)
