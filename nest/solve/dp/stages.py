@@ -27,9 +27,9 @@ MOST_IN_FLIGHT = 2.0**40
 """Stands for any number of micro-batches in flight."""
 
 
-@frozen
+@frozen(cache_hash=True)
 class Choice:
-    """What a stage chooses for itself.
+    """What a stage chooses for itself; hashed for every configuration.
 
     Attributes:
         recompute: name of a recompute mode.
