@@ -121,7 +121,11 @@ def _taking_part(candidate: CandidateSummary | None) -> CandidateSummary | None:
     """The candidate without degrees of 1: which strategies take no part depends on the plug-ins there are."""
     if candidate is None:
         return None
-    return evolve(candidate, degrees={name: degree for name, degree in candidate.degrees.items() if degree > 1})
+    return evolve(
+        candidate,
+        degrees={name: degree for name, degree in candidate.degrees.items() if degree > 1},
+        micro_batch=candidate.micro_batch or candidate.samples,
+    )
 
 
 def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:

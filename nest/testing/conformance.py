@@ -6,7 +6,7 @@ from threading import Thread
 from typing import Any
 
 from nest.hooks import protocols
-from nest.hooks.registry import KINDS
+from nest.hooks.guard import KINDS
 from nest.testing.collectives import check_collective_model
 from nest.testing.costs import check_cost_model, check_layer_times
 from nest.testing.exporter import check_exporter

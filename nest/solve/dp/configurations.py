@@ -105,6 +105,8 @@ def zero_degrees(
     Those that are no choice for any of the candidates are left out; so are those that change nothing compared with an
     earlier one, unless a constraint reads them.
     """
+    if instance.space.zero_degrees == (None,):
+        return [None]
     told_apart = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
     found: dict[object, int | None] = {}
     for degree in instance.space.zero_degrees:

@@ -85,8 +85,11 @@ class Search:
     _table_bytes: int = 0
     _small: dict[Hashable, object] = field(factory=dict)
 
-    def families(self) -> Iterator[Bounded[Task]]:
-        """Every configuration, by its bounds from compute."""
+    def families(self) -> list[Bounded[Task]]:
+        """Every configuration, by its bounds from compute; the same for a second run."""
+        return self._once("families", lambda: list(self._families()))
+
+    def _families(self) -> Iterator[Bounded[Task]]:
         for configuration in self.configurations:
             task = Task(configuration, configuration.stage_counts)
             yield Bounded(float(self.first_bounds(configuration).min()), self._rank(task), task)
@@ -117,7 +120,7 @@ class Search:
             counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
             if counts:
                 candidate = self.instance.candidates[configuration.candidate]
-                total = compute_bounds(candidate, numpy.ones(1))[1]
+                total = compute_bounds(candidate)[1]
                 longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + ROUNDING))
                 least = (total - (counts[-1] - 1) * longest) * (1 - ROUNDING)
                 before = found.get(configuration.candidate, (numpy.inf, 0.0))
@@ -126,7 +129,7 @@ class Search:
 
     def _time_limit(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
         """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
-        total = compute_bounds(self.instance.candidates[configuration.candidate], numpy.ones(1))[1]
+        total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
         weights = [self.objective(configuration, count) for count in counts]
         return max(
             (limit - each.total * total) / each.slowest * (1 + ROUNDING) if each.slowest > 0 else numpy.inf
@@ -322,15 +325,18 @@ class Search:
 
     def first_bounds(self, configuration: Configuration) -> Array:
         """Lower bound on the batch time for each of the configuration's stage counts, from compute alone."""
-        candidate = self.instance.candidates[configuration.candidate]
+        index = configuration.candidate
+        longest, total = self._once(("compute", index), lambda: compute_bounds(self.instance.candidates[index]))
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         counts = configuration.stage_counts
-        weights = self._once(
+        weights, shares = self._once(
             ("weights", schedule.name, micro_batches, counts),
-            lambda: numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64),
+            lambda: (
+                numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64),
+                numpy.array(counts, dtype=numpy.float64),
+            ),
         )
-        slowest, total = compute_bounds(candidate, numpy.array(counts, dtype=numpy.float64))
-        bounds: Array = weights[:, 0] * slowest + weights[:, 1] * total
+        bounds: Array = weights[:, 0] * numpy.maximum(total / shares, longest) + weights[:, 1] * total
         return bounds
 
     def floors(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> list[Floor]:
