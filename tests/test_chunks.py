@@ -153,6 +153,15 @@ def test_blocks_are_dealt_whatever_may_be_cut(granularity: str) -> None:
     assert nest.check(plan).ok
 
 
+def test_a_network_that_is_no_hierarchy_places_the_way_back_too() -> None:
+    torus = {"torus": {"shape": [2, 4], "bandwidth": "100 GB/s", "latency": "2 us"}}
+    cluster = {"device": "h100-sxm", "topology": torus}
+    plan = nest.solve({**PROBLEM, "cluster": cluster, "constraints": ["pp == 4", "width == 1", "replicas == 2"]})
+    assert plan.chunks == 2
+    assert plan.placement is not None
+    assert nest.check(plan).ok
+
+
 @frozen
 class Turns:
     """A toy schedule of somebody else: chunks without any bubble."""
