@@ -69,11 +69,9 @@ def toy_distribution() -> ModuleType:
 
 def test_a_strategy_from_elsewhere_changes_the_plan_and_no_file_of_the_solver() -> None:
     before = {path: path.read_bytes() for path in sorted((REPOSITORY / "nest" / "solve").rglob("*.py"))}
-    alone = planner.solve({**SMALL, "constraints": ["replicas == 1", "pp == 1", "tp == 1"]})
-    together = planner.solve(
-        {**SMALL, "constraints": ["replicas == 1", "pp == 1", "tp == 1"]},
-        plugins=registry([toy_distribution()]),
-    )
+    problem = {**SMALL, "strategies": {"tp": [1], "cp": [1]}, "constraints": ["replicas == 1", "pp == 1"]}
+    alone = planner.solve(problem)
+    together = planner.solve(problem, plugins=registry([toy_distribution()]))
     assert alone.candidate is not None
     assert together.candidate is not None
     assert "halving" not in alone.candidate.degrees

@@ -79,5 +79,5 @@ def test_the_benchmark_prices_and_refuses(tmp_path: Path) -> None:
         check=True,
     ).stdout.splitlines()
     assert printed[0] == "2 runs: 1 priced, 1 refused"
-    assert "'ep'" in printed[1]
+    assert "fixed.ep" in printed[1]
     assert re.fullmatch(r"us +1 +0.00 +0.00 +0.00 +100.0 % +0.00 \(1\)", printed[4])
