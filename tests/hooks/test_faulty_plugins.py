@@ -426,6 +426,15 @@ def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatc
     assert "used up the 0.5 s of all calls into a plug-in in price" in warning
 
 
+def test_many_quick_calls_are_no_fault(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
+    monkeypatch.setattr("nest.hooks.guard.TOTAL_SHARE", 1e-9)
+    built_in = registry().cost_models()["roofline"]
+    quick = broken("cost_models", "price", lambda self, *asked: built_in.price(*asked))
+    known = registry([offering("cost_models", quick)])
+    assert decisions(planner.solve({**PROBLEM, "costs": "foo"}, plugins=known)) == alone
+    assert known.warnings == ()
+
+
 def test_two_faults_are_two_lines(alone: dict[str, Any]) -> None:
     items = [broken("strategies", "degrees", returns(0)), broken("strategies", "apply", returns(0))]
     items[1].name = "bar"
