@@ -21,6 +21,7 @@ from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
 from nest.spec import Training
+from nest.testing import SampleCluster, SampleModel, assert_conforms
 from tests.strategies.families import FAMILIES, LLAMA, QWEN_EXPERTS, TOKENS, transformers
 from tests.strategies.shares import Degrees, expected, holds_experts, parameters
 
@@ -290,3 +291,12 @@ def test_combinations_that_fit_are_offered_and_no_others(fanouts: tuple[int, ...
     found = [degrees for degrees, _ in blocks(build(source, context.training), context)]
     assert len(found) == len(set(found))
     assert set(found) == offered(sizes, fanouts)
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "mixtral", "qwen2_moe", "transformer"])
+@pytest.mark.parametrize("name", ["ep", "etp"])
+def test_the_kit_has_no_objection_to_experts(name: str, family: str) -> None:
+    """What strangers are asked to pass, on more models and devices than by default: 3, 6 and 12 divide some sizes."""
+    context = on(24, expert_capacity=1.5)
+    model, cluster = SampleModel(family, FAMILIES[family], context.training), SampleCluster("24", context.cluster)
+    assert_conforms(registry().strategies()[name], models=[model], clusters=[cluster])
