@@ -1,7 +1,6 @@
 """From a block of operators to a candidate in numbers (PROBLEM.md section 2)."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy
@@ -51,6 +50,9 @@ class Pricing:
     layer_times: LayerTimes
     host: Host | None = None
     _costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
+    _shapes: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], ...]] = field(
+        factory=dict, init=False, repr=False, eq=False
+    )
     _layers: dict[tuple[Any, ...], tuple[tuple[Operator, ...], PricedLayer]] = field(
         factory=dict, init=False, repr=False, eq=False
     )
@@ -63,17 +65,24 @@ class Pricing:
             self._costs[id(operator)] = operator, self.costs.price(operator, self.device, self.training)
         return self._costs[id(operator)][1]
 
+    def shapes(self, axis: str, block: Block) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the groups of ranks along `axis`, each once; those of one block, as blocks are aligned."""
+        key = block.ranks(axis), block.width
+        if key not in self._shapes:
+            self._shapes[key] = tuple(dict.fromkeys(self.cluster.shape(group) for group in block.groups(axis)))
+        return self._shapes[key]
+
     def layer(
         self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
     ) -> PricedLayer:
-        """`_priced_layer`, once for the same operators whose collectives have the same ranks."""
+        """`_priced_layer`, once for the same operators whose collectives have ranks that lie alike."""
         axes = dict.fromkeys(
             call.axis
             for operator in operators
             if operator.collective is not None
             for call in (*operator.collective.forward, *operator.collective.backward)
         )
-        key = (*(id(operator) for operator in operators), *(block.ranks(axis) for axis in axes))
+        key = (*(id(operator) for operator in operators), *(self.shapes(axis, block) for axis in axes))
         if key not in self._layers:
             self._layers[key] = operators, _priced_layer(originals, operators, repeated, block, self, fine)
         return self._layers[key][1]
@@ -154,16 +163,10 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
 
 
 def _call(call: Communication, block: Block, pricing: Pricing) -> float:
-    """One collective; blocks are aligned, so that the first one's shape is that of all."""
-    cluster = pricing.cluster
-    shape = _shape(cluster, block.ranks(call.axis))
-    return pricing.collectives.time(call.kind, call.bytes, shape, cluster.levels)
-
-
-@lru_cache(maxsize=4096)
-def _shape(cluster: Cluster, ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """`Cluster.shape`; candidates share most of their groups."""
-    return cluster.shape(ranks)
+    """One collective, of the groups of ranks that lie worst in the network."""
+    shapes = pricing.shapes(call.axis, block)
+    levels = pricing.cluster.levels
+    return max(pricing.collectives.time(call.kind, call.bytes, shape, levels) for shape in shapes)
 
 
 def _groups(block: Block) -> list[str]:

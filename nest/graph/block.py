@@ -91,6 +91,16 @@ class Block:
             stride *= axis.degree
         return next((fold.offsets for fold in self.folds if fold.name == name), (0,))
 
+    def groups(self, name: str) -> tuple[tuple[int, ...], ...]:
+        """Device offsets of every group of ranks along axis `name`, by their first; `ranks(name)` is the first of them.
+
+        Devices of a block that is as wide as several groups may lie differently in the network.
+        """
+        ranks = self.ranks(name)
+        stride = ranks[1] if len(ranks) > 1 else 1
+        firsts = (device for device in range(self.width) if device // stride % len(ranks) == 0)
+        return tuple(tuple(first + rank for rank in ranks) for first in firsts)
+
     def replica_ranks(self, group: str) -> tuple[int, ...]:
         """Device offsets that hold the same parameters of `group` as offset 0 (`ranks` of PROBLEM.md section 2)."""
         offsets = [0]

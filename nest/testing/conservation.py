@@ -147,11 +147,20 @@ def _is_matrix(parameter: Parameter) -> bool:
 
 
 def rank_bytes(block: Block, training: Training) -> float:
-    """Bytes of one rank: parameters with their gradients and optimizer state, and what the backward pass keeps."""
+    """Bytes of one rank: parameters with their gradients and optimizer state, and what the backward pass keeps.
+
+    Of a tensor gathered from other ranks the rank's own share counts: where tokens are gathered to parameters, keeping
+    others' tokens is the price of holding fewer parameters.
+    """
     kept = precision(training.precision)
     state = kept.weights + kept.gradients + optimizer(training.optimizer).state_bytes(kept)
     parameters = sum(operator.parameter_count for operator in block.graph.operators)
     sizes = {tensor.name: tensor.bytes for o in block.graph.operators for tensor in (*o.inputs, *o.outputs)}
+    for operator in block.graph.operators:
+        made = operator.collective.forward if operator.collective is not None else ()
+        if len(made) == 1 and made[0].kind == "all_gather":
+            gathered = len(block.ranks(made[0].axis))
+            sizes.update({tensor.name: tensor.bytes / gathered for tensor in operator.outputs})
     saved = dict.fromkeys(name for operator in block.graph.operators for name in operator.saves)
     return parameters * state + sum(sizes[name] for name in saved)
 

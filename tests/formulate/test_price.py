@@ -7,7 +7,7 @@ from nest.catalogue import optimizer, precision
 from nest.errors import InputError
 from nest.formulate.layer_kinds import CrossingTensors, layer_kinds
 from nest.formulate.price import Pricing, candidate
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
+from nest.graph import Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Level
@@ -159,6 +159,32 @@ def test_collectives_pay_for_the_distance_of_their_ranks() -> None:
     )
     times = [candidate("c", block, layers, pricing).forward[0] for block in (near, far)]
     assert times == pytest.approx([11 + 2 * 5, 11 + 2 * (1 + 400)])
+
+
+def test_the_group_of_ranks_that_lies_worst_counts() -> None:
+    """Three ranks on every two nodes of four devices: the first group fits on one, the second does not."""
+    levels = (Level("node", 4, 1e3, 1.0), Level("fabric", 3, 1e1, 1.0))
+    layers = layer_kinds(graph())
+    whole = Block(layers.graph, 1).with_axis("other", 12)
+    pricing = Pricing(
+        Cluster(levels, memory=1e3),
+        DEVICE,
+        Training(1),
+        precision("bf16"),
+        optimizer("adam"),
+        PerOperator(),
+        registry().collective_models()["alpha-beta"],
+        registry().layer_times()["sequential"],
+    )
+    assert len(whole.folded("expert", (Axis("tp", 4),)).groups("tp")) == 3
+    assert whole.folded("expert", (Axis("tp", 3),)).groups("tp") == ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
+    assert whole.folded("expert", (Axis("ep", 3), Axis("tp", 2))).groups("tp")[:4] == ((0, 3), (1, 4), (2, 5), (6, 9))
+    near, far = (
+        candidate("c", whole.folded("expert", (Axis("tp", degree),)), layers, pricing).forward[0] for degree in (4, 3)
+    )
+    # All-reduces of 8,000 bytes, one way: three steps on the node; and two and a pair on each side of the fabric.
+    assert near == pytest.approx(11 + 2 * (3 * 1.0 + 3 / 4 * 8.0))
+    assert far == pytest.approx(11 + 2 * (2 * 1.0 + 1 / 2 * 8.0 + 1 / 2 * 400.0))
 
 
 def test_a_strategy_that_loses_a_tensor_is_told() -> None:

@@ -4,21 +4,25 @@ The rules by which ranks repeat something stand in `tests.strategies.shares`; no
 last bits of floating-point sums.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest.formulate.recompute import recompute_modes, tensor_bytes
-from nest.graph import Block, OperatorGraph, elements
+from nest.graph import Block, Operator, OperatorGraph, Tensor, elements
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
 from nest.spec import Training
-from tests.strategies.families import FAMILIES, TOKENS, transformers
+from nest.testing import SampleCluster, SampleModel, assert_conforms
+from tests.strategies.families import FAMILIES, LLAMA, QWEN_EXPERTS, TOKENS, transformers
 from tests.strategies.shares import Degrees, expected, holds_experts, parameters
 
 NAMES = ("tp", "sp", "cp", "ep", "etp")
@@ -110,6 +114,81 @@ def assert_laid_out(degrees: Degrees, block: Block) -> None:
         assert len({tokens[first + rank] for rank in inner}) == (1 if degrees.alike > 1 else degrees.etp)
 
 
+Calls = Counter[tuple[str, str, Fraction, int]]
+"""How often a layer calls (kind, axis, bytes, count)."""
+
+
+def calls(block: Block, layer: int, direction: str) -> Calls:
+    """The calls of one layer in one direction."""
+    made = (operator.collective for operator in block.graph.by_layer[layer])
+    return Counter(
+        (call.kind, call.axis, Fraction(call.bytes), call.count)
+        for collective in made
+        if collective
+        for call in getattr(collective, direction)
+    )
+
+
+def exchanged(operators: tuple[Operator, ...], degrees: Degrees, samples: int, exchange: str, direction: str) -> Calls:
+    """The calls that cp, ep and etp must make for one unsplit layer in one direction.
+
+    Backward, keys and values travel again and their gradients with them; what reaches experts and what leaves them
+    takes the same way in the other direction.
+    """
+    found: Calls = Counter()
+    forward = direction == "forward"
+
+    def call(kind: str, axis: str, tensor: Tensor, times: Fraction, gathered: int = 1, count: int = 1) -> None:
+        size = samples * times * Fraction(tensor.bytes) * gathered / (degrees.tp * degrees.cp)
+        found[kind, axis, size, count] += 1
+
+    for operator in operators:
+        keys = operator.inputs[1:] if operator.kind == "attention" else ()
+        if degrees.cp > 1 and keys and exchange == "all_gather":
+            for kind in ("all_gather",) if forward else ("all_gather", "reduce_scatter"):
+                for tensor in keys:
+                    call(kind, "cp", tensor, degrees.times(tensor.shape), degrees.cp)
+        elif degrees.cp > 1 and keys:
+            both = evolve(keys[0], shape=(*keys[0].shape[:-1], ("head", sum(t.shape[-1][1] for t in keys))))
+            for _ in range(1 if forward else 2):
+                call("point_to_point", "cp", both, degrees.times(both.shape), count=degrees.cp - 1)
+        if not holds_experts(operator):
+            continue
+        wide = "expert_ffn" not in dict(operator.outputs[0].shape)
+        entering = [t for t in operator.inputs if "expert_ffn" not in dict(t.shape)]
+        for tensor, leaves in [(t, False) for t in entering] + [(t, True) for t in operator.outputs if wide]:
+            alike = Fraction(degrees.alike)
+            if degrees.ep > 1:
+                call("all_to_all", "ep", tensor, alike)
+            if degrees.etp > 1 and degrees.alike > 1 and leaves == forward:
+                call("all_reduce", "etp", tensor, alike)
+            if degrees.etp > 1 and degrees.alike == 1:
+                call("reduce_scatter" if leaves == forward else "all_gather", "etp", tensor, alike, degrees.etp)
+    return found
+
+
+def assert_communicates(whole: OperatorGraph, found: dict[Degrees, Block], exchange: str) -> None:
+    """Each layer's calls: those over cp, ep and etp by rule; those over tp are a share of what they are without cp."""
+    for degrees, block in found.items():
+        alone = found[Degrees(degrees.tp, degrees.sp)]
+        for index, operators in enumerate(whole.by_layer):
+            for direction in ("forward", "backward"):
+                made = calls(block, index, direction)
+                tensor = Counter({call: times for call, times in made.items() if call[1] == "tp"})
+                assert made - tensor == exchanged(operators, degrees, block.micro_batch, exchange, direction)
+                shares = calls(alone, index, direction).items()
+                assert tensor == Counter({(k, a, size / degrees.cp, n): times for (k, a, size, n), times in shares})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("exchange", ["ring", "all_gather"])
+def test_calls_are_those_of_the_tensors_that_move(exchange: str, family: str) -> None:
+    for capacity, attention in ((1.0, "flash"), (1.5, "unfused")):
+        context = on(4, 4, context_exchange=exchange, expert_capacity=capacity, attention=attention)
+        whole = build(FAMILIES[family], context.training)
+        assert_communicates(whole, dict(blocks(whole, context, samples=2)), exchange)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("exchange", ["ring", "all_gather"])
 def test_every_combination_adds_up(family: str, exchange: str) -> None:
@@ -148,3 +227,76 @@ def test_any_transformer_adds_up(
     assert context.cluster.admits(block.width)
     assert_laid_out(degrees, block)
     assert_adds_up(whole, degrees, block)
+
+
+@pytest.mark.parametrize("capacity", [1.25, 3.0])
+def test_room_for_more_tokens_costs_work_memory_and_traffic_inside_the_experts_alone(capacity: float) -> None:
+    """The capacity factor of arXiv 2101.03961, section 2.2: experts compute on, keep and receive the padding too."""
+    exact, roomy = (on(16, expert_capacity=each) for each in (1.0, capacity))
+    source = FAMILIES["mixtral"]
+    plain = dict(blocks(build(source, exact.training), exact))
+    for degrees, block in blocks(build(source, roomy.training), roomy):
+        for before, after in zip(plain[degrees].graph.operators, block.graph.operators, strict=True):
+            times = capacity if holds_experts(before) and before.parameters else 1.0
+            assert after.flops == pytest.approx(times * before.flops, rel=1e-12)
+            assert after.model_flops == before.model_flops
+            assert after.parameters == before.parameters
+            padded = {"dispatched", "expert_up", "expert_activated", "expert_down"}
+            for old, new in zip((*before.inputs, *before.outputs), (*after.inputs, *after.outputs), strict=True):
+                name = old.name.split("/")[-1].split(".")[0]
+                assert new.bytes == pytest.approx((capacity if name in padded else 1.0) * old.bytes, rel=1e-12)
+
+
+def offered(sizes: dict[str, int], fanouts: tuple[int, ...]) -> set[Degrees]:
+    """Every admissible combination for a mixture of experts (FORMATS.md, `fixed`; PROBLEM.md section 2)."""
+    capacities = [prod(fanouts[: index + 1]) for index in range(len(fanouts))]
+    numbers = range(1, capacities[-1] + 1)
+
+    def admits(width: int) -> bool:
+        return all(capacity % width == 0 or width % capacity == 0 for capacity in capacities)
+
+    def laid_over(width: int, needed: int) -> bool:
+        return max(width, needed) % min(width, needed) == 0 and admits(max(width, needed))
+
+    found = set()
+    for tp in (n for n in numbers if sizes["heads"] % n == 0 and sizes["ffn"] % n == 0 and admits(n)):
+        if sizes["kv_heads"] % tp and tp % sizes["kv_heads"]:
+            continue
+        for sp in {False, tp > 1 and TOKENS % tp == 0}:
+            for cp in (n for n in numbers if TOKENS % (2 * n) == 0 and TOKENS // (tp if sp else 1) % n == 0):
+                width = tp * cp
+                if not admits(width):
+                    continue
+                alike = 1 if sp else tp
+                for ep in (n for n in numbers if sizes["experts"] % n == 0 and (n == 1 or laid_over(width, n * alike))):
+                    wide = max(width, ep * alike)
+                    for etp in (n for n in numbers if sizes["expert_ffn"] % n == 0):
+                        if etp == 1 or (etp == tp if alike > 1 else laid_over(wide, ep * etp)):
+                            found.add(Degrees(tp, sp, cp, ep, etp))
+    return {each for each in found if each.width <= capacities[-1]}
+
+
+@pytest.mark.parametrize("fanouts", [(1,), (6,), (16,), (2, 4), (3, 4), (4, 3), (8, 3)], ids=str)
+def test_combinations_that_fit_are_offered_and_no_others(fanouts: tuple[int, ...]) -> None:
+    context = on(*fanouts)
+    sizes = {"heads": 8, "kv_heads": 2, "ffn": 96, "experts": 12, "expert_ffn": 24}
+    source = {
+        **LLAMA,
+        **QWEN_EXPERTS,
+        "model_type": "qwen3_moe",
+        "head_dim": 6,
+        "num_experts": 12,
+        "mlp_only_layers": [1],
+    }
+    found = [degrees for degrees, _ in blocks(build(source, context.training), context)]
+    assert len(found) == len(set(found))
+    assert set(found) == offered(sizes, fanouts)
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "mixtral", "qwen2_moe", "transformer"])
+@pytest.mark.parametrize("name", ["ep", "etp"])
+def test_the_kit_has_no_objection_to_experts(name: str, family: str) -> None:
+    """What strangers are asked to pass, on more models and devices than by default: 3, 6 and 12 divide some sizes."""
+    context = on(24, expert_capacity=1.5)
+    model, cluster = SampleModel(family, FAMILIES[family], context.training), SampleCluster("24", context.cluster)
+    assert_conforms(registry().strategies()[name], models=[model], clusters=[cluster])
