@@ -10,6 +10,7 @@ from nest.cli.output import DONE, NO_PLAN, to_json, warn
 
 if TYPE_CHECKING:
     from nest.hooks.registry import Registry
+    from nest.hooks.states import PluginState
     from nest.testing import Finding
 
 PATIENCE = 120.0
@@ -39,36 +40,36 @@ def doctor(
     from nest.hooks.registry import registry
 
     known = registry()
-    chosen = _chosen(distributions or [])
+    states = {state.distribution: state for state in known.states()}
+    chosen = _chosen(distributions or [], list(states))
     if built_ins and DISTRIBUTION not in chosen:
         chosen.insert(0, DISTRIBUTION)
     rows = _examined(known, chosen)
-    troubles = [line for line in known.warnings if any(f"plug-in {name} " in f"{line} " for name in chosen)]
+    troubles = {name: list(states[name].faults) for name in chosen if states[name].faults}
     healthy = not troubles and all(finding.passed for row in rows for finding in row[-1])
     warn(known.warnings)
     if as_json:
         typer.echo(to_json(_document(rows, troubles, healthy)))
     else:
-        typer.echo("\n".join(_lines(rows, chosen)))
+        typer.echo("\n".join(_lines(rows, [states[name] for name in chosen])))
     raise typer.Exit(DONE if healthy else NO_PLAN)
 
 
-def _chosen(named: list[str]) -> list[str]:
-    """The distributions to look at, as they call themselves.
+def _chosen(named: list[str], installed: list[str]) -> list[str]:
+    """The distributions to look at, as they call themselves; without names all but that of the built-ins.
 
     Raises:
         InputError: one is not installed, or brings no plug-in.
     """
     from nest.catalogue import unknown_name
-    from nest.hooks.manager import DISTRIBUTION, installed_plugins
+    from nest.hooks.manager import DISTRIBUTION
 
-    installed = list(dict.fromkeys(plugin.distribution for plugin in installed_plugins()))
     if not named:
-        return installed
-    by_name = {_normal(name): name for name in (*installed, DISTRIBUTION)}
+        return [name for name in installed if name != DISTRIBUTION]
+    by_name = {_normal(name): name for name in installed}
     for name in named:
         if _normal(name) not in by_name:
-            raise unknown_name("nest plugins doctor", "distribution with plug-ins", name, (*installed, DISTRIBUTION))
+            raise unknown_name("nest plugins doctor", "distribution with plug-ins", name, installed)
     return list(dict.fromkeys(by_name[_normal(name)] for name in named))
 
 
@@ -83,14 +84,15 @@ def _examined(known: Registry, distributions: list[str]) -> list[Row]:
 
     rows: list[Row] = []
     for kind in KINDS:
-        for name, item in getattr(known, kind)().items():
+        for name in getattr(known, kind)():
             distribution, version = known.origin(kind, name)
             if distribution in distributions:
-                rows.append((distribution, version, kind, name, check_within(PATIENCE, item, kind)))
+                findings = check_within(PATIENCE, known.unguarded(kind, name), kind)
+                rows.append((distribution, version, kind, name, findings))
     return sorted(rows, key=lambda row: distributions.index(row[0]))
 
 
-def _document(rows: list[Row], troubles: list[str], healthy: bool) -> dict[str, object]:
+def _document(rows: list[Row], troubles: dict[str, list[str]], healthy: bool) -> dict[str, object]:
     objects = [
         {
             "distribution": distribution,
@@ -104,7 +106,7 @@ def _document(rows: list[Row], troubles: list[str], healthy: bool) -> dict[str, 
     return {"healthy": healthy, "objects": objects, "set_aside": troubles}
 
 
-def _lines(rows: list[Row], distributions: list[str]) -> list[str]:
+def _lines(rows: list[Row], states: list[PluginState]) -> list[str]:
     """The findings for people: what passed in short, what failed with its reason."""
     from nest.testing.kinds import kind_registered
 
@@ -118,8 +120,10 @@ def _lines(rows: list[Row], distributions: list[str]) -> list[str]:
             lines.append(f"  {mark}  {finding.check}" + (f" ({finding.told})" if finding.passed else ""))
             if not finding.passed:
                 lines.append(f"          {finding.told}")
-    if not distributions:
+    registered = {row[0] for row in rows}
+    for state in states:
+        if state.faults or state.distribution not in registered:
+            lines.append(f"{f'{state.distribution} {state.version}'.rstrip()}: {state.state}")
+    if not states:
         lines.append("no plug-ins of other distributions are installed; `nest plugins new` begins one")
-    elif not rows:
-        lines.append(f"{', '.join(distributions)}: nothing is registered")
     return lines

@@ -9,12 +9,12 @@ from nest.errors import InputError, InputErrors
 from nest.formulate.choices import FORESEEN
 from nest.formulate.partition import partition, unknown_layer
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, LayerGraph, Schedule, Space
+from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
 from nest.spec import Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
 
-FIXED_ONLY = ("chunks", "etp", "zero_degree", "recompute", "schedule", "rank_order")
+FIXED_ONLY = ("etp", "zero_degree", "recompute", "schedule", "rank_order")
 """What `fixed` takes beside the names constraints know."""
 
 Value = int | float | str | bool
@@ -29,6 +29,7 @@ def build_space(
     experts: bool = False,
     operators: Mapping[str, tuple[str, ...]] | None = None,
     together: tuple[tuple[int, ...], ...] = (),
+    even_blocks: tuple[tuple[int, ...], ...] = (),
 ) -> Space:
     """The plans `problem` allows.
 
@@ -41,6 +42,7 @@ def build_space(
         experts: whether the model has routed experts.
         operators: names of what each layer of the model is planned as, where that is not the layer itself.
         together: groups of layers that no cut may part, beside those of constraints.
+        even_blocks: layers of each block that schedules of several chunks deal out.
 
     Raises:
         InputErrors: names, values or layers that are unknown or impossible, all of them.
@@ -66,7 +68,7 @@ def build_space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
             exposed=problem.training.exposed_share,
-            schedules=allowed_schedules(problem, registry),
+            schedules=_with_chunks(allowed_schedules(problem, registry), len(even_blocks), fixed.get("chunks")),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
             recompute=_recompute(problem, candidates, fixed.get("recompute")),
@@ -74,6 +76,7 @@ def build_space(
             partition=layers,
             mixed=problem.search.mixed,
             together=together,
+            blocks=even_blocks,
             zero_degrees=allowed_zero_degrees(problem),
         )
     except InputError as error:
@@ -156,8 +159,6 @@ def _decision(
 
 def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], experts: bool) -> Iterable[Constraint]:
     """Decisions that are no plain demand: some can be taken in one way only so far, and `etp` asks for experts."""
-    if name == "chunks" and value != 1:
-        raise InputError(f"{place} is {value}: interleaved schedules are not planned yet; leave it out or give 1.")
     if name == "etp" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
     if name == "etp" and experts:
@@ -179,6 +180,26 @@ def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, .
         if name not in known:
             raise unknown_name(place, "schedule", name, known)
     return tuple(known[name] for name in dict.fromkeys(wanted))
+
+
+def _with_chunks(schedules: Sequence[Schedule], blocks: int, fixed: Value | None) -> tuple[Schedule, ...]:
+    """The schedules, those of several chunks once for every number of chunks that deals out so many blocks evenly.
+
+    Where there is no such number the fewest chunks stand for it, so that the search can say that it has no plan.
+    """
+    possible = [chunks for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0] or [2]
+    if isinstance(fixed, int) and fixed > 1:
+        possible = [fixed]
+    found: list[Schedule] = []
+    for schedule in schedules:
+        if isinstance(schedule, ChunkedSchedule):
+            made = [schedule.with_chunks(chunks) for chunks in possible]
+            if [chunks_of(each) for each in made] != possible:
+                raise InputError(f"schedule {schedule.name!r} ignores the chunks it is given: its plug-in is wrong.")
+            found += made
+        else:
+            found.append(schedule)
+    return tuple(found)
 
 
 def allowed_rank_orders(problem: Problem) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
 from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
-from nest.formulate.instance import Formulation, build_instance, formulate
+from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Instance, Solution, StageDecision
+from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.plan.chunks import dealing_faults, even_chunks
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
@@ -43,12 +44,15 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     Raises:
         InputError: the decisions do not make a plan.
     """
-    instance, formulation = formulate(evaluation_problem(problem, known), known)
+    instance = build_instance(evaluation_problem(problem, known), known)
     # Building the instance has refused decisions that are not whole numbers.
     decided = cast("Mapping[str, int]", problem.decided)
     index = _usual_candidate(instance, known)
     candidate = instance.candidates[index]
-    partition = instance.space.partition or _even_partition(formulation, decided.get("pp", 1))
+    count = len(instance.space.partition or ()) or decided.get("pp", 1)
+    schedule = _schedule(instance, count)
+    chunks = chunks_of(schedule)
+    partition = instance.space.partition or _even_partition(instance, count, chunks)
     replicas = _replicas(instance, candidate, decided, len(partition))
     choices = instance.space.recompute or tuple(mode.name for mode in candidate.recompute)
     stages = tuple(
@@ -57,7 +61,7 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     )
     space = instance.space
     solution = Solution(
-        replicas, space.rank_orders[0], space.schedules[0].name, stages, zero_degree=space.zero_degrees[0]
+        replicas, space.rank_orders[0], schedule.name, stages, chunks, zero_degree=space.zero_degrees[0]
     )
     broken = structure_violations(instance, solution) or permission_violations(instance, solution)
     if broken:
@@ -182,22 +186,34 @@ def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, in
     return fitting
 
 
-def _even_partition(formulation: Formulation, count: int) -> tuple[tuple[int, ...], ...]:
+def _schedule(instance: Instance, stages: int) -> Schedule:
+    """The schedule decided; of one with several chunks the fewest that can be dealt evenly to so many stages."""
+    fitting = (
+        each
+        for each in instance.space.schedules
+        if chunks_of(each) == 1 or not dealing_faults(instance, stages, chunks_of(each), None)
+    )
+    return next(fitting, instance.space.schedules[0])
+
+
+def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[int, ...], ...]:
     """Blocks dealt evenly in order; the embedding goes with the first stage, the head with the last.
 
-    Where blocks do not divide, earlier stages take one more.
+    Where blocks do not divide, earlier stages take one more; several chunks for each stage must come out even.
     """
-    order = list(formulation.units())
-    first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
-    last = [order.pop()] if order and order[-1][0] == "head" and len(order) > 1 else []
-    if count > len(order):
-        raise InputError(f"fixed.pp is {count}, but there are only {len(order)} blocks to deal to stages.")
-    size, longer = divmod(len(order), count)
+    blocks = instance.space.blocks
+    if chunks > 1:
+        faults = dealing_faults(instance, count, chunks, None)
+        if faults:
+            raise InputError("fixed does not describe a plan: " + "; ".join(faults) + ".")
+        dealt = even_chunks(instance, count, chunks)
+        return tuple(tuple(layer for chunk in dealt[stage::count] for layer in chunk) for stage in range(count))
+    if count > len(blocks):
+        raise InputError(f"fixed.pp is {count}, but there are only {len(blocks)} blocks to deal to stages.")
+    size, longer = divmod(len(blocks), count)
     stages, start = [], 0
     for index in range(count):
         end = start + size + (index < longer)
-        stages.append(order[start:end])
+        stages.append(tuple(layer for block in blocks[start:end] for layer in block))
         start = end
-    stages[0] = first + stages[0]
-    stages[-1] = stages[-1] + last
-    return tuple(tuple(layer for _, layers in stage for layer in layers) for stage in stages)
+    return tuple(stages)

@@ -61,6 +61,19 @@ class Formulation:
         units = dict.fromkeys(home.get(layer, (layer,)) for layer in self.graph.topological_order())
         return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
 
+    def even_blocks(self) -> tuple[tuple[int, ...], ...]:
+        """What even splits count: the layers of each block in order, the embedding with the first, head with the last.
+
+        Every unit counts as a block but those called `embedding` and `head` at the ends.
+        """
+        order = list(self.units())
+        first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
+        last = [order.pop()] if order[-1][0] == "head" and len(order) > 1 else []
+        blocks = [layers for _, layers in order]
+        blocks[0] = tuple(layer for _, layers in first for layer in layers) + blocks[0]
+        blocks[-1] += tuple(layer for _, layers in last for layer in layers)
+        return tuple(blocks)
+
 
 def build_instance(problem: Problem, registry: Registry, base: Path | None = None) -> Instance:
     """The instance of `problem`; `formulate` says more."""
@@ -98,6 +111,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
             formulation.experts,
             formulation.operators,
             formulation.together,
+            formulation.even_blocks(),
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )

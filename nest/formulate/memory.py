@@ -170,6 +170,8 @@ def _saved_beside(layer: PricedLayer, kept: Kept, one: bool) -> list[float]:
 
 def _stored(layer: PricedLayer, names: frozenset[str], kept: Kept, sizes: dict[str, float]) -> list[float]:
     """Bytes of the tensors `names` that each part keeps; a tensor that several keep counts with the first."""
+    if len(layer.parts) == 1:
+        return [sum(sizes[name] for name in sorted(names))]
     again = frozenset(operator.name for operator in kept.again)
     waiting = set(names)
     found = []

@@ -8,11 +8,12 @@ from attrs import frozen
 from nest.graph import Block, Operator, OperatorGraph
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
-from nest.instance.protocols import CollectiveModel, Schedule
+from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule
 from nest.network.graph import LinkGraph
 from nest.spec import DeviceSpec, PlanDocument, Training
 
 __all__ = [
+    "ChunkedSchedule",
     "CollectiveModel",
     "CostModel",
     "Exporter",

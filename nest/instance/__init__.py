@@ -3,12 +3,13 @@
 from nest.instance.candidate import Array, Candidate, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, Level
 from nest.instance.instance import Instance, LayerGraph, Space
-from nest.instance.protocols import CollectiveModel, Schedule
+from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule, chunks_of
 from nest.instance.solution import Result, Solution, StageDecision, Standing
 
 __all__ = [
     "Array",
     "Candidate",
+    "ChunkedSchedule",
     "Cluster",
     "CollectiveModel",
     "Instance",
@@ -22,5 +23,6 @@ __all__ = [
     "Space",
     "StageDecision",
     "Standing",
+    "chunks_of",
     "read_only",
 ]

@@ -100,6 +100,8 @@ class Candidate:
         if not self.recompute:
             raise InputError(f"candidate {self.name!r} has no recompute mode.")
         layers = len(self.forward)
+        if self._sound(layers):
+            return
         for place, array in self.arrays():
             expected = len(self.tensor_bytes) if place == "tensor_bytes" else layers
             if array.shape != (expected,):
@@ -108,6 +110,15 @@ class Candidate:
                 raise InputError(f"candidate {self.name!r}: {place} has a number that is negative or not finite.")
             if (array > LARGEST).any():
                 raise InputError(f"candidate {self.name!r}: {place} has a number above {LARGEST:g}.")
+
+    def _sound(self, layers: int) -> bool:
+        """Whether every array is as it must be; where not, who looks one by one can say which and why."""
+        arrays = [array for _, array in self.arrays()]
+        shapes = [(len(self.tensor_bytes),) if array is self.tensor_bytes else (layers,) for array in arrays]
+        if any(array.shape != shape for array, shape in zip(arrays, shapes, strict=True)):
+            return False
+        numbers = numpy.concatenate(arrays)
+        return bool(numbers.min(initial=0.0) >= 0.0 and numbers.max(initial=0.0) <= LARGEST)
 
     def arrays(self) -> list[tuple[str, Array]]:
         """Every array with its place, `forward`, `state.dense.weights`, ..."""

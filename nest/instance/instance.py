@@ -91,6 +91,8 @@ class Space:
         partition: when given, the layers of each stage.
         mixed: whether stages of one plan may use different candidates with the same samples.
         together: groups of layers that no cut may part, beside those of `constraints`.
+        blocks: what schedules of several chunks deal out evenly: the layers of each transformer block, in order, the
+            embedding with the first and the head with the last. None: no plan has several chunks.
         zero_degrees: ranks over which ZeRO may shard at most, to choose from, preferred first; None among them: all
             that hold the same parameters. One that divides the ranks of a parameter group into no equal shard groups
             is no choice.
@@ -107,6 +109,7 @@ class Space:
     partition: tuple[tuple[int, ...], ...] | None = None
     mixed: bool = False
     together: tuple[tuple[int, ...], ...] = ()
+    blocks: tuple[tuple[int, ...], ...] = ()
     zero_degrees: tuple[int | None, ...] = (None,)
 
 

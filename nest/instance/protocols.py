@@ -45,6 +45,33 @@ class Schedule(Protocol):
         """`(A, B)`: the batch takes `A * max t + B * sum t + max y`."""
         ...
 
-    def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
-        """Micro-batches whose activations stage `stage` (1 is the first) of `stages` holds at its fullest."""
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
+        """Micro-batches whose activations stage `stage` (1 is the first) of `stages` holds at its fullest.
+
+        At least 1; a fraction where a stage holds some micro-batches with a part of its layers only.
+        """
         ...
+
+
+@runtime_checkable
+class ChunkedSchedule(Schedule, Protocol):
+    """A schedule that deals several chunks of consecutive layers to each stage (PROBLEM.md section 4, `interleaved`).
+
+    Both members are optional: a schedule without them gives each stage one run of layers. Stage `i` of `s` gets chunks
+    `i, i + s, i + 2s, ...`; every chunk has the same number of transformer blocks, and the last stage sends back to the
+    first. What a problem names is one object, from which others are made.
+    """
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of each stage (`v`)."""
+        ...
+
+    def with_chunks(self, chunks: int) -> "ChunkedSchedule":
+        """The same schedule with so many chunks for each stage, 2 or more."""
+        ...
+
+
+def chunks_of(schedule: Schedule) -> int:
+    """Chunks a schedule deals to each stage; 1 for one that knows no chunks."""
+    return int(getattr(schedule, "chunks", 1))

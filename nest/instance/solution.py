@@ -10,7 +10,7 @@ class StageDecision:
     """One pipeline stage as decided.
 
     Attributes:
-        layers: layer indices, ascending.
+        layers: layer indices, ascending; of all its chunks.
         candidate: index of its candidate.
         recompute: name of its recompute mode.
         zero: ZeRO stage.
@@ -33,6 +33,7 @@ class Solution:
         rank_order: `pp-inner` or `dp-inner`.
         schedule: name of the pipeline schedule.
         stages: in pipeline order.
+        chunks: runs of layers that the schedule deals to each stage (`v` of PROBLEM.md section 4).
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
     """
 
@@ -40,6 +41,7 @@ class Solution:
     rank_order: str
     schedule: str
     stages: tuple[StageDecision, ...]
+    chunks: int = 1
     zero_degree: int | None = None
 
 

@@ -60,6 +60,7 @@ def document(
         stages=stages,
         verification=None,
         problem=problem,
+        chunks=solution.chunks,
         zero_degree=solution.zero_degree,
         **extra,
     )
@@ -82,6 +83,7 @@ def infeasible(problem: dict[str, Any], diagnosis: str, **extra: Any) -> PlanDoc
         stages=(),
         verification=None,
         problem=problem,
+        chunks=None,
         diagnosis=diagnosis,
         **extra,
     )
@@ -124,4 +126,11 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
             raise InputError(f"{place}.devices starts at {first}, which is no place for a block in replica 0.")
         decided = tuple(sorted(layers[name] for name in stage.layers))
         stages.append(StageDecision(decided, candidate, stage.recompute, stage.zero, first // stride))
-    return Solution(plan.data_parallel, plan.rank_order, plan.schedule, tuple(stages), zero_degree=plan.zero_degree)
+    return Solution(
+        plan.data_parallel,
+        plan.rank_order,
+        plan.schedule,
+        tuple(stages),
+        chunks=plan.chunks or 1,
+        zero_degree=plan.zero_degree,
+    )

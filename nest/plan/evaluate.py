@@ -1,10 +1,14 @@
 """Prices decisions: PROBLEM.md section 4, written down once more and without any solver's tables."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision
+from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.plan.chunks import even_chunks
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity."""
@@ -45,7 +49,7 @@ class PricedStage:
         activations: bytes of activations of all micro-batches in flight.
         peak: transient bytes.
         reserve: bytes kept free.
-        in_flight: micro-batches in flight.
+        in_flight: micro-batches in flight; a fraction where a stage has several chunks.
         level_in: level of the boundary in front, -1 for none.
         level_out: level of the boundary behind, -1 for none.
         first_device: first device in replica 0.
@@ -62,7 +66,7 @@ class PricedStage:
     activations: float
     peak: float
     reserve: float
-    in_flight: int
+    in_flight: float
     level_in: int
     level_out: int
     first_device: int
@@ -137,15 +141,19 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         ValueError: the decisions are not a plan: micro-batches of several sizes, a batch that cannot be dealt to the
             replicas, blocks outside the cluster, ... (`nest.plan.legality` says so in full sentences).
     """
-    schedule = _schedule(instance, solution.schedule)
+    schedule = schedule_of(instance, solution)
     if len({instance.candidates[stage.candidate].samples for stage in solution.stages}) > 1:
         raise ValueError("the stages take micro-batches of different sizes")
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     if micro_batches is None:
         raise ValueError("the batch cannot be dealt to the replicas")
     size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
-    levels = [_boundary_level(instance, solution, size, index) for index in range(len(solution.stages) - 1)]
-    around = [-1, *levels, -1]
+    count = len(solution.stages)
+    levels = [_boundary_level(instance, solution, size, index, index + 1) for index in range(count - 1)]
+    # With several chunks the last stage sends back to the first.
+    back = _boundary_level(instance, solution, size, 0, count - 1) if solution.chunks > 1 else -1
+    around = [back, *levels, back]
+    runs = _runs(instance, solution)
     # Stages of one candidate share them, and going through every replica is dear.
     peers = {used: _peers(instance, solution, size, used) for used in {stage.candidate for stage in solution.stages}}
     stages = tuple(
@@ -153,7 +161,8 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
             instance,
             solution,
             index,
-            schedule.in_flight(index + 1, len(solution.stages), micro_batches),
+            schedule.in_flight(index + 1, count, micro_batches),
+            runs[index::count],
             (around[index], around[index + 1]),
             peers[stage.candidate],
         )
@@ -163,11 +172,27 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     return PricedPlan(micro_batches, (float(weights[0]), float(weights[1])), stages, instance.cluster.memory)
 
 
-def _schedule(instance: Instance, name: str) -> Schedule:
+def schedule_of(instance: Instance, solution: Solution) -> Schedule:
+    """The schedule of a plan.
+
+    Raises:
+        ValueError: it is not among those allowed.
+    """
     for schedule in instance.space.schedules:
-        if schedule.name == name:
+        if schedule.name == solution.schedule and chunks_of(schedule) == solution.chunks:
             return schedule
-    raise ValueError(f"the schedule {name!r} is not among those allowed")
+    raise ValueError(f"the schedule {solution.schedule!r} with {solution.chunks} chunks is not among those allowed")
+
+
+def _runs(instance: Instance, solution: Solution) -> list[tuple[frozenset[int], frozenset[int]]]:
+    """The downsets in front of and behind each chunk of the pipeline, in order; a stage without chunks is one."""
+    chunks = [stage.layers for stage in solution.stages]
+    if solution.chunks > 1:
+        chunks = list(even_chunks(instance, len(solution.stages), solution.chunks))
+    downsets = [frozenset[int]()]
+    for layers in reversed(chunks):
+        downsets.append(downsets[-1] | frozenset(layers))
+    return list(pairwise(reversed(downsets)))
 
 
 def widest(instance: Instance, solution: Solution) -> int:
@@ -188,16 +213,16 @@ def first_devices(solution: Solution, size: int, offset: int, width: int) -> NDA
     return offset * solution.replicas + replicas * width
 
 
-def _boundary_level(instance: Instance, solution: Solution, size: int, index: int) -> int:
-    """Level of the boundary between stages `index` and `index + 1`: the worst over the replicas."""
-    here, there = solution.stages[index : index + 2]
+def _boundary_level(instance: Instance, solution: Solution, size: int, first: int, second: int) -> int:
+    """Level of the boundary between two stages, by index and in pipeline order: the worst over the replicas."""
+    here, there = solution.stages[first], solution.stages[second]
     start = first_devices(solution, size, here.offset, instance.candidates[here.candidate].width)
     width = instance.candidates[there.candidate].width
     end = first_devices(solution, size, there.offset, width) + width - 1
     for level, capacity in enumerate(instance.cluster.capacities):
         if (start // capacity == end // capacity).all():
             return level
-    raise ValueError(f"the blocks of stages {index + 1} and {index + 2} are not both in the cluster")
+    raise ValueError(f"the blocks of stages {first + 1} and {second + 1} are not both in the cluster")
 
 
 def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int]) -> float:
@@ -242,7 +267,8 @@ def _price_stage(
     instance: Instance,
     solution: Solution,
     index: int,
-    in_flight: int,
+    in_flight: float,
+    runs: Sequence[tuple[frozenset[int], frozenset[int]]],
     around: tuple[int, int],
     peers: tuple[_Peers, ...],
 ) -> PricedStage:
@@ -250,16 +276,15 @@ def _price_stage(
     candidate = instance.candidates[stage.candidate]
     mode = candidate.mode(stage.recompute)
     layers = list(stage.layers)
-    behind = frozenset(layer for later in solution.stages[index + 1 :] for layer in later.layers)
-    entering = cut_bytes(instance, candidate, behind | frozenset(layers))
-    leaving = cut_bytes(instance, candidate, behind)
+    entering = [cut_bytes(instance, candidate, front) for front, _ in runs]
+    leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
     sharding, sync, state = _state_costs(instance, stage, peers)
-    more = float(mode.more[layers].sum()) + (entering if mode.stash_inputs else 0.0)
+    more = float(mode.more[layers].sum()) + (sum(entering) if mode.stash_inputs else 0.0)
     return PricedStage(
         compute=float((candidate.forward[layers] + candidate.backward[layers]).sum()),
         recompute=float(mode.extra[layers].sum()),
-        arriving=_point_to_point(instance.cluster, entering, around[0]),
-        returning=_point_to_point(instance.cluster, leaving, around[1]),
+        arriving=sum(_point_to_point(instance.cluster, each, around[0]) for each in entering),
+        returning=sum(_point_to_point(instance.cluster, each, around[1]) for each in leaving),
         sharding=sharding,
         sync=sync,
         state=state,

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 
-from nest.instance import Instance, Solution, StageDecision
+from nest.instance import Instance, Solution, StageDecision, chunks_of
+from nest.plan.chunks import chunk_faults
 from nest.plan.evaluate import replica_size
 from nest.spec.constraints import Constraint, Value
 
@@ -18,6 +19,9 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
     if sorted(order) != list(range(len(instance.graph.layers))):
         found.append("the stages do not hold every layer exactly once")
         return found
+    if solution.chunks > 1:
+        first = instance.candidates[solution.stages[0].candidate]
+        return chunk_faults(instance, solution, instance.micro_batches(first, solution.replicas))
     stage_of = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
     for index, stage in enumerate(solution.stages):
         if not stage.layers:
@@ -37,6 +41,8 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
     first = instance.candidates[solution.stages[0].candidate]
     if len({stage.candidate for stage in solution.stages}) > 1 and not instance.space.mixed:
         found.append("stages use different candidates, which only search.mixed allows")
+    if len({stage.candidate for stage in solution.stages}) > 1 and solution.chunks > 1:
+        found.append("stages use different candidates, which a schedule of several chunks does not allow")
     samples = sorted({instance.candidates[stage.candidate].samples for stage in solution.stages})
     if len(samples) > 1:
         found.append(f"stages take micro-batches of {', '.join(map(str, samples))} samples; all must take the same")
@@ -45,8 +51,9 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
             f"a batch of {instance.space.global_batch} cannot be dealt to {solution.replicas} replicas "
             f"in micro-batches of {first.samples}"
         )
-    if solution.schedule not in [schedule.name for schedule in instance.space.schedules]:
-        found.append(f"schedule {solution.schedule!r} is not among those allowed")
+    if (solution.schedule, solution.chunks) not in [(each.name, chunks_of(each)) for each in instance.space.schedules]:
+        told = f" with {solution.chunks} chunks" if solution.chunks > 1 else ""
+        found.append(f"schedule {solution.schedule!r}{told} is not among those allowed")
     widths = [instance.candidates[stage.candidate].width for stage in solution.stages]
     if solution.replicas * max(widths) > instance.cluster.size:
         found.append(
@@ -153,6 +160,7 @@ def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dic
         width=candidate.width,
         rank_order=solution.rank_order,
         schedule=solution.schedule,
+        chunks=solution.chunks,
         zero=stage.zero,
         recompute=stage.recompute,
     )

@@ -63,7 +63,7 @@ def _headline(plan: PlanDocument) -> str:
         f"replicas {plan.data_parallel}",
         *([] if plan.zero_degree is None else [f"shard groups of {plan.zero_degree}"]),
         f"micro-batch {plan.candidate.micro_batch or plan.candidate.samples} x {plan.micro_batches}",
-        f"schedule {plan.schedule}",
+        f"schedule {plan.schedule}" + (f" of {plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
         f"rank order {plan.rank_order}",
     ]
     proof = "Optimal plan" if plan.status == "optimal" else "Best plan found in time"

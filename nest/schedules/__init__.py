@@ -8,7 +8,9 @@ from nest.hooks.spec import hook
 def nest_schedules() -> list[Schedule]:
     """The schedules nest knows without plug-ins, the default first."""
     from nest.schedules.gpipe import GPipe
+    from nest.schedules.interleaved import Interleaved
     from nest.schedules.nest_bound import NestBound
     from nest.schedules.one_forward_one_backward import OneForwardOneBackward
+    from nest.schedules.zero_bubble import ZeroBubble, ZeroBubbleH2
 
-    return [OneForwardOneBackward(), GPipe(), NestBound()]
+    return [OneForwardOneBackward(), GPipe(), NestBound(), Interleaved(), ZeroBubble(), ZeroBubbleH2()]

@@ -40,6 +40,7 @@ PLAN_NAMES = frozenset(
         "devices",
         "width",
         "schedule",
+        "chunks",
         "rank_order",
         "zero_degree",
     }

@@ -43,9 +43,11 @@ class StageRecord:
         time: seconds per micro-batch (`t_i` of PROBLEM.md section 4).
         sync_time: seconds once per batch (`y_i`).
         memory: bytes, the reserve included.
-        in_flight: micro-batches in flight.
-        level_in: level of the boundary in front, -1 for none.
-        level_out: level of the boundary behind, -1 for none.
+        in_flight: micro-batches in flight; a fraction where a stage has several chunks.
+        level_in: level of the boundary in front, -1 for none; with several chunks that of the first stage leads to the
+            last one.
+        level_out: level of the boundary behind, -1 for none; with several chunks that of the last stage leads to the
+            first one.
     """
 
     layers: tuple[str, ...]
@@ -56,7 +58,7 @@ class StageRecord:
     time: float
     sync_time: float
     memory: float
-    in_flight: int
+    in_flight: float
     level_in: int
     level_out: int
 
@@ -100,6 +102,7 @@ class PlanDocument:
         stages: in pipeline order; empty when infeasible.
         verification: result of a proof by another solver.
         problem: the problem, complete.
+        chunks: runs of layers the schedule deals to each stage; None when infeasible.
         diagnosis: when infeasible, what is tightest and by how much, in words.
         summary: derived figures: tokens per second and device, model FLOP utilisation, bubble share, ...
         runner_up: the best plan seen with other degrees, and why it lost.
@@ -125,6 +128,7 @@ class PlanDocument:
     stages: tuple[StageRecord, ...]
     verification: dict[str, Any] | None
     problem: dict[str, Any] = field(metadata={"holds": Problem})
+    chunks: int | None = 1
     diagnosis: str | None = None
     summary: dict[str, Any] = field(factory=dict)
     runner_up: dict[str, Any] | None = None

@@ -20,7 +20,7 @@ Network = tuple[Level, ...]
 NETWORKS: tuple[tuple[Network, tuple[tuple[int, ...], ...]], ...] = (
     ((Level("node", 8, 4e11, 3e-6),), ((1,), (2,), (3,), (8,))),
     (
-        (Level("node", 8, 4e11, 3e-6), Level("spine", 4, 5e10, 5e-6)),
+        (Level("node", 8, 4e11, 3e-6, "nvlink4"), Level("spine", 4, 5e10, 5e-6, "infiniband-ndr")),
         ((1, 1), (8, 1), (1, 4), (2, 3), (8, 4)),
     ),
     (
@@ -28,7 +28,7 @@ NETWORKS: tuple[tuple[Network, tuple[tuple[int, ...], ...]], ...] = (
         ((1, 1, 1), (4, 1, 8), (4, 4, 8)),
     ),
 )
-"""Networks, innermost level first, each with shapes of sets of devices (PROBLEM.md section 1)."""
+"""Networks, innermost level first, each with shapes of sets of devices (PROBLEM.md section 1). One names its links."""
 
 
 def check_collective_model(model: CollectiveModel) -> tuple[Finding, ...]:

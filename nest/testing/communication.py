@@ -24,7 +24,7 @@ def bad_axes(block: Block) -> Iterator[str]:
                 yield f"operator {operator.name!r} communicates along {call.axis!r}, but the block has no ranks there"
             elif not all(0 <= rank < block.width for rank in ranks):
                 yield f"the ranks of {call.axis!r} reach outside a block of {block.width} devices"
-    axes = {axis.name for axis in (*block.axes, *getattr(block, "folds", ()))}
+    axes = {axis.name for axis in block.axes} | {fold.name for fold in block.folds}
     for group, axis in block.replicated:
         if axis not in axes:
             yield f"`replicated` says that group {group!r} is held alike along {axis!r}, an axis the block has not"
@@ -36,6 +36,8 @@ def bad_calls(block: Block) -> Iterator[str]:
         for call in _calls(operator):
             if call.kind not in KINDS:
                 yield f"operator {operator.name!r} calls {call.kind!r}; collectives are {', '.join(KINDS)}"
+            elif type(call.count) is not int or call.count < 1:
+                yield f"operator {operator.name!r} makes {call.count!r} calls one after the other"
             elif not isfinite(call.bytes) or call.bytes < 0:
                 yield f"operator {operator.name!r} communicates {call.bytes!r} bytes"
             elif not _fits(operator, call, len(block.ranks(call.axis))):
@@ -43,6 +45,20 @@ def bad_calls(block: Block) -> Iterator[str]:
                     f"operator {operator.name!r}: {call.kind} of {call.bytes:g} bytes over {call.axis!r} fits none of "
                     f"its tensors ({_told(operator)}); {_RULES[call.kind]}"
                 )
+
+
+def hidden_under_nothing(block: Block) -> Iterator[str]:
+    """Collectives said to run at the same time as an operator that is not there, or computes nothing."""
+    for operators in block.graph.by_layer:
+        computing = {operator.name for operator in operators if operator.collective is None}
+        for operator in operators:
+            hidden = operator.collective
+            if hidden is None or not hidden.under:
+                continue
+            if hidden.under not in computing:
+                yield f"operator {operator.name!r} hides under {hidden.under!r}, which computes nothing in its layer"
+            if not 0 <= hidden.share <= 1:
+                yield f"operator {operator.name!r} hides under a share of {hidden.share!r}; it is 0 to 1"
 
 
 _RULES = {

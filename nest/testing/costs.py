@@ -31,14 +31,16 @@ def check_cost_model(
     """
     tally = Tally()
     priced: list[DeviceSpec] = []
+    refusals: list[str] = []
     for device in tuple(devices().values()) if on is None else on:
         for sample in models:
             operators = [*loaded(sample).with_samples(SAMPLES).operators, _UNKNOWN]
             where = f"{sample.name}, {device.name}"
             tally.run("costs are finite and not negative", where, _bad_costs, model, operators, device, sample, priced)
+            refusals += _refusals(model, operators[0], device, sample.training)
             tally.run("it says the same every time", where, _unsteady, model, operators, device, sample.training)
             tally.run("names of operators mean nothing", where, _by_name, model, operators, device, sample.training)
-    tally.run("some device is priced", "the devices", _nothing_priced, priced)
+    tally.run("some device is priced", "the devices", _nothing_priced, priced, refusals)
     return tally.findings()
 
 
@@ -87,9 +89,21 @@ def _by_name(model: CostModel, operators: Sequence[Operator], device: DeviceSpec
             yield f"operator {operator.name!r} costs something else under another name or in another layer"
 
 
-def _nothing_priced(priced: Sequence[DeviceSpec]) -> Problems:
+def _refusals(model: CostModel, operator: Operator, device: DeviceSpec, training: Training) -> list[str]:
+    """Why a device is refused, if it is."""
+    try:
+        model.price(operator, device, training)
+    except InputError as error:
+        return [str(error)]
+    except (Exception, SystemExit):  # A finding already.
+        pass
+    return []
+
+
+def _nothing_priced(priced: Sequence[DeviceSpec], refusals: Sequence[str]) -> Problems:
     if not priced:
-        yield "every one was refused, so that no cost was looked at; give check_cost_model a device that suits it"
+        told = f" ({refusals[0]})" if refusals else ""
+        yield f"every one was refused{told}, so nothing was looked at; give check_cost_model a device that suits it"
 
 
 def check_layer_times(model: LayerTimes) -> tuple[Finding, ...]:

@@ -93,5 +93,6 @@ def _examine(tally: Tally, strategy: Strategy, case: Case, where: str, smaller: 
     tally.run("memory of a rank does not grow", where, conservation.growing_memory, case, smaller, block)
     tally.run("collectives have ranks to run on", where, communication.bad_axes, block)
     tally.run("collectives carry what the tensors hold", where, communication.bad_calls, block)
+    tally.run("collectives hide under what computes", where, communication.hidden_under_nothing, block)
     tally.run("partial sums are completed", where, communication.partial_sums, whole, block)
     tally.run("partial gradients are added up", where, communication.partial_gradients, whole, block)

@@ -8,16 +8,29 @@ from math import prod
 from random import Random
 
 from tests.agreement.candidates import Numbers, random_candidates, relate, repeat
-from tests.agreement.graphs import random_graph
+from tests.agreement.graphs import Graph, random_graph
 from tests.agreement.rules import random_constraints, random_fixed
 from tests.oracle.brute_force import describe
+from tests.oracle.chunks import CHUNKED, even_splits, topological
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
 from tests.oracle.price import price
 from tests.oracle.settings import SCHEDULES, Setting, settings
 
 LARGEST_CLUSTER = 12
-KINDS = ("any", "plain", "mixed")
+KINDS = ("any", "plain", "mixed", "chunked")
+STRADDLED_FANOUTS = ([3, 2], [3, 3], [5, 2], [2, 3], [3, 2, 2], [2, 3, 2], [3, 4], [1, 4, 2])
+"""Under these, several replicas or stages do not fill the groups, so that where blocks lie matters."""
+CHUNKED_SCHEDULES = (
+    [CHUNKED],
+    [CHUNKED],
+    ["1f1b", CHUNKED],
+    [CHUNKED, "1f1b"],
+    ["gpipe", CHUNKED, "zero-bubble"],
+    ["zero-bubble"],
+    ["zero-bubble-h2", "1f1b"],
+)
+
 UNEVEN_FANOUTS = ([6], [6, 1], [1, 6], [6, 2])
 """Under these, blocks of 2 and of 3 devices can both be aligned, and neither width divides the other."""
 
@@ -29,6 +42,8 @@ def random_problem(random: Random, kind: str = "any", *, sharded: bool = False) 
     `sharded`, ZeRO has shard groups of several sizes to choose from, and may mostly be used.
     """
     drawn = "mixed" if random.random() < 0.25 else "plain"
+    if kind == "chunked":
+        return random_chunked_problem(random)
     mixed = (drawn if kind == "any" else kind) == "mixed"
     cluster = random_mixed_cluster(random) if mixed else random_cluster(random, LARGEST_CLUSTER)
     network = Network(cluster)
@@ -67,6 +82,60 @@ def random_problem(random: Random, kind: str = "any", *, sharded: bool = False) 
     if parted:
         problem.setdefault("constraints", []).append("zero_degree < dp")
     return problem
+
+
+def random_chunked_problem(random: Random) -> dict:
+    """A problem of 4 to 10 layers, most of them chains, with schedules that deal chunks or fill the bubble."""
+    straddling = random.random() < 0.5
+    cluster = random_levels(random, random.choice(STRADDLED_FANOUTS)) if straddling else random_mixed_cluster(random)
+    network = Network(cluster)
+    ends = random.choice([(), (), ("embedding", "head")])
+    graph = random_even_graph(random, len(ends))
+    numbers = Numbers(random)
+    if random.random() < 0.6:
+        numbers.traffic /= 10
+    shapes = [(1, 1)] if straddling else random_shapes(random, network)[:2]
+    candidates = random_candidates(random, numbers, graph, shapes)
+    if random.random() < 0.4:
+        repeat(random, candidates, graph)
+    layers = [f"layer {i}" for i in range(graph.count)]
+    problem = {
+        "nest": 1,
+        "training": random_training(random, candidates),
+        "cluster": cluster,
+        "profile": {"layers": layers, "edges": graph.edges, "candidates": candidates},
+    }
+    order = topological(graph.count, graph.edges)
+    for end, name in zip((order[0], order[-1]), ends, strict=False):
+        layers[end] = name
+    problem["training"]["schedule"] = random.choice(CHUNKED_SCHEDULES)
+    problem["training"]["global_batch"] = random.choice([4, 6, 8, 12, 24])
+    random_search(random, problem)
+    if random.random() < 0.1 and len(layers) <= 4:
+        problem.setdefault("search", {})["mixed"] = True
+    if random.random() < 0.15:
+        random_zero_degrees(random, problem, parted=False)
+    tighten(random, problem)
+    if straddling:
+        problem["constraints"] = random.choice([["pp > 1"], ["pp == 2"], ["pp > 2"], ["pp > 1", "replicas <= 2"]])
+    elif random.random() < 0.3:
+        problem["constraints"] = random_constraints(random, problem)
+        if random.random() < 0.5:
+            problem["constraints"].append(random.choice(["chunks >= 2", "chunks == 1 or pp <= 2", "chunks * pp <= 4"]))
+    elif random.random() < 0.2:
+        problem["fixed"] = random_fixed(random, problem)
+    return problem
+
+
+def random_even_graph(random: Random, ends: int) -> Graph:
+    """A graph that can be dealt evenly more often than not, with so many layers more at its ends."""
+    if random.random() < 0.15:
+        return random_graph(random)
+    count = random.choice([4, 4, 4, 4, 5, 6, 6, 6, 6, 8, 8, 8]) + ends
+    edges = [[layer, layer + 1] for layer in range(count - 1)]
+    if random.random() < 0.3:
+        edges += [[0, count - 1]]
+    return Graph(count, edges, frozenset(), frozenset())
 
 
 def random_cluster(random: Random, largest: int) -> dict:
@@ -171,6 +240,8 @@ def random_plan(random: Random, problem: dict, least_stages: int = 1) -> dict | 
     if not choices:
         return None
     setting = random.choice(choices)
+    if setting.chunks > 1:
+        return random_chunked_plan(random, problem, setting)
     every = partitions(len(problem["profile"]["layers"]), problem["profile"]["edges"])
     narrowest = min(candidate["width"] for candidate in setting.candidates)
     most = min(setting.replica_devices // narrowest, max(map(len, every)))
@@ -183,6 +254,21 @@ def random_plan(random: Random, problem: dict, least_stages: int = 1) -> dict | 
     zeros = problem.get("search", {}).get("zero", [0, 1, 2, 3])
     choice = [(random.choice(list(candidate["recompute"])), random.choice(zeros)) for candidate in chosen]
     return describe(setting, partition, chosen, random.choice(placements), choice)
+
+
+def random_chunked_plan(random: Random, problem: dict, setting: Setting) -> dict | None:
+    """A plan of several chunks with this setting, where it has one."""
+    (candidate,) = setting.candidates
+    room = setting.replica_devices // setting.width
+    possible = [s for s, _ in even_splits(problem, setting.chunks, setting.micro_batches) if len(s) <= room]
+    if not possible:
+        return None
+    partition = random.choice(possible)
+    chosen = [candidate] * len(partition)
+    zeros = problem.get("search", {}).get("zero", [0, 1, 2, 3])
+    modes = [(random.choice(list(candidate["recompute"])), random.choice(zeros)) for _ in partition]
+    placements = list(setting.placements([setting.width] * len(partition)))
+    return describe(setting, partition, chosen, random.choice(placements), modes)
 
 
 def draw(random: Random, setting: Setting, stages: int) -> list[dict]:

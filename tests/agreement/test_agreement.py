@@ -13,6 +13,7 @@ from tests.oracle.check import check_document, same
 streams = strategies.randoms(use_true_random=False)
 problems = streams.map(random_problem)
 mixed_problems = streams.map(lambda random: random_problem(random, "mixed"))
+chunked_problems = streams.map(lambda random: random_problem(random, "chunked"))
 quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
@@ -41,6 +42,23 @@ def test_the_planner_agrees_with_the_oracle_where_candidates_mix(seed):
 @given(problem=mixed_problems)
 def test_the_planner_agrees_with_the_oracle_on_odd_problems_where_candidates_mix(problem):
     examine("hypothesis", problem)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_planner_agrees_with_the_oracle_where_chunks_are_dealt(seed):
+    examine(f"chunked seed {seed}", random_problem(Random(seed), "chunked"))
+
+
+@settings(quick, max_examples=40)
+@given(problem=chunked_problems)
+def test_the_planner_agrees_with_the_oracle_on_odd_problems_where_chunks_are_dealt(problem):
+    examine("hypothesis", problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 3000))
+def test_the_planner_agrees_with_the_oracle_on_many_where_chunks_are_dealt(seed):
+    examine(f"chunked seed {seed}", random_problem(Random(seed), "chunked"))
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed"])
@@ -110,6 +128,39 @@ def test_an_evaluated_plan_is_the_fixed_one_and_priced_as_the_oracle_does(seed):
     assert document["schedule"] == fixed["schedule"]
     assert [set(stage["layers"]) for stage in document["stages"]] == [set(s) for s in fixed["stages"]]
     assert {(s["zero"], s["recompute"]) for s in document["stages"]} == {(fixed["zero"], fixed["recompute"])}
+
+
+def chunked_evaluation(seed: int) -> tuple[dict, dict] | None:
+    """A problem whose `fixed` says how many chunks are dealt to how many stages, and a plan of it."""
+    random = Random(seed)
+    problem = random_problem(random, "chunked")
+    for key in ("search", "constraints", "fixed"):
+        problem.pop(key, None)
+    problem["training"]["schedule"] = ["interleaved"]
+    plan = next((plan for _ in range(20) if (plan := random_plan(random, problem)) is not None), None)
+    if plan is None:
+        return None
+    profile, first = problem["profile"], plan["stages"][0]
+    profile["candidates"] = [c for c in profile["candidates"] if c["name"] == first["candidate"]]
+    decided = {name: first[name] for name in ("zero", "recompute")}
+    decided |= {name: plan[name] for name in ("replicas", "rank_order", "schedule", "chunks")}
+    problem["fixed"] = decided | {"pp": len(plan["stages"])}
+    return problem, plan
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_evaluated_chunks_are_the_even_split_and_priced_as_the_oracle_does(seed):
+    drawn = chunked_evaluation(seed)
+    if drawn is None:
+        return
+    problem, plan = drawn
+    document = as_json(planner().evaluate(problem).to_dict())
+    assert check_document(document, searched=False) == [], json.dumps(problem)
+    assert document["chunks"] == plan["chunks"] > 1
+    assert [stage["layers"] for stage in document["stages"]] == [
+        [problem["profile"]["layers"][layer] for layer in stage["layers"]] for stage in plan["stages"]
+    ]
+    assert planner().check(document).ok
 
 
 @pytest.mark.parametrize(("file", "lines"), [("optima.jsonl", 48), ("chains.jsonl", 37)])

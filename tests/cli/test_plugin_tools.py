@@ -11,7 +11,8 @@ import pytest
 import nest as package
 from nest.errors import InputError
 from nest.files import write_folder
-from nest.hooks.registry import KINDS, registry
+from nest.hooks.guard import KINDS
+from nest.hooks.registry import registry
 
 REPOSITORY = Path(package.__file__).resolve().parent.parent
 
@@ -81,7 +82,10 @@ def test_what_cannot_be_loaded_is_not_healthy(tmp_path: Path) -> None:
     told = nest(tmp_path, "plugins", "doctor", "torn")
     assert told.returncode == 1
     assert "plug-in torn 2 is set aside" in told.stderr
-    assert told.stdout == "torn: nothing is registered\n"
+    assert told.stdout.startswith("torn 2: set aside: ")
+    document = json.loads(nest(tmp_path, "plugins", "doctor", "torn", "--json").stdout)
+    assert (document["healthy"], document["objects"]) == (False, [])
+    assert "no_such_module" in document["set_aside"]["torn"][0]
     assert nest(tmp_path, "plugins", "doctor", "nest-planner").returncode == 0
 
 

@@ -10,7 +10,7 @@ from textwrap import dedent
 from typing import Any
 
 from nest.hooks import protocols, spec
-from nest.hooks.registry import KINDS
+from nest.hooks.guard import KINDS
 
 BEGIN = "<!-- generated from nest/hooks/spec.py by tests/docs/hook_reference.py -->"
 END = "<!-- end of what is generated -->"

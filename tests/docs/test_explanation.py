@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from nest.instance import Cluster
+from nest.instance import Cluster, chunks_of
 from nest.schedules import nest_schedules
 from nest.solve.dp.downsets import LIMIT, PAIR_LIMIT
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
@@ -55,8 +55,9 @@ def test_schedules_are_those_of_the_code() -> None:
     assert set(told) == {schedule.name for schedule in nest_schedules()}
     for schedule in nest_schedules():
         for stages, micro_batches in ((1, 1), (3, 2), (4, 16)):
-            values = {"M": micro_batches, "s": stages, "min": min}
+            values = {"M": micro_batches, "s": stages, "v": chunks_of(schedule), "min": min, "max": max}
             slowest, total, in_flight = told[schedule.name]
+            values["B"] = eval(total, values.copy())
             assert schedule.weights(micro_batches, stages) == (eval(slowest, values), eval(total, values))
             for stage in range(1, stages + 1):
                 assert schedule.in_flight(stage, stages, micro_batches) == eval(in_flight, {**values, "i": stage})

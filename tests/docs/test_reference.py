@@ -9,7 +9,7 @@ import typer
 
 from nest import spec
 from nest.cli import app
-from nest.hooks.registry import KINDS
+from nest.hooks.guard import KINDS
 from tests.docs import hook_reference
 
 REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"

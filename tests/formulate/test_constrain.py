@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from nest.errors import InputError, InputErrors
-from nest.formulate.instance import build_instance
+from nest.formulate.instance import build_instance, formulate
 from nest.hooks.registry import registry
-from nest.instance import Space
+from nest.instance import Space, chunks_of
 from nest.spec import Problem, Search, TransformerSpec
 
 Build = Callable[..., Problem]
@@ -79,8 +79,34 @@ def test_constraints_are_compiled(problem: Build) -> None:
 
 
 def test_what_is_the_only_way_so_far_is_accepted(problem: Build) -> None:
-    assert space(problem(fixed={"chunks": 1})).constraints == ()
     assert space(problem(fixed={"etp": 1})).constraints == ()
+
+
+def test_a_schedule_of_chunks_is_one_for_every_number_of_chunks_that_comes_out_even(problem: Build) -> None:
+    asked = problem(training={"schedule": ("interleaved", "1f1b")})
+    blocks = len(space(asked).blocks)
+    found = [(each.name, chunks_of(each)) for each in space(asked).schedules]
+    counts = range(2, blocks)
+    even = [chunks for chunks in counts if any(blocks % (chunks * stages) == 0 for stages in counts)]
+    assert len(even) > 0
+    assert found == [*(("interleaved", chunks) for chunks in even), ("1f1b", 1)]
+
+
+def test_fixed_chunks_are_the_only_ones(problem: Build) -> None:
+    found = space(problem(training={"schedule": ("interleaved",)}, fixed={"chunks": 3}))
+    assert [chunks_of(each) for each in found.schedules] == [3]
+    (constraint,) = found.constraints
+    assert constraint.holds({"chunks": 3})
+    assert not constraint.holds({"chunks": 1})
+
+
+def test_blocks_are_layers_in_order_with_the_ends_joined_to_them(problem: Build) -> None:
+    asked = problem()
+    graph = formulate(asked, registry())[0].graph
+    blocks = space(asked).blocks
+    assert [layer for block in blocks for layer in block] == list(graph.topological_order())
+    assert (graph.layers[blocks[0][0]], graph.layers[blocks[-1][-1]]) == ("embedding", "head")
+    assert [len(block) for block in blocks] == [2, *[1] * (len(blocks) - 2), 2]
 
 
 def test_shard_groups_are_all_ranks_first_and_then_as_listed(problem: Build) -> None:
@@ -112,11 +138,11 @@ def test_a_degree_for_experts_asks_for_experts(problem: Build) -> None:
         ({"fixed": {"zero": 4}}, r"fixed.zero is 4"),
         ({"fixed": {"zero": True}}, r"fixed.zero is True"),
         ({"fixed": {"schedule": "1f2b"}}, r"fixed.schedule: .*'1f1b'"),
-        ({"training": {"schedule": ("interleaved",)}}, r"training.schedule: .*'interleaved'"),
+        ({"training": {"schedule": ("interleavd",)}}, r"training.schedule: .*'interleaved'"),
         ({"fixed": {"rank_order": "tp-inner"}}, r"fixed.rank_order: .*pp-inner"),
         ({"fixed": {"recompute": "ful"}}, r"fixed.recompute: .*'full'"),
         ({"search": Search(recompute=("some",))}, r"search.recompute: .*'some'"),
-        ({"fixed": {"chunks": 2}}, r"fixed.chunks is 2: interleaved"),
+        ({"fixed": {"chunks": 0}}, r"fixed.chunks is 0"),
         ({"fixed": {"zero_degree": 0}}, r"fixed.zero_degree is 0"),
         ({"fixed": {"zero_degree": True}}, r"fixed.zero_degree is True"),
         ({"fixed": {"zero_degree": "some"}}, r"fixed.zero_degree is 'some'.*or all"),
@@ -129,5 +155,5 @@ def test_what_cannot_be_is_named(problem: Build, asked: dict[str, Any], told: st
 
 def test_all_mistakes_are_told_at_once(problem: Build) -> None:
     with pytest.raises(InputErrors) as error:
-        space(problem(constraints=("tpp == 1", "dp >"), fixed={"pp": -1, "chunks": 3, "zero": 9}))
+        space(problem(constraints=("tpp == 1", "dp >"), fixed={"pp": -1, "chunks": -3, "zero": 9}))
     assert len(error.value.problems) == 5

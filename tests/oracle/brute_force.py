@@ -12,6 +12,7 @@ both:
 from dataclasses import dataclass
 from math import inf
 
+from tests.oracle.chunks import even_splits
 from tests.oracle.costs import (
     compute_time,
     cuts_around,
@@ -67,10 +68,19 @@ class Search:
         allowed = [(p, downsets(p)) for p in every if self.rules.allow_partition(p)]
         for setting in settings(self.problem, self.network):
             self.forget()
-            for partition, sets in allowed:
+            possible = allowed if setting.chunks == 1 else self.dealt(setting)
+            for partition, sets in possible:
                 for chosen in setting.choices(len(partition)):
                     self.try_stages(setting, partition, sets, chosen)
         return self.answer()
+
+    def dealt(self, setting: Setting):
+        """The stages of several chunks, with the downsets between the chunks."""
+        return [
+            (stages, downsets(chunks))
+            for stages, chunks in even_splits(self.problem, setting.chunks, setting.micro_batches)
+            if self.rules.allow_partition(stages)
+        ]
 
     def forget(self) -> None:
         """Forget what was remembered of another setting."""
@@ -79,11 +89,11 @@ class Search:
         self.known_levels = {}
 
     def levels(self, setting: Setting, widths) -> dict:
-        """Each sequence of boundary levels that blocks of these widths can have, with a placement that has it."""
+        """Each sequence of levels around blocks of these widths that there can be, with a placement that has it."""
         if widths not in self.known_levels:
             found = {}
             for offsets in setting.placements(widths):
-                found.setdefault(setting.boundary_levels(self.network, widths, offsets), offsets)
+                found.setdefault(setting.levels_around(self.network, widths, offsets), offsets)
             self.known_levels[widths] = found
         return self.known_levels[widths]
 
@@ -94,7 +104,7 @@ class Search:
             self.known_modes[key] = self.rules.modes(setting, candidate, stages, devices)
         return self.known_modes[key]
 
-    def option(self, setting: Setting, candidate: dict, layers, flying: int, cut: float, mode) -> Option:
+    def option(self, setting: Setting, candidate: dict, layers, flying: float, cut: float, mode) -> Option:
         """What a stage is like in one mode, without regard to memory."""
         key = (candidate["name"], layers, flying, cut, mode)
         if key not in self.known_options:
@@ -112,11 +122,16 @@ class Search:
         modes = [self.modes(setting, candidate, stages, devices) for candidate in chosen]
         if not levels or not all(modes):
             return
-        cuts = [cuts_around(self.problem, candidate, sets, i) for i, candidate in enumerate(chosen, start=1)]
-        flying = [in_flight(setting.schedule, setting.micro_batches, stages, i) for i in range(1, stages + 1)]
+        cuts = [
+            [cuts_around(self.problem, candidate, sets, run) for run in range(i, len(sets), stages)]
+            for i, candidate in enumerate(chosen, start=1)
+        ]
+        flying = [
+            in_flight(setting.schedule, setting.micro_batches, stages, i, setting.chunks) for i in range(1, stages + 1)
+        ]
         every = [
-            [self.option(setting, candidate, layers, count, cut[0], mode) for mode in usable]
-            for candidate, layers, count, cut, usable in zip(chosen, partition, flying, cuts, modes, strict=True)
+            [self.option(setting, candidate, layers, count, sum(front for front, _ in own), mode) for mode in usable]
+            for candidate, layers, count, own, usable in zip(chosen, partition, flying, cuts, modes, strict=True)
         ]
         for kept in self.rules.joint_modes([mode for usable in modes for mode in usable]):
             options = [[option for option in stage if option.mode in kept] for stage in every]
@@ -132,11 +147,10 @@ class Search:
 
     def try_placements(self, setting: Setting, partition, chosen, cuts, levels, options: list[Option]) -> None:
         stages = len(partition)
-        a, b = weights(setting.schedule, setting.micro_batches, stages)
+        a, b = weights(setting.schedule, setting.micro_batches, stages, setting.chunks)
         sync = max(option.sync for option in options)
         key = (setting.devices(chosen), stages)
-        for inner, offsets in levels.items():
-            around = [-1, *inner, -1]
+        for around, offsets in levels.items():
             times = [
                 option.time + transfer_time(self.network, cuts[i], (around[i], around[i + 1]))
                 for i, option in enumerate(options)
@@ -159,6 +173,7 @@ def describe(setting: Setting, partition, chosen, offsets, modes) -> dict:
         "replicas": setting.replicas,
         "rank_order": setting.rank_order,
         "schedule": setting.schedule,
+        "chunks": setting.chunks,
         "zero_degree": setting.zero_degree,
         "stages": [
             {

@@ -30,7 +30,7 @@ from tests.oracle.brute_force import FITS, Answer, describe
 from tests.oracle.costs import compute_time, cuts_around, in_flight, memory, weights, zero_times
 from tests.oracle.network import Network
 from tests.oracle.price import price
-from tests.oracle.settings import Rules, Setting, settings
+from tests.oracle.settings import SCHEDULES, Rules, Setting, schedules_of, settings
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,8 @@ class ChainSearch:
             raise ValueError("the chain program plans chains, their layers in order")
         if problem.get("constraints") or problem.get("fixed") or (problem.get("search") or {}).get("mixed"):
             raise ValueError("the chain program knows no constraints, no decisions and no mixed candidates")
+        if not set(schedules_of(problem)) <= set(SCHEDULES):
+            raise ValueError(f"the chain program knows the schedules {', '.join(SCHEDULES)}")
         self.problem = problem
         self.network = Network(problem["cluster"])
         self.best = inf

@@ -23,6 +23,7 @@ def plan_of(document: dict) -> dict:
         "replicas": document["data_parallel"],
         "rank_order": document["rank_order"],
         "schedule": document["schedule"],
+        "chunks": document.get("chunks", 1),
         "zero_degree": document.get("zero_degree"),
         "stages": [
             {

@@ -5,18 +5,32 @@ from tests.oracle.partitions import cut_bytes
 from tests.oracle.settings import Setting, exposed_share, given
 
 
-def weights(schedule: str, micro_batches: int, stages: int) -> tuple[int, int]:
+def weights(schedule: str, micro_batches: int, stages: int, chunks: int = 1) -> tuple[float, float]:
     """`(A, B)` of the batch time."""
+    bubbles = {"zero-bubble": stages - 1, "zero-bubble-h2": 0}
+    if schedule in bubbles:
+        # Thirds of a stage's time: those of the paper, or what the critical path of few micro-batches leaves.
+        thirds = max(bubbles[schedule], 2 * stages - 1 - micro_batches) if stages > 1 else 0
+        b = thirds / 3 / (stages - 1) if stages > 1 else 0.0
+        return micro_batches - b, b
     return {
         "nest": (micro_batches + stages - 1, 0),
         "1f1b": (micro_batches - 1, 1),
         "gpipe": (micro_batches - 1, 1),
+        "interleaved": (micro_batches - 1 / chunks, 1 / chunks),
     }[schedule]
 
 
-def in_flight(schedule: str, micro_batches: int, stages: int, stage: int) -> int:
+def in_flight(schedule: str, micro_batches: int, stages: int, stage: int, chunks: int = 1) -> float:
     """Micro-batches in flight on stage `stage`, counted from 1."""
-    return micro_batches if schedule == "gpipe" else min(micro_batches, stages - stage + 1)
+    return {
+        "nest": min(micro_batches, stages - stage + 1),
+        "1f1b": min(micro_batches, stages - stage + 1),
+        "gpipe": micro_batches,
+        "zero-bubble": min(micro_batches, stages),
+        "zero-bubble-h2": min(micro_batches, 2 * stages - 1),
+        "interleaved": min(micro_batches * chunks, 2 * (stages - stage) + (chunks - 1) * stages + 1) / chunks,
+    }[schedule]
 
 
 def over(layers, values) -> float:
@@ -56,15 +70,20 @@ def zero_times(
     return t, y
 
 
-def transfer_time(network: Network, cuts: tuple[float, float], levels: tuple[int, int]) -> float:
-    """Activations arriving in front and gradients arriving behind."""
-    return sum(network.point_to_point(size, level) for size, level in zip(cuts, levels, strict=True))
+def transfer_time(network: Network, cuts, levels: tuple[int, int]) -> float:
+    """Activations arriving in front and gradients arriving behind, of each of the stage's chunks.
+
+    `cuts` are those in front of and behind each chunk; a stage without chunks is one.
+    """
+    return sum(
+        network.point_to_point(size, level) for around in cuts for size, level in zip(around, levels, strict=True)
+    )
 
 
 def memory(
-    problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int, flying: int, cut: float
+    problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int, flying: float, cut: float
 ) -> float:
-    """Bytes on each device of a stage, the reserve included; `cut` is what arrives in front of it."""
+    """Bytes on each device of a stage, the reserve included; `cut` is what arrives in front of it, or of its chunks."""
     total = given(problem["cluster"], "reserve", 0.0)
     for group in candidate["state"].values():
         z = setting.shards(group["ranks"])

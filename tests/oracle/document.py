@@ -20,6 +20,7 @@ def document_of(problem: dict, plan: dict) -> dict:
         "data_parallel": plan["replicas"],
         "rank_order": plan["rank_order"],
         "schedule": plan["schedule"],
+        "chunks": plan.get("chunks", 1),
         "zero_degree": plan.get("zero_degree"),
         "micro_batches": numbers["micro_batches"],
         "stages": [

@@ -4,6 +4,7 @@ from itertools import product
 from math import prod
 
 from tests.oracle.brute_force import describe
+from tests.oracle.chunks import even_splits
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
 from tests.oracle.price import violations
@@ -15,11 +16,16 @@ def outlines(problem: dict):
     every = partitions(len(problem["profile"]["layers"]), problem["profile"]["edges"])
     zeros = given(problem.get("search"), "zero", range(4))
     for setting in settings(problem, Network(problem["cluster"])):
-        for partition in every:
+        for partition in every if setting.chunks == 1 else dealt_partitions(problem, setting):
             for chosen in product(setting.candidates, repeat=len(partition)):
                 placements = setting.placements([candidate["width"] for candidate in chosen])
                 modes = [list(product(candidate["recompute"], zeros)) for candidate in chosen]
                 yield setting, partition, chosen, placements, modes
+
+
+def dealt_partitions(problem: dict, setting):
+    """The stages of every even split, whatever the micro-batches."""
+    return [stages for stages, _ in even_splits(problem, setting.chunks, 0)]
 
 
 def few_plans(problem: dict, limit: int) -> bool:

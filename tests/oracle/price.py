@@ -3,6 +3,7 @@
 from itertools import chain, pairwise
 
 from tests.oracle.brute_force import FITS
+from tests.oracle.chunks import CHUNKED, dealt, stages_of
 from tests.oracle.costs import (
     compute_time,
     cuts_around,
@@ -36,8 +37,14 @@ def setting_of(problem: dict, plan: dict) -> Setting:
     count = -(-problem["training"]["global_batch"] // (replicas * widest["samples"]))
     own = width * (size // (replicas * width))
     chosen = tuple(candidates_of(problem, plan))
-    degree = plan.get("zero_degree")
-    return Setting(chosen, width, replicas, plan["rank_order"], plan["schedule"], count, own, degree)
+    more = {"zero_degree": plan.get("zero_degree"), "chunks": plan.get("chunks", 1)}
+    return Setting(chosen, width, replicas, plan["rank_order"], plan["schedule"], count, own, **more)
+
+
+def runs_of(problem: dict, plan: dict) -> list:
+    """The runs of layers the pipeline goes through: the stages, or the chunks of an even split."""
+    stages = [stage["layers"] for stage in plan["stages"]]
+    return stages if plan.get("chunks", 1) == 1 else dealt(problem, len(stages), plan["chunks"])
 
 
 def price(problem: dict, plan: dict) -> dict:
@@ -46,29 +53,30 @@ def price(problem: dict, plan: dict) -> dict:
     setting = setting_of(problem, plan)
     chosen = candidates_of(problem, plan)
     count = len(plan["stages"])
-    sets = downsets([stage["layers"] for stage in plan["stages"]])
+    sets = downsets(runs_of(problem, plan))
     widths = [candidate["width"] for candidate in chosen]
-    levels = [-1, *setting.boundary_levels(network, widths, [stage["offset"] for stage in plan["stages"]]), -1]
+    levels = setting.levels_around(network, widths, [stage["offset"] for stage in plan["stages"]])
     stages = []
     for i, (stage, candidate) in enumerate(zip(plan["stages"], chosen, strict=True)):
         layers, recompute, zero = stage["layers"], stage["recompute"], stage["zero"]
         around = (levels[i], levels[i + 1])
-        cuts = cuts_around(problem, candidate, sets, i + 1)
-        flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1)
+        cuts = [cuts_around(problem, candidate, sets, run) for run in range(i + 1, len(sets), count)]
+        flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1, setting.chunks)
+        entering = sum(front for front, _ in cuts)
         more, sync = zero_times(problem, network, setting, candidate, layers, zero)
         transfers = transfer_time(network, cuts, around)
         stages.append(
             {
                 "time": compute_time(candidate, layers, recompute) + transfers + more,
                 "sync_time": sync,
-                "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, cuts[0]),
+                "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, entering),
                 "in_flight": flying,
                 "level_in": around[0],
                 "level_out": around[1],
                 "devices": [setting.first_device(stage["offset"], candidate["width"], 0), candidate["width"]],
             }
         )
-    a, b = weights(setting.schedule, setting.micro_batches, count)
+    a, b = weights(setting.schedule, setting.micro_batches, count, setting.chunks)
     times = [stage["time"] for stage in stages]
     return {
         "batch_time": a * max(times) + b * sum(times) + max(stage["sync_time"] for stage in stages),
@@ -90,7 +98,14 @@ def violations(problem: dict, plan: dict) -> list[str]:
     rules = Rules(problem)
     usable = [rules.modes(setting, candidate, len(partition), setting.devices(chosen)) for candidate in chosen]
     own = setting.replica_devices
+    runs = runs_of(problem, plan)
     kept = {
+        "several chunks come with a schedule that deals them": (setting.chunks > 1) == (setting.schedule == CHUNKED),
+        "chunks are an even split": setting.chunks == 1
+        or (runs is not None and list(map(sorted, partition)) == list(map(list, stages_of(runs, len(partition))))),
+        "micro-batches come in turns of all stages": setting.chunks == 1 or setting.micro_batches % len(partition) == 0,
+        "stages of several chunks have one candidate": setting.chunks == 1
+        or len({candidate["name"] for candidate in chosen}) == 1,
         "the widths can be aligned": all(network.admits(width) for _, width in places),
         "candidates take as many samples": len({candidate["samples"] for candidate in chosen}) == 1,
         "candidates may be mixed": given(problem.get("search"), "mixed", False)
@@ -104,7 +119,7 @@ def violations(problem: dict, plan: dict) -> list[str]:
         "every layer is in one stage": sorted(chain.from_iterable(partition)) == list(range(len(profile["layers"]))),
         "no stage is empty": all(partition),
         "stages are cut by downsets": all(
-            closed_under_successors(downset, profile["edges"]) for downset in downsets(partition)
+            closed_under_successors(downset, profile["edges"]) for downset in downsets(runs or partition)
         ),
         "offsets are multiples of the width": all(offset % width == 0 for offset, width in places),
         "blocks lie in the replica": all(offset in range(own - width + 1) for offset, width in places),

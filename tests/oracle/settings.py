@@ -4,10 +4,12 @@ import re
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
+from tests.oracle.chunks import CHUNKED, dealable
 from tests.oracle.network import Network
 
 RANK_ORDERS = ["pp-inner", "dp-inner"]
 SCHEDULES = ["nest", "1f1b", "gpipe"]
+"""Those that deal one run of layers to each stage."""
 
 
 def given(mapping: dict | None, key: str, default):
@@ -50,6 +52,7 @@ class Setting:
     schedule: str
     micro_batches: int
     replica_devices: int
+    chunks: int = 1
     zero_degree: int | None = None
 
     @property
@@ -100,6 +103,13 @@ class Setting:
             for one, two in pairwise(zip(offsets, widths, strict=True))
         )
 
+    def levels_around(self, network: Network, widths, offsets) -> tuple[int, ...]:
+        """Level in front of each stage, and behind the last: with several chunks those of the ends lead back."""
+        back = -1
+        if self.chunks > 1:
+            (back,) = self.boundary_levels(network, [widths[0], widths[-1]], [offsets[0], offsets[-1]])
+        return (back, *self.boundary_levels(network, widths, offsets), back)
+
     def placements(self, widths, free: int = 0):
         """Every monotone placement of blocks of these widths from device `free` of a replica on, gaps allowed."""
         if not widths:
@@ -123,10 +133,10 @@ def micro_batches(problem: dict, samples: int, replicas: int) -> int | None:
     return -(-batch // share)
 
 
-def together(problem: dict, network: Network):
+def together(problem: dict, network: Network, schedule: str):
     """Sets of candidates that the stages of one plan choose from, each with the width of the widest."""
     usable = [candidate for candidate in problem["profile"]["candidates"] if network.admits(candidate["width"])]
-    if not given(problem.get("search"), "mixed", False):
+    if not given(problem.get("search"), "mixed", False) or schedule == CHUNKED:
         for candidate in usable:
             yield (candidate,), candidate["width"]
         return
@@ -136,19 +146,21 @@ def together(problem: dict, network: Network):
 
 def settings(problem: dict, network: Network):
     """Every setting the problem allows, constraints aside."""
-    for candidates, width in together(problem, network):
-        for replicas in range(1, network.size // width + 1):
-            count = micro_batches(problem, candidates[0]["samples"], replicas)
-            if count is None:
-                continue
-            own = width * (network.size // (replicas * width))
-            for order, schedule, degree in product(
-                given(problem.get("search"), "rank_order", RANK_ORDERS), schedules_of(problem), zero_degrees_of(problem)
-            ):
-                setting = Setting(candidates, width, replicas, order, schedule, count, own, degree)
-                usable = tuple(candidate for candidate in candidates if setting.shards_evenly(candidate))
-                if any(candidate["width"] == width for candidate in usable):
-                    yield replace(setting, candidates=usable)
+    for schedule in schedules_of(problem):
+        numbers = range(2, len(dealable(problem)) + 1) if schedule == CHUNKED else [1]
+        for candidates, width in together(problem, network, schedule):
+            for replicas in range(1, network.size // width + 1):
+                count = micro_batches(problem, candidates[0]["samples"], replicas)
+                if count is None:
+                    continue
+                own = width * (network.size // (replicas * width))
+                for order, chunks, degree in product(
+                    given(problem.get("search"), "rank_order", RANK_ORDERS), numbers, zero_degrees_of(problem)
+                ):
+                    setting = Setting(candidates, width, replicas, order, schedule, count, own, chunks, degree)
+                    usable = tuple(candidate for candidate in candidates if setting.shards_evenly(candidate))
+                    if any(candidate["width"] == width for candidate in usable):
+                        yield replace(setting, candidates=usable)
 
 
 class Rules:
@@ -180,6 +192,7 @@ class Rules:
             "devices": devices,
             "width": candidate["width"],
             "schedule": setting.schedule,
+            "chunks": setting.chunks,
             "rank_order": setting.rank_order,
             "zero": zero,
             "zero_degree": data_parallel if setting.zero_degree is None else setting.zero_degree,

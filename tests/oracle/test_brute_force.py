@@ -38,7 +38,7 @@ def pared(random: Random, problem: dict) -> dict:
     return problem
 
 
-@pytest.mark.parametrize("kind", ["plain", "mixed"])
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_the_oracle_misses_no_plan(kind):
     compared = infeasible = mixed = 0
     for seed in range(150):
@@ -64,7 +64,7 @@ def test_the_oracle_misses_no_plan(kind):
     assert mixed > 15 if kind == "mixed" else not mixed
 
 
-@pytest.mark.parametrize("kind", ["plain", "mixed"])
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 @pytest.mark.parametrize("seed", range(60))
 def test_no_random_plan_beats_the_oracle(seed, kind):
     random = Random(seed)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from nest.hooks.guard import KINDS
 from nest.hooks.manager import DISTRIBUTION
-from nest.hooks.registry import KINDS, registry
+from nest.hooks.registry import registry
 from nest.testing import assert_conforms, check
 from nest.testing.conformance import check_within, kind_of
 

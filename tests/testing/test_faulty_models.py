@@ -64,6 +64,11 @@ def test_cost_models(fault: str) -> None:
     assert expected in Changed("cost_models", "roofline", price=method).failed()
 
 
+def test_why_devices_are_refused_is_told() -> None:
+    findings = check(Changed("cost_models", "roofline", price=refusing), "cost_models")
+    assert any("every one was refused (no such device.)" in finding.told for finding in findings)
+
+
 def for_one(sound: Callable[..., float], kind: str, size: float, shape: Any, levels: Any) -> float:
     return max(sound(kind, size, shape, levels), 1e-6)
 

@@ -130,6 +130,21 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "sends half": (calls(lambda c: evolve(c, bytes=c.bytes / 2)), "collectives carry what the tensors hold"),
     "sends nonsense": (calls(lambda c: evolve(c, bytes=nan)), "collectives carry what the tensors hold"),
     "calls what is not": (calls(lambda c: evolve(c, kind="broadcast")), "collectives carry what the tensors hold"),
+    "calls no times": (calls(lambda c: evolve(c, count=0)), "collectives carry what the tensors hold"),
+    "hides under nothing": (
+        each(lambda o: evolve(o, collective=evolve(o.collective, under="idle")) if o.collective is not None else o),
+        "collectives hide under what computes",
+    ),
+    "hides under more than there is": (
+        each(
+            lambda o: (
+                evolve(o, collective=evolve(o.collective, under=f"{o.layer}/norm", share=1.5))
+                if o.collective is not None and o.layer == "head"
+                else o
+            )
+        ),
+        "collectives hide under what computes",
+    ),
     "names no axis": (calls(lambda c: evolve(c, axis="pp")), "collectives have ranks to run on"),
     "declares an axis that is not": (
         lambda block: evolve(block, replicated=(("dense", "pp"),)),

@@ -90,7 +90,7 @@ class Relaxation:
             self._cheapest[key] = numpy.minimum.reduce(every) if every else numpy.zeros(self.cuts.count)
         return self._cheapest[key]
 
-    def _stages(self, case: Case, flying: int) -> tuple[Floats, Floats]:
+    def _stages(self, case: Case, flying: float) -> tuple[Floats, Floats]:
         """By the cuts in front and behind, the least time of a stage that fits and its least time per batch."""
         key = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, case.zero_degree, flying)
         if key not in self._fastest:

@@ -5,11 +5,13 @@ Each case is a question of its own: is there a plan of this case that is better 
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 
 from attrs import frozen
 
-from nest.instance import Candidate, Instance, Schedule
+from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.solve.cpsat.even import even_chunks
 from nest.spec.constraints import Constraint, Value
 
 Mode = tuple[str, int]
@@ -46,7 +48,7 @@ class Case:
     block_devices: int | None = None
     zero_degree: int | None = None
 
-    def in_flight(self, stage: int) -> int:
+    def in_flight(self, stage: int) -> float:
         """Micro-batches in flight on a stage, counted from 1."""
         return self.schedule.in_flight(stage, self.stages, self.micro_batches)
 
@@ -97,19 +99,27 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
 
 def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
     space, size = instance.space, instance.cluster.size
-    for candidates, widest in _together(instance):
+    plain = [schedule for schedule in space.schedules if chunks_of(schedule) == 1]
+    dealing = [schedule for schedule in space.schedules if chunks_of(schedule) > 1]
+    for candidates, widest in _together(instance, mixed=space.mixed):
         narrowest = min(instance.candidates[each].width for each in candidates)
-        for replicas in range(1, size // widest + 1):
-            count = instance.micro_batches(instance.candidates[candidates[0]], replicas)
-            if count is None:
-                continue
+        for replicas, count in _sharings(instance, candidates[0], widest):
             room = widest * (size // (replicas * widest)) // narrowest
             numbers = range(1, min(most_stages, room) + 1)
             if space.partition is not None:
                 numbers = range(len(space.partition), min(len(space.partition), room) + 1)
-            for order, schedule, stages in product(space.rank_orders, space.schedules, numbers):
+            for order, schedule, stages in product(space.rank_orders, plain, numbers):
                 for degree, kept in _shardings(instance, candidates, replicas):
                     yield _Setting(kept, widest, replicas, count, order, schedule, stages, degree)
+    # Plans of several chunks have one candidate, and a number of stages that divides the micro-batches.
+    even = cache(lambda stages, chunks: even_chunks(instance, stages, chunks) is not None)
+    for candidates, widest in _together(instance, mixed=False) if dealing else ():
+        for replicas, count in _sharings(instance, candidates[0], widest):
+            for order, schedule in product(space.rank_orders, dealing):
+                for stages in range(2, min(size // (replicas * widest), len(space.blocks)) + 1):
+                    if count % stages == 0 and even(stages, chunks_of(schedule)):
+                        for degree, kept in _shardings(instance, candidates, replicas):
+                            yield _Setting(kept, widest, replicas, count, order, schedule, stages, degree)
 
 
 def _shardings(
@@ -133,10 +143,18 @@ def _shardings(
             yield degree, tuple(sharers)
 
 
-def _together(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
+def _sharings(instance: Instance, candidate: int, widest: int) -> Iterator[tuple[int, int]]:
+    """Numbers of replicas, with the micro-batches of each."""
+    for replicas in range(1, instance.cluster.size // widest + 1):
+        count = instance.micro_batches(instance.candidates[candidate], replicas)
+        if count is not None:
+            yield replicas, count
+
+
+def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, ...], int]]:
     """Sets of candidates that the stages of one plan choose from, each with the width of the widest."""
     usable = [(index, each) for index, each in enumerate(instance.candidates) if instance.cluster.admits(each.width)]
-    if not instance.space.mixed:
+    if not mixed:
         for index, each in usable:
             yield (index,), each.width
         return
@@ -189,6 +207,7 @@ def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dic
     values["width"] = candidate.width
     values["rank_order"] = setting.rank_order
     values["schedule"] = setting.schedule.name
+    values["chunks"] = chunks_of(setting.schedule)
     values["zero_degree"] = values["dp"] if setting.zero_degree is None else setting.zero_degree
     if devices is not None:
         values["devices"] = setting.replicas * devices

@@ -18,14 +18,14 @@ class LayerSearch(Search):
 
     def settles(self, each: Open, effort: float) -> bool:
         """Whether the case is settled: it holds no better plan, or its best is now the one to beat."""
-        scaled, limit = self._scaled(each.case, terms(self.instance, each.case))
+        scaled, limit = self.scaled(each.case, terms(self.instance, each.case))
         try:
             model = LayerModel(self.instance, each.case, scaled, limit, ordered=self.ordered)
         except TooManyPlacesError as reason:
             each.stuck = str(reason)
             return False
         while True:
-            solver, status = self._asked(each, model.model, scaled, effort)
+            solver, status = self.asked(each, model.model, scaled, effort)
             if status == "INFEASIBLE":
                 return True
             if status == "MODEL_INVALID":
@@ -40,7 +40,7 @@ class LayerSearch(Search):
                         model.forbid(solver.value, stage)
                 continue
             if scaled is None:
-                self._takes(solution, price)
+                self.takes(solution, price)
                 return self.settles(each, effort)
             least = scaled.seconds(solver.objective_value)
             if status == "OPTIMAL" and price.batch_time < least:
@@ -48,7 +48,7 @@ class LayerSearch(Search):
                     f"CP-SAT's model gives a plan at least {least} s, exact pricing {price.batch_time} s. "
                     "This is a bug in nest; please report it with the problem file."
                 )
-            better = self._takes(solution, price)
+            better = self.takes(solution, price)
             if status == "OPTIMAL" and not better and not exact(self.instance, each.case):
                 each.stuck = INEXACT
                 return False
@@ -56,4 +56,4 @@ class LayerSearch(Search):
                 # The model's best is not the case's best: collectives cost more. Ask on below the plan just found.
                 return better and self.settles(each, effort)
             finer = better or status != "OPTIMAL"
-            return self._settled_by(each, scaled.seconds(solver.best_objective_bound), finer)
+            return self.settled_by(each, scaled.seconds(solver.best_objective_bound), finer)

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from nest.errors import InternalError
+from nest.instance import chunks_of
 from nest.solve.cpsat.bounds import Relaxation
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Cuts
 from nest.solve.cpsat.model import TERMS, PathModel, TooManyChoicesError
 from nest.solve.cpsat.narrow import Narrowed, Overfull, narrow
 from nest.solve.cpsat.placement import TooManyPlacesError
-from nest.solve.cpsat.scaling import Scale
 from nest.solve.cpsat.search import NEAR, Open, Search
 from nest.solve.cpsat.stages import StageBook
-from nest.solve.cpsat.verification import Price
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel
@@ -55,6 +53,8 @@ class PathSearch(Search):
 
     def none_of_few(self, every: Sequence[Case]) -> bool:
         """Whether one model of all cases proves that there is no better plan; one that it finds is taken."""
+        if any(chunks_of(case.schedule) > 1 for case in every):
+            return False
         # Of all plans, however slow: no bound but memory takes part.
         possible = [(case, narrow(self._relaxation, case, inf)) for case in every]
         narrowed = [(case, found) for case, found in possible if found is not None]
@@ -72,7 +72,7 @@ class PathSearch(Search):
             solution, _ = next(part.solution(solver.value) for part in parts if solver.value(part.chosen))
             price = self.pricing(solution)
             if not any(price.overfull):
-                self._takes(solution, price)
+                self.takes(solution, price)
         return False
 
     def _joint_model(self, narrowed: Sequence[tuple[Case, Narrowed]]) -> tuple[CpModel, list[PathModel]] | None:
@@ -81,7 +81,7 @@ class PathSearch(Search):
         model, parts = cp_model.CpModel(), []
         try:
             for case, found in narrowed:
-                scaled, limit = self._scaled(case, TERMS)
+                scaled, limit = self.scaled(case, TERMS)
                 part = PathModel(
                     self._relaxation, case, found.choices, scaled, limit, ordered=self.ordered, joint=model
                 )
@@ -101,13 +101,13 @@ class PathSearch(Search):
                 return True
             # Below the margin the bound is that of plans up to there only; no more than the target is known of all.
             each.bound = max(each.bound, narrowed.bound)
-            scaled, limit = self._scaled(each.case, TERMS)
+            scaled, limit = self.scaled(each.case, TERMS)
             try:
                 model = PathModel(self._relaxation, each.case, narrowed.choices, scaled, limit, ordered=self.ordered)
             except (TooManyChoicesError, TooManyPlacesError) as reason:
                 each.stuck = str(reason)
                 return False
-            solver, status = self._asked(each, model.model, scaled, effort)
+            solver, status = self.asked(each, model.model, scaled, effort)
             if status == "INFEASIBLE":
                 return True
             if status == "MODEL_INVALID":
@@ -117,22 +117,11 @@ class PathSearch(Search):
             solution, names = model.solution(solver.value)
             price = self.pricing(solution)
             if not any(price.overfull):
-                self._agrees(price, scaled, solver.objective_value)
-                better = self._takes(solution, price)
+                self.agrees(price, scaled, solver.objective_value)
+                better = self.takes(solution, price)
                 if scaled is not None:
                     finer = better or status != "OPTIMAL"
-                    return self._settled_by(each, scaled.seconds(solver.best_objective_bound), finer)
+                    return self.settled_by(each, scaled.seconds(solver.best_objective_bound), finer)
                 # Of a case without a limit on time any plan was the answer; now there is one to beat.
                 continue
             overfull |= {name for name, over in zip(names, price.overfull, strict=True) if over}
-
-    def _agrees(self, price: Price, scaled: Scale | None, batch_ticks: float) -> None:
-        """Every plan CP-SAT finds is priced exactly; the two must agree within the error bound."""
-        if scaled is None:
-            return
-        seconds = scaled.seconds(batch_ticks)
-        if not seconds <= price.batch_time <= seconds + scaled.error:
-            raise InternalError(
-                f"CP-SAT's model gives a plan {seconds} s, exact pricing {price.batch_time} s; they may differ by "
-                f"{scaled.error} s. This is a bug in nest; please report it with the problem file."
-            )

@@ -57,10 +57,13 @@ class SlotPlacement:
     """Blocks of one width: each takes a slot; slots in one group of a level are at most that level apart.
 
     Attributes:
-        levels: for each boundary, whether it has each level that it can have.
+        levels: for each boundary, whether it has each level that it can have; with `ring` the last boundary is that of
+            the last stage with the first.
     """
 
-    def __init__(self, model: CpModel, slots: Slots, width: int, stages: int, *, ordered: bool) -> None:
+    def __init__(
+        self, model: CpModel, slots: Slots, width: int, stages: int, *, ordered: bool, ring: bool = False
+    ) -> None:
         self._width = width
         self._model = model
         last = slots.count - 1
@@ -71,21 +74,22 @@ class SlotPlacement:
         else:
             self._slots = [model.new_int_var(0, last, f"slot {i}") for i in range(stages)]
             model.add_all_different(self._slots)
+        self._pairs = [*pairwise(range(stages)), *([(0, stages - 1)] if ring else [])]
         near = [self._within(level, group, ordered=ordered) for level, group in enumerate(slots.groups)]
         self.levels: list[Literals] = [
-            _exactly([within[boundary] for within in near]) for boundary in range(stages - 1)
+            _exactly([within[boundary] for within in near]) for boundary in range(len(self._pairs))
         ]
 
     def _within(self, level: int, group: Integers, *, ordered: bool) -> list[Term]:
         """For each boundary, whether its blocks lie in one group of the level."""
-        boundaries = range(len(self._slots) - 1)
         if int(group[-1]) == 0:
-            return [1 for _ in boundaries]
+            return [1 for _ in self._pairs]
         if int(group[-1]) == len(group) - 1:
-            return [0 for _ in boundaries]
+            return [0 for _ in self._pairs]
         homes = [self._home(slot, group, f"group {level} of {i}") for i, slot in enumerate(self._slots)]
         found: list[Term] = []
-        for boundary, (here, there) in enumerate(pairwise(homes)):
+        for boundary, (one, two) in enumerate(self._pairs):
+            here, there = homes[one], homes[two]
             together = self._model.new_bool_var(f"within {level} at {boundary}")
             self._model.add(here == there).only_enforce_if(together)
             apart = here < there if ordered else here != there
@@ -93,7 +97,7 @@ class SlotPlacement:
             found.append(together)
         # Blocks fill groups up: so many of them need so many groups, and each further group is entered once.
         largest = int(numpy.bincount(group).max())
-        self._model.add(sum(found) <= len(homes) - -(-len(homes) // largest))
+        self._model.add(sum(found[: len(homes) - 1]) <= len(homes) - -(-len(homes) // largest))
         return found
 
     def _home(self, slot: IntVar, group: Integers, name: str) -> IntVar:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
-from nest.instance import Instance, Solution, Standing
+from nest.errors import InternalError
+from nest.instance import Instance, Solution, Standing, chunks_of
 from nest.solve.cpsat.bounds import ComputeBound
 from nest.solve.cpsat.cases import Case, cases
+from nest.solve.cpsat.dealt_search import DealtCases
 from nest.solve.cpsat.scaling import TOLERANCE, Scale, scale
 from nest.solve.cpsat.verification import Price, Pricing, Verification
 
@@ -119,6 +121,7 @@ class Search:
     progress: Callable[[Standing], None] | None = None
     ordered: bool = field(default=True, kw_only=True)
     better: Solution | None = field(init=False, default=None)
+    _dealt: DealtCases = field(init=False)
     _given: float = field(init=False)
     _started: float = field(init=False, factory=time.monotonic)
     _models: int = field(init=False, default=0)
@@ -128,6 +131,7 @@ class Search:
 
     def __attrs_post_init__(self) -> None:
         self._given = self.best
+        self._dealt = DealtCases(self.instance)
 
     @property
     def target(self) -> float:
@@ -157,7 +161,7 @@ class Search:
             for index, each in enumerate(waiting):
                 if each.bound > self.target * each.margin:
                     self._pruned += 1
-                elif each.stuck is not None or self.effort.late or not self.settles(each, effort):
+                elif each.stuck is not None or self.effort.late or not self._settles(each, effort):
                     left.append(each)
                 self._tell([*left, *waiting[index + 1 :]])
             waiting, effort = left, effort * 4
@@ -182,19 +186,26 @@ class Search:
         """Whether the case is settled: it holds no better plan, or its best is now the one to beat."""
         raise NotImplementedError
 
+    def _settles(self, each: Open, effort: float) -> bool:
+        """Whether the case is settled, whatever it is; cases of several chunks are the same for all searches."""
+        if chunks_of(each.case.schedule) > 1:
+            return self._dealt.settles(self, each, effort)
+        return self.settles(each, effort)
+
     def _promising(self, waiting: Sequence[Open]) -> list[Open]:
         """The cases that bounds leave, most promising first."""
         kept = []
         for each in sorted(waiting, key=lambda each: each.bound):
             if each.bound <= self.target * NEAR and not self.effort.late:
-                each.bound = max(each.bound, self.bound(each.case))
+                dealt = chunks_of(each.case.schedule) > 1
+                each.bound = max(each.bound, self._dealt.bound(each.case) if dealt else self.bound(each.case))
             if each.bound <= self.target * NEAR and each.bound < inf:
                 kept.append(each)
             else:
                 self._pruned += 1
         return sorted(kept, key=lambda each: each.bound)
 
-    def _asked(self, each: Open, model: CpModel, scaled: Scale | None, effort: float) -> tuple[CpSolver, str]:
+    def asked(self, each: Open, model: CpModel, scaled: Scale | None, effort: float) -> tuple[CpSolver, str]:
         """CP-SAT's answer on a model of the case; notes the bound it gives, and what keeps it from an answer."""
         self._models += 1
         solver, status = self.effort.ask(model, effort)
@@ -206,20 +217,32 @@ class Search:
             each.bound = max(each.bound, min(scaled.seconds(solver.best_objective_bound), self.target))
         return solver, status
 
-    def _takes(self, solution: Solution, price: Price) -> bool:
+    def takes(self, solution: Solution, price: Price) -> bool:
         """Whether a plan that fits is better; then it is the one to beat."""
         if price.batch_time > self.best * (1 - TOLERANCE / 2):
             return False
         self.best, self.better = price.batch_time, solution
         return True
 
-    def _settled_by(self, each: Open, bound: float, finer: bool) -> bool:
+    def agrees(self, price: Price, scaled: Scale | None, batch_ticks: float) -> None:
+        """Every plan CP-SAT finds is priced exactly; the two must agree within the error bound."""
+        if scaled is None:
+            return
+        seconds = scaled.seconds(batch_ticks)
+        if not seconds <= price.batch_time <= seconds + scaled.error:
+            raise InternalError(
+                f"CP-SAT's model gives a plan {seconds} s, exact pricing {price.batch_time} s; they may differ by "
+                f"{scaled.error} s. This is a bug in nest; please report it with the problem file."
+            )
+
+    def settled_by(self, each: Open, bound: float, finer: bool) -> bool:
         """Whether a case whose plans all take `bound` seconds is settled; `finer`: asking again can tell more."""
         if bound <= self.target and not finer:
             each.stuck = "integers are too coarse"
         return bound > self.target
 
-    def _scaled(self, case: Case, terms: int) -> tuple[Scale | None, int | None]:
+    def scaled(self, case: Case, terms: int) -> tuple[Scale | None, int | None]:
+        """The scale of a case and its limit on the batch time in integers; None where any plan is better."""
         if self.best == inf:
             return None, None
         scaled = scale(case.weights, case.stages, self.best, terms)

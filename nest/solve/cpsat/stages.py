@@ -43,7 +43,7 @@ class StageBook:
 
     instance: Instance
     cuts: Cuts
-    _parts: dict[int, "_Parts"] = field(factory=dict)
+    _parts: dict[int, "Parts"] = field(factory=dict)
     _peers: dict[tuple[int, int, str, int, int | None], tuple[Peers, ...]] = field(factory=dict)
     _costs: dict[tuple[int, tuple[Peers, ...]], StageCosts] = field(factory=dict)
 
@@ -56,14 +56,22 @@ class StageBook:
         key = (candidate, found)
         if key not in self._costs:
             if candidate not in self._parts:
-                self._parts[candidate] = _Parts.of(self.instance, self.cuts, self.instance.candidates[candidate])
-            self._costs[key] = _priced(self.instance, self._parts[candidate], found)
+                self._parts[candidate] = Parts.of(self.instance, self.cuts, self.instance.candidates[candidate])
+            self._costs[key] = priced(self.instance, self._parts[candidate], found)
         return self._costs[key]
 
 
 @frozen(eq=False)
-class _Parts:
-    """What does not depend on the replicas."""
+class Parts:
+    """What does not depend on the replicas; arrays of shape `(stages,)`.
+
+    Attributes:
+        candidate: of the stages.
+        compute: seconds of forward and backward.
+        state: by parameter group, its sums.
+        recompute: by mode, `extra` seconds, bytes of `one` micro-batch in flight and of each one `more`.
+        bytes: what crosses each cut.
+    """
 
     candidate: Candidate
     compute: Floats
@@ -72,7 +80,8 @@ class _Parts:
     bytes: Floats
 
     @classmethod
-    def of(cls, instance: Instance, cuts: Cuts, candidate: Candidate) -> "_Parts":
+    def of(cls, instance: Instance, cuts: Cuts, candidate: Candidate) -> "Parts":
+        """The costs of `candidate` in every stage between two cuts."""
         crossing = cuts.bytes(instance.graph, candidate)
         recompute = {}
         for mode in candidate.recompute:
@@ -87,7 +96,8 @@ class _Parts:
         return cls(candidate, cuts.sums(candidate.forward + candidate.backward), state, recompute, crossing)
 
 
-def _priced(instance: Instance, parts: _Parts, groups: tuple[Peers, ...]) -> StageCosts:
+def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> StageCosts:
+    """Stages with every mode that the space knows; `groups` are the devices of each parameter group."""
     modes = tuple(
         (mode.name, zero) for mode in parts.candidate.recompute for zero in dict.fromkeys(instance.space.zero)
     )
@@ -104,7 +114,7 @@ def _priced(instance: Instance, parts: _Parts, groups: tuple[Peers, ...]) -> Sta
     )
 
 
-def _sharded(instance: Instance, parts: _Parts, groups: tuple[Peers, ...], zero: int) -> tuple[Floats, Floats, Floats]:
+def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: int) -> tuple[Floats, Floats, Floats]:
     """What a ZeRO stage adds to the time, to the time once per batch, and the bytes it keeps."""
     nothing = numpy.zeros_like(parts.compute)
     time, sync, held = nothing.copy(), nothing.copy(), nothing.copy()

@@ -25,15 +25,14 @@ class PartitionBounds:
     largest_sync: Array
 
 
-def compute_bounds(candidate: Candidate, stages: Array) -> tuple[Array, float]:
-    """Bounds from forward and backward alone: least time of the slowest of `stages` stages, and least sum."""
+def compute_bounds(candidate: Candidate) -> tuple[float, float]:
+    """Seconds per micro-batch from forward and backward alone: of the longest layer, and of all."""
     times = candidate.forward + candidate.backward
-    total = float(times.sum())
-    return numpy.maximum(total / stages, float(times.max())), total
+    return float(times.max()), float(times.sum())
 
 
 def partition_bounds(
-    tables: StageTables, boundary: Array, in_flight: Sequence[int], time_limit: float, meter: Meter
+    tables: StageTables, boundary: Array, in_flight: Sequence[float], time_limit: float, meter: Meter
 ) -> PartitionBounds:
     """Bounds for every number of stages up to `len(in_flight)`, for stages of at most `time_limit` seconds.
 
@@ -49,7 +48,7 @@ def partition_bounds(
     before = numpy.full((3, pairs.count), numpy.inf)
     before[:, 0] = 0.0
     found = numpy.full((3, len(in_flight)), numpy.inf)
-    time, least_sync, fits = numpy.empty(0), numpy.empty(0), -1
+    time, least_sync, fits = numpy.empty(0), numpy.empty(0), -numpy.inf
     for index, flying in enumerate(in_flight):
         if fits != (fits := tables.same_fits(flying)):
             time = pairs.spread(tables.best(flying, numpy.inf)[0]) + around
@@ -66,7 +65,7 @@ def partition_bounds(
     return PartitionBounds(*found)
 
 
-def least_peak_memory(tables: StageTables, in_flight: Sequence[int]) -> Array:
+def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
     """Least possible memory of the fullest stage, bytes, for every number of stages up to `len(in_flight)`."""
     pairs = tables.pairs
     fullest = numpy.full(pairs.count, numpy.inf)

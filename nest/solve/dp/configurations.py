@@ -1,12 +1,12 @@
 """What is decided before stages are: candidate, replicas, rank order, schedule, and the choices stages may make."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, Schedule
+from nest.instance import Candidate, Instance, Schedule, chunks_of
 from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Value
 
@@ -47,21 +47,30 @@ class Exclusions:
         batch: pairs of candidate and replicas that cannot share the batch.
         constraints: per constraint text, combinations it alone refused first.
         combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
+        uneven: combinations of candidate, replicas, rank order and schedule of several chunks without an even split.
         shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
     """
 
     batch: int = 0
     constraints: Counter[str] = field(factory=Counter)
     combinations: int = 0
+    uneven: int = 0
     shard_groups: int = 0
 
 
-def configurations(instance: Instance, most_stages: int) -> tuple[list[Configuration], Exclusions]:
+EvenCounts = Callable[[int, int, int], tuple[int, ...]]
+"""Numbers of stages for so many chunks, so many micro-batches, and at most so many stages."""
+
+
+def configurations(
+    instance: Instance, most_stages: int, even_counts: EvenCounts
+) -> tuple[list[Configuration], Exclusions]:
     """Every configuration the constraints allow, in the documented order of ties, and what was excluded.
 
     Args:
         instance: the problem.
         most_stages: stages the layer graph can be cut into.
+        even_counts: numbers of stages a schedule of several chunks may have.
     """
     exclusions = Exclusions()
     rules = _Rules(instance, exclusions)
@@ -71,10 +80,13 @@ def configurations(instance: Instance, most_stages: int) -> tuple[list[Configura
         choices = stage_choices(instance, candidate)
         for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
             for replicas, micro_batches in sharings:
-                slots = instance.cluster.size // (replicas * candidate.width)
-                counts = stage_counts(instance, min(slots, most_stages))
+                slots, chunks = instance.cluster.size // (replicas * candidate.width), chunks_of(schedule)
+                counts: Sequence[int] = stage_counts(instance, min(slots, most_stages))
+                if chunks > 1:
+                    counts = even_counts(chunks, micro_batches, slots)
+                    exclusions.uneven += not counts
                 for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ():
-                    values = plan_values(candidate, replicas, micro_batches, rank_order, schedule.name, degree)
+                    values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
                     for kept, allowed in rules.allowed(values, replicas * candidate.width, counts, choices).items():
                         order = len(found)
                         found.append(
@@ -93,6 +105,8 @@ def zero_degrees(
     Those that are no choice for any of the candidates are left out; so are those that change nothing compared with an
     earlier one, unless a constraint reads them.
     """
+    if instance.space.zero_degrees == (None,):
+        return [None]
     told_apart = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
     found: dict[object, int | None] = {}
     for degree in instance.space.zero_degrees:
@@ -137,7 +151,7 @@ def plan_values(
     replicas: int,
     micro_batches: int,
     rank_order: str,
-    schedule: str,
+    schedule: Schedule,
     zero_degree: int | None = None,
 ) -> dict[str, Value]:
     """The names constraints know, but for `pp` and `devices`; a strategy that takes no part has degree 1."""
@@ -155,7 +169,8 @@ def plan_values(
         micro_batches=micro_batches,
         width=candidate.width,
         rank_order=rank_order,
-        schedule=schedule,
+        schedule=schedule.name,
+        chunks=chunks_of(schedule),
     )
     return values
 
@@ -174,7 +189,7 @@ class _Rules:
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
 
     def allowed(
-        self, values: dict[str, Value], ranks: int, counts: range, choices: tuple[Choice, ...]
+        self, values: dict[str, Value], ranks: int, counts: Sequence[int], choices: tuple[Choice, ...]
     ) -> dict[tuple[Choice, ...], tuple[int, ...]]:
         """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform."""
         self.exclusions.combinations += len(counts)

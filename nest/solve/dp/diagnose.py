@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from nest.instance import Instance
+from nest.instance import Instance, chunks_of
 from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration, Exclusions
 
@@ -29,20 +29,26 @@ class LeastMemory:
     candidate: str = ""
 
 
-def diagnose(search: "Search", exclusions: Exclusions) -> str:
+def diagnose(search: "Search", exclusions: Exclusions, dealt: LeastMemory | None = None) -> str:
     """One or two sentences on the tightest constraint of an infeasible instance.
 
     Args:
         search: what is known of the instance, with the configurations its constraints allow.
         exclusions: what they refuse.
+        dealt: the least memory that a plan of several chunks needs; None: there is no such plan.
     """
     found, most = search.configurations, search.downsets.most_stages
     tried = [configuration for configuration in found if configuration.stage_counts[0] <= most]
-    if tried:
-        return told(search.instance, _least_memory(search, tried))
+    if tried or dealt is not None:
+        return told(search.instance, lesser(_least_memory(search, tried), dealt))
     if found:
         return too_few_stages(most, min(configuration.stage_counts[0] for configuration in found))
     return refused(search.instance, exclusions)
+
+
+def lesser(one: LeastMemory | None, other: LeastMemory | None) -> LeastMemory | None:
+    """The one that needs less, where there are two; the first of equals."""
+    return min((each for each in (one, other) if each is not None), key=lambda each: each.bytes, default=None)
 
 
 def told(instance: Instance, least: LeastMemory | None) -> str:
@@ -69,17 +75,19 @@ def too_few_stages(most: int, fewest: int) -> str:
 
 def refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
+    if exclusions.combinations == 0 and exclusions.uneven:
+        return _not_dealt(instance)
     if exclusions.shard_groups and exclusions.combinations == 0:
         return (
             "The shard groups are tightest: with every candidate and number of replicas that batch and devices allow, "
-            f"{_uneven(instance)}."
+            f"{_not_cut(instance)}."
         )
     if exclusions.shard_groups:
-        return f"{_refused(instance, exclusions)} With other candidates or numbers of replicas, {_uneven(instance)}."
+        return f"{_refused(instance, exclusions)} With other candidates or numbers of replicas, {_not_cut(instance)}."
     return _refused(instance, exclusions)
 
 
-def _uneven(instance: Instance) -> str:
+def _not_cut(instance: Instance) -> str:
     allowed = ", ".join(map(str, instance.space.zero_degrees))
     return (
         f"the ranks that hold the same parameters cannot be cut into shard groups of {allowed}; "
@@ -141,6 +149,19 @@ def _batch(instance: Instance, exclusions: Exclusions) -> str:
     return (
         f"Devices are tightest: {stages} stages of at least {widest} devices each do not fit on "
         f"{instance.cluster.size} devices."
+    )
+
+
+def _not_dealt(instance: Instance) -> str:
+    """That no schedule of several chunks comes out even."""
+    named = dict.fromkeys(each.name for each in instance.space.schedules if chunks_of(each) > 1)
+    chunks = sorted({chunks_of(each) for each in instance.space.schedules if chunks_of(each) > 1})
+    told_chunks = " or ".join(map(str, chunks))
+    return (
+        f"The schedule is tightest: {', '.join(named)} with {told_chunks} chunks for each stage deals "
+        f"{len(instance.space.blocks)} transformer blocks out evenly, to 2 stages or more that divide the number of "
+        "micro-batches and keep together what must be; no such number of stages has room. Allow another schedule in "
+        "training.schedule."
     )
 
 

@@ -9,13 +9,31 @@ best is taken first, solved, and cut; what no partition left can win is dropped.
 import heapq
 import math
 from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
 
 from attrs import define, field, frozen
 
-from nest.solve.dp.recurrence import Partition
-
 TOLERANCE = 1e-12
 """Relative difference below which two batch times count as equal (PROBLEM.md section 5)."""
+
+
+class Terms(Protocol):
+    """What the objective reads of a partition, seconds."""
+
+    @property
+    def largest_time(self) -> float:
+        """Time of the slowest stage per micro-batch."""
+        ...
+
+    @property
+    def total_time(self) -> float:
+        """Sum of stage times per micro-batch."""
+        ...
+
+    @property
+    def largest_sync(self) -> float:
+        """Longest synchronisation, once per batch."""
+        ...
 
 
 @frozen
@@ -43,7 +61,7 @@ class Objective:
         """Batch time, seconds."""
         return self.slowest * largest_time + self.total * total_time + largest_sync
 
-    def of(self, partition: Partition) -> float:
+    def of(self, partition: Terms) -> float:
         """Batch time of a partition, seconds."""
         return self.value(partition.largest_time, partition.total_time, partition.largest_sync)
 
@@ -52,12 +70,16 @@ class Objective:
         return self.value(floor.largest_time, floor.total_time, floor.largest_sync)
 
 
-Run = Callable[[float, float], Partition | None]
+P = TypeVar("P", bound=Terms)
 
 
 def walk(
-    run: Run, objective: Objective, floor: Floor, limit: float, first_will_do: bool = False
-) -> tuple[float, Partition | None]:
+    run: Callable[[float, float], P | None],
+    objective: Objective,
+    floor: Floor,
+    limit: float,
+    first_will_do: bool = False,
+) -> tuple[float, P | None]:
     """The best partition that beats `limit`, exactly.
 
     Args:
@@ -93,7 +115,7 @@ class _Box:
 
 
 @define
-class _Boxes:
+class _Boxes(Generic[P]):
     """What is left of the search, the box of least bound first.
 
     Attributes:
@@ -104,11 +126,11 @@ class _Boxes:
         best: the partition that takes it, once one is found.
     """
 
-    run: Run
+    run: Callable[[float, float], P | None]
     objective: Objective
     floor: Floor
     value: float
-    best: Partition | None = None
+    best: P | None = None
     _queue: list[tuple[float, int, _Box]] = field(factory=list)
     _pushed: int = 0
 
@@ -130,7 +152,7 @@ class _Boxes:
         """What the bound of a box must be below to be worth a run: what only rounding could better is not."""
         return self.value if self.best is None else self.value * (1 - TOLERANCE)
 
-    def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
+    def _solve(self, time_limit: float, sync_limit: float) -> P | None:
         """The partition of least sum within the limits, kept when it is the best."""
         found = self.run(time_limit, sync_limit)
         if found is not None and self.objective.of(found) < self.value:
@@ -154,7 +176,7 @@ class _Boxes:
             most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
         return _Box(box.least, most_time, most_sync)
 
-    def _rest(self, box: _Box, found: Partition) -> Iterator[_Box]:
+    def _rest(self, box: _Box, found: P) -> Iterator[_Box]:
         """The parts of `box` with something better than `found`, whose sum is the least in it.
 
         What is better is faster in its slowest stage, or no faster there and quicker to synchronise.

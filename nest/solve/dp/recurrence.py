@@ -112,12 +112,12 @@ class Recurrence:
     """
 
     tables: StageTables
-    in_flight: tuple[int, ...]
+    in_flight: tuple[float, ...]
     times: Array
     steps: NDArray[numpy.int64]
     meter: Meter
     _reach: list[list[int]] = field(init=False)
-    _best: dict[int, tuple[Array, Array, NDArray[numpy.int16]]] = field(factory=dict)
+    _best: dict[float, tuple[Array, Array, NDArray[numpy.int16]]] = field(factory=dict)
     _best_limit: list[float] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:

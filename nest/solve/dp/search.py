@@ -117,7 +117,7 @@ class Search:
             counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
             if counts:
                 candidate = self.instance.candidates[configuration.candidate]
-                total = compute_bounds(candidate, numpy.ones(1))[1]
+                total = compute_bounds(candidate)[1]
                 longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + ROUNDING))
                 least = (total - (counts[-1] - 1) * longest) * (1 - ROUNDING)
                 before = found.get(configuration.candidate, (numpy.inf, 0.0))
@@ -126,7 +126,7 @@ class Search:
 
     def _time_limit(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
         """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
-        total = compute_bounds(self.instance.candidates[configuration.candidate], numpy.ones(1))[1]
+        total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
         weights = [self.objective(configuration, count) for count in counts]
         return max(
             (limit - each.total * total) / each.slowest * (1 + ROUNDING) if each.slowest > 0 else numpy.inf
@@ -305,7 +305,7 @@ class Search:
             lambda: boundaries(cut, self.slots(configuration), self.instance.cluster.levels),
         )
 
-    def in_flight(self, schedule: Schedule, micro_batches: int, stages: int) -> tuple[int, ...]:
+    def in_flight(self, schedule: Schedule, micro_batches: int, stages: int) -> tuple[float, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
         return self._once(
             ("in flight", schedule.name, micro_batches, stages),
@@ -322,15 +322,18 @@ class Search:
 
     def first_bounds(self, configuration: Configuration) -> Array:
         """Lower bound on the batch time for each of the configuration's stage counts, from compute alone."""
-        candidate = self.instance.candidates[configuration.candidate]
+        index = configuration.candidate
+        longest, total = self._once(("compute", index), lambda: compute_bounds(self.instance.candidates[index]))
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         counts = configuration.stage_counts
-        weights = self._once(
+        weights, shares = self._once(
             ("weights", schedule.name, micro_batches, counts),
-            lambda: numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64),
+            lambda: (
+                numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64),
+                numpy.array(counts, dtype=numpy.float64),
+            ),
         )
-        slowest, total = compute_bounds(candidate, numpy.array(counts, dtype=numpy.float64))
-        bounds: Array = weights[:, 0] * slowest + weights[:, 1] * total
+        bounds: Array = weights[:, 0] * numpy.maximum(total / shares, longest) + weights[:, 1] * total
         return bounds
 
     def floors(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> list[Floor]:
@@ -351,7 +354,7 @@ class Search:
         return floors
 
     def _partition_bounds(
-        self, configuration: Configuration, in_flight: tuple[int, ...], time_limit: float
+        self, configuration: Configuration, in_flight: tuple[float, ...], time_limit: float
     ) -> PartitionBounds:
         """Partition bounds, shared by the schedules that hold as many micro-batches in flight."""
         key = ("bounds", configuration.candidate, configuration.replicas, configuration.rank_order)

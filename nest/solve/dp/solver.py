@@ -7,9 +7,11 @@ import numpy
 from attrs import define, field
 from numpy.typing import NDArray
 
-from nest.instance import Instance, Result
+from nest.instance import Instance, Result, chunks_of
 from nest.solve.dp.coarse import coarsenings
 from nest.solve.dp.configurations import Configuration, Exclusions, configurations
+from nest.solve.dp.dealt.search import DealtSearch, WithDealt
+from nest.solve.dp.dealt.split import Splits
 from nest.solve.dp.diagnose import diagnose
 from nest.solve.dp.downsets import Downsets, StageRange, TooManyCuts, cuts, lattice, membership
 from nest.solve.dp.found import Found
@@ -67,6 +69,8 @@ class _Solver:
     meter: Meter = field(factory=Meter)
     together: list[tuple[int, ...]] = field(init=False)
     configurations: list[Configuration] = field(init=False)
+    splits: Splits = field(init=False)
+    dealt: list[Configuration] = field(init=False)
     mixed: list[MixedConfiguration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
     known: Found | None = None
@@ -75,15 +79,21 @@ class _Solver:
     def __attrs_post_init__(self) -> None:
         self.together = kept_together(self.instance)
         layers = len(self.instance.graph.layers)
-        self.configurations, self.exclusions = configurations(self.instance, layers)
-        if self.instance.space.mixed:
+        self.splits = Splits(self.instance)
+        every, self.exclusions = configurations(self.instance, layers, self.splits.counts)
+        self.configurations = [each for each in every if chunks_of(each.schedule) == 1]
+        self.dealt = [each for each in every if chunks_of(each.schedule) > 1]
+        if self.instance.space.mixed and any(chunks_of(each) == 1 for each in self.instance.space.schedules):
             self.exclusions = Exclusions()
-            self.mixed = mixed_configurations(self.instance, layers, len(self.configurations), self.exclusions)
+            self.mixed = mixed_configurations(self.instance, layers, len(every), self.exclusions)
 
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
         graph, partition = self.instance.graph, self.instance.space.partition
         refused: TooManyCuts | None = None
+        if self.dealt and not self.configurations and not self.mixed:
+            # Where to cut is decided.
+            return self._search(membership([0, (1 << len(graph.layers)) - 1], len(graph.layers)))
         try:
             masks = cuts(graph, self.together, partition)
         except TooManyCuts as error:
@@ -113,7 +123,7 @@ class _Solver:
         """The answer of a search over the downsets with these layers, shape `(downsets, layers)`."""
         known = self._first_plan(members)
         downsets = lattice(members, self._ranges(members, known))
-        run, bound = self._find_best(self.instance, downsets, known, whole=True)
+        run, bound = self._find_best(self.instance, downsets, known, whole=True, dealt=True)
         if run.best is None:
             return self._infeasible(run, downsets)
         bound = max(bound, self.bound)
@@ -136,7 +146,7 @@ class _Solver:
             downsets = lattice(members)
         except TooManyCuts:
             return None
-        above, reached = self._find_best(self.instance, downsets, self._first_plan(members))
+        above, reached = self._find_best(self.instance, downsets, self._first_plan(members), dealt=True)
         relaxed = without_costs(self.instance, [layer for layer, _ in attached])
         known = None if above.best is None else Found(above.best.value, (), above.best.solution)
         below, bound = self._find_best(relaxed, downsets.with_empty_stages(len(attached)), known)
@@ -175,15 +185,25 @@ class _Solver:
         return known
 
     def _find_best(
-        self, instance: Instance, downsets: Downsets, known: Found | None, *, whole: bool = False
+        self,
+        instance: Instance,
+        downsets: Downsets,
+        known: Found | None,
+        *,
+        whole: bool = False,
+        dealt: bool = False,
     ) -> tuple[Run[Any], float]:
         """A search that is done, or whose time is up, and the lower bound it reached.
 
-        Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all.
+        Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all,
+        `dealt` whether plans of several chunks, which cuts do not matter to, are searched too.
         """
-        mixed = instance.space.mixed
+        mixed = bool(self.mixed)
         plain = Search(instance, downsets, self.configurations, self.meter)
-        run: Run[Any] = self._run(plain, known, whole=whole and not mixed)
+        searcher: Search | WithDealt = plain
+        if dealt and self.dealt:
+            searcher = WithDealt(plain, DealtSearch(instance, self.dealt, self.splits, self.meter), self.meter)
+        run: Run[Any] = self._run(searcher, known, whole=whole and not mixed)
         bound = run.find_best()
         if mixed:
             plain_run = run
@@ -194,17 +214,18 @@ class _Solver:
 
     def _find_second(self, run: Run[Any]) -> None:
         """A runner-up; that of mixed plans is the best plan of one candidate, or what else was met."""
-        if not self.instance.space.mixed:
+        if not self.mixed:
             run.find_second()
 
     def _run(self, searcher: Any, known: Found | None, *, whole: bool = False) -> Run[Any]:
         return Run(searcher, self.started, self.time_limit, self.progress, known, whole=whole)
 
     def _infeasible(self, run: Run[Any], downsets: Downsets) -> Result:
-        if self.instance.space.mixed:
-            diagnosis = diagnose_mixed(MixedSearch(self.instance, downsets, self.mixed), self.exclusions)
+        dealt = DealtSearch(self.instance, self.dealt, self.splits).least_memory()
+        if self.mixed:
+            diagnosis = diagnose_mixed(MixedSearch(self.instance, downsets, self.mixed), self.exclusions, dealt)
         else:
-            diagnosis = diagnose(Search(self.instance, downsets, self.configurations), self.exclusions)
+            diagnosis = diagnose(Search(self.instance, downsets, self.configurations), self.exclusions, dealt)
         return Result("infeasible", diagnosis=diagnosis, statistics=self._statistics(run, downsets))
 
     def _answer(self, run: Run[Any], bound: float | None, downsets: Downsets) -> Result:

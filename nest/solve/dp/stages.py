@@ -27,9 +27,9 @@ MOST_IN_FLIGHT = 2.0**40
 """Stands for any number of micro-batches in flight."""
 
 
-@frozen
+@frozen(cache_hash=True)
 class Choice:
-    """What a stage chooses for itself.
+    """What a stage chooses for itself; hashed for every configuration.
 
     Attributes:
         recompute: name of a recompute mode.
@@ -56,7 +56,7 @@ class ChoiceTable:
     first: Array
     more: Array
 
-    def fits(self, in_flight: int, capacity: float) -> NDArray[numpy.bool_]:
+    def fits(self, in_flight: float, capacity: float) -> NDArray[numpy.bool_]:
         """Which stages fit `capacity` bytes with so many micro-batches in flight."""
         fitting: NDArray[numpy.bool_] = self.first + (in_flight - 1) * self.more <= capacity
         return fitting
@@ -269,14 +269,16 @@ class StageTables:
         """How many kinds of stages there are."""
         return len(self.pairs.distinct)
 
-    def same_fits(self, in_flight: int) -> int:
+    def same_fits(self, in_flight: float) -> float:
         """A number that is equal for numbers of micro-batches in flight with which the same choices fit memory."""
+        if in_flight != int(in_flight):
+            return -in_flight
         if not self._most_in_flight:
             most = [table.most_in_flight(self.capacity) for table in self.tables]
             self._most_in_flight.append(numpy.unique(numpy.concatenate(most)))
         return int(numpy.searchsorted(self._most_in_flight[0], in_flight))
 
-    def best(self, in_flight: int, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
+    def best(self, in_flight: float, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
         """Fastest choice of each kind of stage that fits memory and synchronises within `sync_limit` seconds.
 
         Returns:
@@ -295,14 +297,14 @@ class StageTables:
             choice[better] = index
         return time, sync, choice
 
-    def least_sync(self, in_flight: int) -> Array:
+    def least_sync(self, in_flight: float) -> Array:
         """Least synchronisation of each kind of stage over the choices that fit memory, seconds."""
         least = numpy.full(self.kinds, numpy.inf)
         for table in self.tables:
             numpy.minimum(least, table.sync, out=least, where=table.fits(in_flight, self.capacity))
         return least
 
-    def least_memory(self, in_flight: int) -> Array:
+    def least_memory(self, in_flight: float) -> Array:
         """Least memory of each kind of stage over the choices, bytes."""
         least = numpy.full(self.kinds, numpy.inf)
         for table in self.tables:

@@ -18,7 +18,7 @@ from nest.errors import InputError
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, Solution, StageDecision
 from nest.plan import evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.solve.cpsat import Price, Verification, search, verify
+from nest.solve.cpsat import Price, Verification, bounds, dealt_search, search, verify
 from nest.solve.dp import solve as dynamic_program
 from nest.solve.dp.recurrence import Recurrence
 from tests.agreement.problems import random_plan, random_problem
@@ -95,6 +95,25 @@ def test_it_agrees_with_brute_force(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_it_agrees_with_brute_force_where_candidates_mix(seed: int) -> None:
     examine(random_problem(Random(seed), "mixed"))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_it_agrees_with_brute_force_where_chunks_are_dealt(seed: int) -> None:
+    examine(random_problem(Random(seed), "chunked"))
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_its_model_agrees_with_brute_force_where_chunks_are_dealt(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds settle most cases; here none takes part."""
+    monkeypatch.setattr(dealt_search.DealtCases, "bound", lambda *_: 0.0)
+    monkeypatch.setattr(bounds.ComputeBound, "of", lambda *_: 0.0)
+    examine(random_problem(Random(seed), "chunked"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1600))
+def test_it_agrees_with_brute_force_on_many_where_chunks_are_dealt(seed: int) -> None:
+    examine(random_problem(Random(seed), "chunked"))
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed"])

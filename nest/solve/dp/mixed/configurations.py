@@ -9,7 +9,7 @@ from itertools import product
 
 from attrs import frozen
 
-from nest.instance import Candidate, Instance, Schedule
+from nest.instance import Candidate, Instance, Schedule, chunks_of
 from nest.solve.dp.configurations import (
     COUNTED_NAMES,
     Exclusions,
@@ -24,7 +24,7 @@ from nest.solve.dp.mixed.tally import Tally
 from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Constraint, Value
 
-SHARED_NAMES = frozenset({"pp", "devices", "replicas", "micro_batches", "rank_order", "schedule"})
+SHARED_NAMES = frozenset({"pp", "devices", "replicas", "micro_batches", "rank_order", "schedule", "chunks"})
 """Names with one value for all stages of a plan."""
 
 Members = tuple[tuple[int, tuple[Choice, ...]], ...]
@@ -72,11 +72,13 @@ def mixed_configurations(
         exclusions: counts what is refused and why.
     """
     rules = _Rules(instance)
+    # Plans of several chunks have one candidate.
+    schedules = [schedule for schedule in instance.space.schedules if chunks_of(schedule) == 1]
     found: list[MixedConfiguration] = []
     for samples in sorted({candidate.samples for candidate in instance.candidates}):
         group = [(i, c) for i, c in enumerate(instance.candidates) if c.samples == samples]
         narrowest = min(candidate.width for _, candidate in group)
-        for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
+        for schedule, rank_order in product(schedules, instance.space.rank_orders):
             for replicas in range(
                 1, min(instance.cluster.size // narrowest, instance.space.global_batch // samples) + 1
             ):
@@ -126,7 +128,7 @@ def _values(
 ) -> dict[int, dict[str, Value]]:
     """What names mean for each candidate whose ranks can be cut into shard groups of `degree`."""
     return {
-        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule.name, degree)
+        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
         for index, candidate in usable.items()
         if shard_counts(candidate, replicas, degree) is not None
     }

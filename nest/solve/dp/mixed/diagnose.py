@@ -4,18 +4,21 @@ import numpy
 
 from nest.instance import Array
 from nest.solve.dp.configurations import Exclusions
-from nest.solve.dp.diagnose import LeastMemory, refused, told, too_few_stages
+from nest.solve.dp.diagnose import LeastMemory, lesser, refused, told, too_few_stages
 from nest.solve.dp.mixed.configurations import MixedConfiguration
 from nest.solve.dp.mixed.packing import packable
 from nest.solve.dp.mixed.search import MixedSearch
 
 
-def diagnose_mixed(search: MixedSearch, exclusions: Exclusions) -> str:
-    """One or two sentences on the tightest constraint of an infeasible instance."""
+def diagnose_mixed(search: MixedSearch, exclusions: Exclusions, dealt: LeastMemory | None = None) -> str:
+    """One or two sentences on the tightest constraint of an infeasible instance.
+
+    `dealt` is the least memory that a plan of several chunks needs.
+    """
     found, most = search.configurations, search.downsets.most_stages
     tried = [configuration for configuration in found if configuration.stage_counts[0] <= most]
-    if tried:
-        return told(search.instance, _least_memory(search, tried))
+    if tried or dealt is not None:
+        return told(search.instance, lesser(_least_memory(search, tried), dealt))
     if found:
         return too_few_stages(most, min(configuration.stage_counts[0] for configuration in found))
     return refused(search.instance, exclusions)
@@ -58,7 +61,7 @@ class _Memory:
         self.counts = counts
         self.in_flight = search.in_flight(configuration, counts[-1])
         self.members = search.all_members(configuration)
-        self.known: dict[tuple[int, int], Array] = {}
+        self.known: dict[tuple[int, float], Array] = {}
 
     def of(self, member: int, stage: int) -> Array:
         """Bytes of a member's stages as stage `stage` from the end."""

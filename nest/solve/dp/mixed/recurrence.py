@@ -104,12 +104,12 @@ class MixedRecurrence:
     """
 
     members: Sequence[Member]
-    in_flight: tuple[int, ...]
+    in_flight: tuple[float, ...]
     places: Places
     tally: Tally
     downsets: int
     meter: Meter
-    _best: dict[tuple[int, int], Best] = field(factory=dict)
+    _best: dict[tuple[int, float], Best] = field(factory=dict)
     _best_limit: float = -1.0
 
     @property

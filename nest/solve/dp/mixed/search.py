@@ -196,7 +196,7 @@ class MixedSearch:
             lambda: Objective(*schedule.weights(micro_batches, stages)),
         )
 
-    def in_flight(self, configuration: MixedConfiguration, stages: int) -> tuple[int, ...]:
+    def in_flight(self, configuration: MixedConfiguration, stages: int) -> tuple[float, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         return self._once(
@@ -295,7 +295,7 @@ class MixedSearch:
         self,
         configuration: MixedConfiguration,
         members: tuple[Member, ...],
-        in_flight: tuple[int, ...],
+        in_flight: tuple[float, ...],
         time_limit: float,
         least: dict[int, float],
     ) -> PartitionBounds:
@@ -322,7 +322,7 @@ class MixedSearch:
         return PartitionBounds(slowest, total, sync)
 
     def _separate_bounds(
-        self, members: tuple[Member, ...], times: "_Times", in_flight: tuple[int, ...], time_limit: float
+        self, members: tuple[Member, ...], times: "_Times", in_flight: tuple[float, ...], time_limit: float
     ) -> tuple[Array, Array]:
         """Least sum of stage times and least synchronisation for every number of stages, wherever blocks sit."""
         before = numpy.full((2, self.downsets.count), numpy.inf)
@@ -346,10 +346,10 @@ class MixedSearch:
 class _Times:
     """Least time and least synchronisation of members' stages with their boundaries at the cheapest, as needed."""
 
-    def __init__(self, members: tuple[Member, ...], in_flight: tuple[int, ...]) -> None:
+    def __init__(self, members: tuple[Member, ...], in_flight: tuple[float, ...]) -> None:
         self.members = members
         self.in_flight = in_flight
-        self.known: dict[tuple[int, int], tuple[Array, Array]] = {}
+        self.known: dict[tuple[int, float], tuple[Array, Array]] = {}
 
     def of(self, index: int, stage: int) -> tuple[Array, Array]:
         """Seconds per micro-batch and per batch of a member's stages as stage `stage` from the end."""

@@ -1,0 +1,31 @@
+"""Interleaved one forward, one backward: Megatron-LM's virtual pipeline stages (arXiv 2104.04473, section 2.2)."""
+
+from attrs import evolve, field, frozen, validators
+
+
+@frozen
+class Interleaved:
+    """Each stage runs `v` chunks of layers in turn, so that the pipeline fills in a `v`-th of the time.
+
+    Attributes:
+        chunks: chunks of each stage (`v`), 2 or more.
+    """
+
+    chunks: int = field(default=2, validator=validators.ge(2))
+    name = "interleaved"
+
+    def with_chunks(self, chunks: int) -> "Interleaved":
+        """The same with `chunks` chunks for each stage."""
+        return evolve(self, chunks=chunks)
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        """`A = M - 1/v`, `B = 1/v` (PROBLEM.md section 4), a bubble of `(s - 1) t / v` (the paper's section 2.2)."""
+        return micro_batches - 1 / self.chunks, 1 / self.chunks
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
+        """`min(M v, 2 (s - i) + (v - 1) s + 1)` chunks, each a `v`-th of a micro-batch (PROBLEM.md section 4).
+
+        That is Megatron-LM's warm-up of `2 (s - i) + (v - 1) s` chunks and the one that runs.
+        """
+        held = min(micro_batches * self.chunks, 2 * (stages - stage) + (self.chunks - 1) * stages + 1)
+        return held / self.chunks

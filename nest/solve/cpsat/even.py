@@ -1,0 +1,35 @@
+"""Which chunk each layer is in where blocks are dealt out evenly (PROBLEM.md section 4), written for CP-SAT alone."""
+
+import numpy
+
+from nest.instance import Instance
+from nest.solve.cpsat.cuts import Integers
+
+
+def even_chunks(instance: Instance, stages: int, chunks: int) -> Integers | None:
+    """The chunk of each layer, of `0..stages * chunks - 1`; None where there is no even split or it is not allowed.
+
+    Chunk `j` runs on stage `j mod stages`.
+    """
+    space, graph = instance.space, instance.graph
+    if stages < 2 or not space.blocks or len(space.blocks) % (stages * chunks):
+        return None
+    chunk = numpy.full(len(graph.layers), -1, dtype=numpy.int64)
+    for number, block in enumerate(space.blocks):
+        chunk[list(block)] = number * stages * chunks // len(space.blocks)
+    stage = chunk % stages
+    if any(chunk[consumer] < chunk[producer] for producer, consumers in graph.tensors for consumer in consumers):
+        return None
+    if any(len(set(chunk[list(group)].tolist())) > 1 for group in space.together):
+        return None
+    index = {name: layer for layer, name in enumerate(graph.layers)}
+    for constraint in space.constraints:
+        if len({int(stage[index[name]]) for name in constraint.same_stage}) > 1:
+            return None
+    if space.partition is not None:
+        given = numpy.full(len(graph.layers), -1, dtype=numpy.int64)
+        for number, layers in enumerate(space.partition):
+            given[list(layers)] = number
+        if len(space.partition) != stages or (given != stage).any():
+            return None
+    return chunk

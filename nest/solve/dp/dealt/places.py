@@ -1,0 +1,200 @@
+"""Where the blocks of dealt stages lie: a recurrence over stages, slots and levels, one for each way back.
+
+The boundaries of a stage in front and behind are crossed by each of its chunks. The last stage sends back to the first,
+over the largest level between neighbouring stages, as slots are nested in groups: that level is guessed, nothing above
+it is used, and it is noted whether some boundary has it.
+"""
+
+from collections.abc import Iterator
+
+import numpy
+from attrs import frozen
+from numpy.typing import NDArray
+
+from nest.instance import Array
+from nest.solve.dp.meter import Meter
+
+
+@frozen
+class Placed:
+    """Stages in pipeline order with their places.
+
+    Attributes:
+        slots: of each stage.
+        choices: of each stage, by index.
+        times: seconds per micro-batch.
+        syncs: seconds once per batch.
+    """
+
+    slots: tuple[int, ...]
+    choices: tuple[int, ...]
+    times: tuple[float, ...]
+    syncs: tuple[float, ...]
+
+    @property
+    def largest_time(self) -> float:
+        """Time of the slowest stage per micro-batch."""
+        return max(self.times)
+
+    @property
+    def total_time(self) -> float:
+        """Sum of stage times per micro-batch."""
+        return sum(self.times)
+
+    @property
+    def largest_sync(self) -> float:
+        """Longest synchronisation, once per batch."""
+        return max(self.syncs)
+
+
+def stage_times(base: Array, front: Array, behind: Array) -> Array:
+    """Seconds of stages with their boundaries, always added up in this order."""
+    return (base + front) + behind
+
+
+@frozen(eq=False)
+class Places:
+    """Where stages may lie.
+
+    Attributes:
+        crossing: seconds that all chunks of a stage take to receive over the boundary in front of it, and the stage
+            there to receive back, for each level that occurs. Shape `(levels, stages)`; in front of the first stage is
+            the last one.
+        steps: level, as index into `crossing`, between neighbouring slots.
+        meter: counts the work.
+    """
+
+    crossing: Array
+    steps: NDArray[numpy.int64]
+    meter: Meter
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return int(self.crossing.shape[1])
+
+    def cheapest(self) -> Array:
+        """Seconds of both boundaries of each stage at least, wherever it lies. Shape `(stages,)`."""
+        least = self.crossing.min(axis=0)
+        return stage_times(numpy.zeros(self.stages), least, numpy.roll(least, -1))
+
+    def side_by_side(self, base: Array) -> Array:
+        """Seconds of the stages in the first slots. Shape `(stages,)`."""
+        levels = self.steps[: self.stages - 1]
+        around = numpy.concatenate([[levels.max()], levels])
+        front = self.crossing[around, numpy.arange(self.stages)]
+        return stage_times(base, front, numpy.roll(front, -1))
+
+    def least(self, base: Array, time_limit: float) -> tuple[tuple[int, ...], Array] | None:
+        """Slots of the stages, and their seconds, with the least sum; None when none keeps the limit.
+
+        Args:
+            base: seconds of the stages without boundaries, shape `(stages,)`.
+            time_limit: most seconds any stage may take.
+        """
+        best: tuple[float, tuple[int, ...], Array] | None = None
+        for back in range(len(self.crossing)):
+            found = _WayBack(self, base, time_limit, back).least()
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return None if best is None else best[1:]
+
+    def ends(self, level: int) -> NDArray[numpy.int64]:
+        """For each slot the last one within reach over levels up to `level`."""
+        places = numpy.arange(len(self.steps) + 1)
+        stops = numpy.append(numpy.flatnonzero(self.steps > level), len(self.steps))
+        found: NDArray[numpy.int64] = stops[numpy.searchsorted(stops, places)]
+        return found
+
+
+class _WayBack:
+    """The recurrence where the last stage sends back over level `back`.
+
+    An entry is the least sum of the times of a stage and all behind it, by the level in front of it, whether some
+    boundary behind it has level `back`, and its slot.
+    """
+
+    def __init__(self, places: Places, base: Array, time_limit: float, back: int) -> None:
+        self.places, self.base, self.time_limit, self.back = places, base, time_limit, back
+        self.stages, self.slots = places.stages, len(places.steps) + 1
+        self.ends = [numpy.arange(self.slots), *(places.ends(level) for level in range(back + 1))]
+
+    def least(self) -> tuple[float, tuple[int, ...], Array] | None:
+        """The sum, the slots and the seconds of each stage."""
+        # The last stage: behind it is the way back, and no other boundary.
+        future = numpy.full((self.back + 1, 2, self.slots), numpy.inf)
+        future[self.back, 0] = 0.0
+        entries = [self._entries(self.stages - 1, future)]
+        futures = [future]
+        for stage in range(self.stages - 2, -1, -1):
+            future = self._future(entries[-1])
+            futures.append(future)
+            entries.append(self._entries(stage, future))
+            self.places.meter.count(entries[-1].size)
+        first = entries[-1][self.back, 1]
+        slot = int(first.argmin())
+        if not numpy.isfinite(first[slot]):
+            return None
+        return float(first[slot]), *self._recover(entries[::-1], futures[::-1], slot)
+
+    def _times(self, stage: int) -> Array:
+        """Seconds of a stage by the levels in front and behind, infinite above the limit."""
+        crossing = self.places.crossing[: self.back + 1]
+        front, behind = crossing[:, stage], crossing[:, (stage + 1) % self.stages]
+        time = stage_times(self.base[stage], front[:, None], behind[None, :])
+        return numpy.where(time <= self.time_limit, time, numpy.inf)
+
+    def _entries(self, stage: int, future: Array) -> Array:
+        """Entries of a stage from what follows it, by the level behind it, the note and its slot."""
+        time = self._times(stage)
+        entries: Array = (time[:, :, None, None] + future[None]).min(axis=1)
+        return entries
+
+    def _future(self, entries: Array) -> Array:
+        """Least cost of what follows a stage, by the level of the boundary behind it, the note and its slot."""
+        future = numpy.full_like(entries, numpy.inf)
+        for level, (start, reached) in self._ranges():
+            later = _least_to_the_end(entries[level], self.ends[level + 1])
+            found = numpy.where(reached, later[:, numpy.minimum(start, self.slots - 1)], numpy.inf)
+            if level == self.back:
+                future[level, 1] = found.min(axis=0)
+            else:
+                future[level] = found
+        return future
+
+    def _ranges(self) -> Iterator[tuple[int, tuple[NDArray[numpy.int64], NDArray[numpy.bool_]]]]:
+        """For each level and slot the first slot a boundary of that level leads to, and whether there is one."""
+        for level in range(self.back + 1):
+            start = self.ends[level] + 1
+            yield level, (start, start <= self.ends[level + 1])
+
+    def _recover(self, entries: list[Array], futures: list[Array], slot: int) -> tuple[tuple[int, ...], Array]:
+        """The slots behind an entry of the first stage; among equals the lowest level, then the first slot."""
+        level, noted = self.back, 1
+        slots, times = [], []
+        for stage in range(self.stages):
+            slots.append(slot)
+            time = self._times(stage)[level]
+            behind = int((time + futures[stage][:, noted, slot]).argmin())
+            times.append(float(time[behind]))
+            if stage + 1 < self.stages:
+                start, end = int(self.ends[behind][slot]) + 1, int(self.ends[behind + 1][slot])
+                following = entries[stage + 1][behind, :, start : end + 1]
+                if behind == self.back:
+                    # The note is made here, whether or not it is made again further behind.
+                    noted = int(following.min(axis=1).argmin())
+                slot = start + int(following[noted].argmin())
+            level = behind
+        return tuple(slots), numpy.array(times)
+
+
+def _least_to_the_end(values: Array, ends: NDArray[numpy.int64]) -> Array:
+    """For each slot the least of `values` from it to the last of its group, which `ends` gives. Shape as `values`."""
+    found = values.copy()
+    places = numpy.arange(len(ends))
+    step, longest = 1, int((ends - places).max())
+    while step <= longest:
+        inside = places[:-step] + step <= ends[:-step]
+        found[:, :-step] = numpy.where(inside, numpy.minimum(found[:, :-step], found[:, step:]), found[:, :-step])
+        step *= 2
+    return found

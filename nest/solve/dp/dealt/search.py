@@ -1,0 +1,261 @@
+"""Plans of several chunks: bounds that mostly decide, and the recurrence over places where they do not."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import numpy
+from attrs import define, field
+
+from nest.instance import Array, Instance, Solution, StageDecision, chunks_of
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.dealt.places import Placed, Places
+from nest.solve.dp.dealt.split import Split, Splits
+from nest.solve.dp.dealt.stages import DealtStages, dealt_stages, split_sums
+from nest.solve.dp.diagnose import LeastMemory
+from nest.solve.dp.found import Found, Rank
+from nest.solve.dp.meter import Meter
+from nest.solve.dp.pareto import TOLERANCE, Floor, Objective, walk
+from nest.solve.dp.placement import Slots, slots
+from nest.solve.dp.recurrence import boundary_times
+from nest.solve.dp.run import Bounded
+from nest.solve.dp.search import Search, Task
+from nest.solve.dp.stages import CandidateSums
+
+T = TypeVar("T")
+
+
+@define(eq=False)
+class DealtSearch:
+    """The plans of several chunks, and what is known of them while they are searched.
+
+    Attributes:
+        instance: the problem.
+        configurations: those with schedules of several chunks.
+        splits: the even splits.
+        meter: counts the work.
+    """
+
+    instance: Instance
+    configurations: list[Configuration]
+    splits: Splits
+    meter: Meter = field(factory=Meter)
+    _known: dict[Hashable, object] = field(factory=dict)
+
+    def families(self) -> Iterator[Bounded[Task]]:
+        """Every configuration, by its bounds from compute."""
+        for configuration in self.configurations:
+            task = Task(configuration, configuration.stage_counts)
+            bound = min(self._first_bound(configuration, count) for count in task.counts)
+            yield Bounded(bound, self._rank(task), task)
+
+    def split(self, family: Task, limit: float, dropped: Counter[str]) -> list[Bounded[Task]]:
+        """One task per number of stages, with bounds from what its stages cost at least."""
+        configuration, found = family.configuration, []
+        for count in family.counts:
+            if self._first_bound(configuration, count) > limit:
+                dropped["bound from compute"] += 1
+                continue
+            stages = self._stages(configuration, count)
+            self.meter.count(stages.memory.size)
+            if not stages.possible:
+                dropped["memory of a stage, or a stage too slow"] += 1
+                continue
+            base, _, _ = stages.best(numpy.inf)
+            times = base + self._places(configuration, count).cheapest()
+            floor = Floor(float(times.max()), float(times.sum()), float(stages.sync.min(axis=0).max()))
+            bound = self._objective(configuration, count).bound(floor)
+            if bound > limit:
+                dropped["bound from partitions"] += 1
+            else:
+                task = Task(configuration, (count,), floor)
+                found.append(Bounded(bound, self._rank(task), task))
+        return found
+
+    def quick(self, family: Task) -> Found | None:
+        """The fastest choices, their blocks side by side."""
+        stages, places = self._parts(family)
+        placed = _side_by_side(places, stages, numpy.inf)
+        return self._found(family, self._objective(family.configuration, family.counts[0]).of(placed), placed, stages)
+
+    def solve(self, family: Task, limit: float, dropped: Counter[str]) -> Found | None:
+        """The best plan of one number of stages if it beats `limit`, exactly."""
+        assert family.floor is not None
+        objective = self._objective(family.configuration, family.counts[0])
+        stages, places = self._parts(family)
+        value, best = walk(partial(_anywhere, places, stages), objective, family.floor, limit)
+        if best is None:
+            dropped["recurrence without places"] += 1
+            return None
+        # With the choices that are best where boundaries cost least, side by side: where that is no dearer, it is best.
+        gapless = _side_by_side(places, stages, best.largest_sync)
+        if objective.of(gapless) <= value * (1 + TOLERANCE):
+            dropped["recurrence without places"] += 1
+            return self._found(family, objective.of(gapless), gapless, stages)
+        value, best = walk(partial(_placed, places, stages), objective, family.floor, limit)
+        dropped["recurrence"] += 1
+        return None if best is None else self._found(family, value, best, stages)
+
+    def least_memory(self) -> LeastMemory | None:
+        """The plan that needs the least memory on its fullest device; None where there is none of several chunks."""
+        best: LeastMemory | None = None
+        for configuration in self.configurations:
+            for count in configuration.stage_counts:
+                needed = float(self._stages(configuration, count).memory.min(axis=0).max())
+                if best is None or needed < best.bytes:
+                    name = self.instance.candidates[configuration.candidate].name
+                    best = LeastMemory(needed, count, configuration.replicas, name)
+        return best
+
+    def _found(self, family: Task, value: float, placed: Placed, stages: DealtStages) -> Found:
+        configuration, split = family.configuration, self._split(family.configuration, family.counts[0])
+        width = self.instance.candidates[configuration.candidate].width
+        decided = tuple(
+            StageDecision(
+                split.stage(index),
+                configuration.candidate,
+                stages.choices[choice].recompute,
+                stages.choices[choice].zero,
+                slot * width,
+            )
+            for index, (slot, choice) in enumerate(zip(placed.slots, placed.choices, strict=True))
+        )
+        schedule = configuration.schedule
+        solution = Solution(
+            configuration.replicas,
+            configuration.rank_order,
+            schedule.name,
+            decided,
+            chunks_of(schedule),
+            configuration.zero_degree,
+        )
+        return Found(value, self._rank(family), solution)
+
+    def _rank(self, task: Task) -> Rank:
+        """Where the best of a task could stand among ties: devices, stages, then the configuration's order."""
+        width, count = self.instance.candidates[task.configuration.candidate].width, task.counts[0]
+        return (task.configuration.replicas * width * count, count, task.configuration.order)
+
+    def _parts(self, family: Task) -> tuple[DealtStages, Places]:
+        configuration, count = family.configuration, family.counts[0]
+        return self._stages(configuration, count), self._places(configuration, count)
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """`make()`, kept for good."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]  # type: ignore[return-value]
+
+    def _split(self, configuration: Configuration, count: int) -> Split:
+        split = self.splits.of(count, chunks_of(configuration.schedule))
+        assert split is not None, "configurations have stage counts with even splits only"
+        return split
+
+    def _objective(self, configuration: Configuration, count: int) -> Objective:
+        return Objective(*configuration.schedule.weights(configuration.micro_batches, count))
+
+    def _first_bound(self, configuration: Configuration, count: int) -> float:
+        """Lower bound on the batch time from compute alone."""
+        slowest, total = self._compute(configuration.candidate, self._split(configuration, count))
+        objective = self._objective(configuration, count)
+        return objective.slowest * slowest + objective.total * total
+
+    def _compute(self, candidate: int, split: Split) -> tuple[float, float]:
+        """Seconds that the slowest stage of a split computes per micro-batch, and all together."""
+
+        def made() -> tuple[float, float]:
+            used = self.instance.candidates[candidate]
+            times = split.stage_sums(used.forward + used.backward)
+            return float(times.max()), float(times.sum())
+
+        return self._once(("compute", candidate, split.stages, len(split.chunks)), made)
+
+    def _crossing(self, candidate: int, split: Split) -> Array:
+        """Bytes that enter each chunk, shape `(chunks, stages)`."""
+        key = ("crossing", candidate, split.stages, len(split.chunks))
+        return self._once(key, lambda: split.crossing(self.instance, self.instance.candidates[candidate]))
+
+    def _sums(self, candidate: int, split: Split) -> CandidateSums:
+        key = ("sums", candidate, split.stages, len(split.chunks))
+        return self._once(key, lambda: split_sums(self.instance, candidate, split, self._crossing(candidate, split)))
+
+    def _stages(self, configuration: Configuration, count: int) -> DealtStages:
+        split = self._split(configuration, count)
+        return dealt_stages(self.instance, configuration, split, self._sums(configuration.candidate, split))
+
+    def _slots(self, configuration: Configuration) -> Slots:
+        width = self.instance.candidates[configuration.candidate].width
+        key = ("slots", width, configuration.replicas, configuration.rank_order)
+        return self._once(
+            key, lambda: slots(self.instance.cluster, width, configuration.replicas, configuration.rank_order)
+        )
+
+    def _places(self, configuration: Configuration, count: int) -> Places:
+        """Where stages may lie, with the seconds of their boundaries at each level that occurs."""
+        here, levels = self._slots(configuration), self.instance.cluster.levels
+        entering = self._crossing(configuration.candidate, self._split(configuration, count))
+        crossing = numpy.array([boundary_times(entering, levels[level]).sum(axis=0) for level in here.levels])
+        return Places(crossing, numpy.searchsorted(here.levels, here.steps), self.meter)
+
+
+def _anywhere(places: Places, stages: DealtStages, time_limit: float, sync_limit: float) -> Placed | None:
+    """The stages within limits, as if every boundary were at its cheapest level."""
+    base, syncs, choices = stages.best(sync_limit)
+    times = base + places.cheapest()
+    if times.max() > time_limit or times.max() == numpy.inf:
+        return None
+    return Placed((), tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
+
+
+def _placed(places: Places, stages: DealtStages, time_limit: float, sync_limit: float) -> Placed | None:
+    """The stages of least total time within limits, with their places."""
+    base, syncs, choices = stages.best(sync_limit)
+    found = places.least(base, time_limit)
+    if found is None:
+        return None
+    used, times = found
+    return Placed(used, tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
+
+
+def _side_by_side(places: Places, stages: DealtStages, sync_limit: float) -> Placed:
+    """The stages' fastest choices within a limit on synchronisation, in the first slots."""
+    base, syncs, choices = stages.best(sync_limit)
+    times = places.side_by_side(base)
+    used = tuple(range(places.stages))
+    return Placed(used, tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
+
+
+@define(eq=False)
+class WithDealt:
+    """A search of plans of one chunk for each stage together with those of several, best bound of all first.
+
+    Attributes:
+        plain: searches plans without chunks.
+        dealt: searches the others.
+        meter: counts the work of both.
+    """
+
+    plain: Search
+    dealt: DealtSearch
+    meter: Meter
+
+    def families(self) -> Iterator[Bounded[Task]]:
+        """Every configuration, by its bounds from compute."""
+        yield from self.plain.families()
+        yield from self.dealt.families()
+
+    def split(self, family: Task, limit: float, dropped: Counter[str]) -> list[Bounded[Task]]:
+        """One task per number of stages."""
+        return self._searcher(family).split(family, limit, dropped)
+
+    def quick(self, family: Task) -> Found | None:
+        """Some plan of one number of stages."""
+        return self._searcher(family).quick(family)
+
+    def solve(self, family: Task, limit: float, dropped: Counter[str]) -> Found | None:
+        """The best plan of one number of stages if it beats `limit`, exactly."""
+        return self._searcher(family).solve(family, limit, dropped)
+
+    def _searcher(self, family: Task) -> Search | DealtSearch:
+        return self.dealt if chunks_of(family.configuration.schedule) > 1 else self.plain

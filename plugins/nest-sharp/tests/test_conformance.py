@@ -1,0 +1,8 @@
+"""The conformance kit of nest finds nothing to object to."""
+
+from nest.testing import assert_conforms
+from nest_sharp.model import Sharp
+
+
+def test_it_conforms() -> None:
+    assert_conforms(Sharp())

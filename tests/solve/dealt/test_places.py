@@ -1,0 +1,72 @@
+"""The recurrence over places against every placement there is."""
+
+from itertools import combinations
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.solve.dp.dealt.places import Places
+from nest.solve.dp.meter import Meter
+
+LEVELS = 3
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Places, numpy.ndarray, float]:
+    """Stages and slots, with times that are multiples of an eighth so that sums are exact."""
+    stages = draw(st.integers(2, 4))
+    eighths = st.integers(0, 40).map(lambda number: number / 8)
+    steps = draw(st.lists(st.integers(0, LEVELS - 1), min_size=stages - 1, max_size=7))
+    crossing = draw(st.lists(st.lists(eighths, min_size=stages, max_size=stages), min_size=LEVELS, max_size=LEVELS))
+    base = draw(st.lists(eighths, min_size=stages, max_size=stages))
+    limit = draw(st.one_of(st.just(numpy.inf), eighths.map(lambda number: 2 * number)))
+    return Places(numpy.array(crossing), numpy.array(steps), Meter()), numpy.array(base), limit
+
+
+def times(places: Places, base: numpy.ndarray, slots: tuple[int, ...]) -> list[float]:
+    """Seconds of each stage, boundary by boundary."""
+    count = len(slots)
+    found = list(base)
+    for behind in range(count):
+        one, two = slots[behind], slots[(behind + 1) % count]
+        level = places.steps[min(one, two) : max(one, two)].max()
+        seconds = places.crossing[level, (behind + 1) % count]
+        found[behind] += seconds
+        found[(behind + 1) % count] += seconds
+    return found
+
+
+@given(problems())
+def test_no_placement_within_the_limit_has_a_smaller_sum(problem: tuple[Places, numpy.ndarray, float]) -> None:
+    places, base, limit = problem
+    every = [times(places, base, slots) for slots in combinations(range(len(places.steps) + 1), len(base))]
+    allowed = [sum(each) for each in every if max(each) <= limit]
+    found = places.least(base, limit)
+    if found is None:
+        assert allowed == []
+        return
+    slots, seconds = found
+    assert list(seconds) == times(places, base, slots)
+    assert max(seconds) <= limit
+    assert sum(seconds) == min(allowed)
+
+
+@given(problems())
+def test_no_placement_is_below_the_cheapest_boundaries(problem: tuple[Places, numpy.ndarray, float]) -> None:
+    places, base, _ = problem
+    first = tuple(range(len(base)))
+    assert list(places.side_by_side(base)) == times(places, base, first)
+    for slots in combinations(range(len(places.steps) + 1), len(base)):
+        assert (base + places.cheapest() <= times(places, base, slots)).all()
+
+
+def test_a_gap_pays_where_it_keeps_the_way_back_inside_a_group() -> None:
+    """Slot 0 lies alone in a group; from slot 1 on the two stages are neighbours inside one."""
+    places = Places(numpy.array([[1.0, 1.0], [8.0, 8.0]]), numpy.array([1, 0]), Meter())
+    found = places.least(numpy.zeros(2), numpy.inf)
+    assert found is not None
+    assert found[0] == (1, 2)
+    assert places.side_by_side(numpy.zeros(2)).tolist() == [16.0, 16.0]
+    assert found[1].tolist() == pytest.approx([2.0, 2.0])

@@ -1,0 +1,230 @@
+"""Plans of several chunks through the public interface."""
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+
+import nest
+from nest import planner
+from nest.errors import InputError
+from nest.hooks.registry import Registry, registry
+from nest.hooks.spec import hook
+from nest.report import summary
+from nest.spec import PlanDocument
+
+MODEL = {"layers": 8, "hidden": 1024, "ffn": 4096, "heads": 16, "vocab": 512, "gated_mlp": False}
+PROBLEM: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": MODEL},
+    "training": {"global_batch": 8, "sequence_length": 1024, "micro_batch": [1], "schedule": ["1f1b", "interleaved"]},
+    "cluster": {
+        "device": "h100-sxm",
+        "levels": [
+            {"name": "node", "fanout": 4, "bandwidth": "450 GB/s", "latency": "3 us"},
+            {"name": "rack", "fanout": 2, "bandwidth": "100 GB/s", "latency": "10 us"},
+        ],
+    },
+    "constraints": ["pp == 4", "width == 1", "replicas == 1"],
+}
+DECIDED = {"schedule": "interleaved", "pp": 4, "dp": 1, "micro_batch": 1}
+
+
+def evaluated(problem: dict[str, Any] = PROBLEM, **fix: Any) -> PlanDocument:
+    return nest.evaluate({**problem, "constraints": []}, fix={**DECIDED, **fix})
+
+
+def told(**fix: Any) -> str:
+    """What is wrong with decisions."""
+    with pytest.raises(InputError) as error:
+        evaluated(**fix)
+    return str(error.value)
+
+
+def test_chunks_shorten_the_bubble_and_are_chosen_for_it() -> None:
+    plan = nest.solve(PROBLEM, verify=True)
+    plain = nest.solve({**PROBLEM, "training": {**PROBLEM["training"], "schedule": "1f1b"}})
+    assert (plan.schedule, plan.chunks, len(plan.stages)) == ("interleaved", 2, 4)
+    assert plan.batch_time is not None
+    assert plain.batch_time is not None
+    assert plan.batch_time < plain.batch_time
+    assert plan.verification is not None
+    assert plan.verification["status"] == "proved"
+    assert "schedule interleaved of 2 chunks" in summary(plan)
+    assert plain.chunks == 1
+    assert "chunks" not in summary(plain)
+
+
+def test_a_stage_lists_the_layers_of_all_its_chunks() -> None:
+    first, *_, last = evaluated().stages
+    assert [name.rpartition(".")[2] for name in first.layers] == ["embedding", "0", "4"]
+    assert [name.rpartition(".")[2] for name in last.layers] == ["3", "7", "head"]
+
+
+def test_the_last_stage_sends_back_to_the_first() -> None:
+    stages = evaluated(tp=2).stages
+    assert [(stage.level_in, stage.level_out) for stage in stages] == [(1, 0), (0, 1), (1, 0), (0, 1)]
+    plain = evaluated(tp=2, schedule="1f1b").stages
+    assert (plain[0].level_in, plain[-1].level_out) == (-1, -1)
+
+
+def test_in_flight_is_counted_in_chunks() -> None:
+    assert [stage.in_flight for stage in evaluated().stages] == [(2 * (4 - i) + 4 + 1) / 2 for i in (1, 2, 3, 4)]
+
+
+def test_the_fewest_chunks_that_come_out_even_are_taken() -> None:
+    twelve = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 12}}}
+    assert evaluated().chunks == 2
+    assert evaluated(twelve).chunks == 3
+    assert evaluated(twelve, pp=2).chunks == 2
+    assert evaluated(twelve, pp=2, chunks=6).chunks == 6
+
+
+@pytest.mark.parametrize(
+    ("fix", "words"),
+    [
+        ({"chunks": 3}, "8 transformer blocks cannot be dealt evenly to 12 chunks, 3 for each of 4 stages"),
+        ({"pp": 1}, "needs at least 2 stages"),
+        ({"micro_batches": 6, "pp": 4, "replicas": 1, "micro_batch": 1}, "micro_batches == 6"),
+        ({"micro_batch": 4, "pp": 4}, "must be a multiple of 4, but there are 2"),
+        ({"chunks": 1}, "chunks == 1"),
+        ({"schedule": "1f1b", "chunks": 2}, "chunks == 2"),
+        ({"stages": [2, 2, 2, 2]}, "does not hold the layers of its 2 chunks"),
+    ],
+)
+def test_what_is_no_even_split_is_told(fix: dict[str, Any], words: str) -> None:
+    assert words in told(**fix)
+
+
+def test_a_problem_without_even_split_says_so() -> None:
+    seven = {"transformer": {**MODEL, "layers": 7}}
+    plan = nest.solve(
+        {**PROBLEM, "model": seven, "training": {**PROBLEM["training"], "schedule": "interleaved"}, "constraints": []}
+    )
+    assert plan.status == "infeasible"
+    assert plan.chunks is None
+    assert plan.diagnosis is not None
+    assert "interleaved with 2 chunks for each stage deals 7 transformer blocks out evenly" in plan.diagnosis
+
+
+def test_constraints_know_chunks() -> None:
+    wide = {**PROBLEM, "constraints": ["pp == 2", "width == 1", "replicas == 1"]}
+    assert nest.solve(wide).chunks == 2
+    assert nest.solve({**wide, "constraints": [*wide["constraints"], "chunks > 2 or pp > 2"]}).chunks == 4
+    assert nest.solve({**wide, "fixed": {"chunks": 1}}).schedule == "1f1b"
+
+
+def test_check_sees_chunks() -> None:
+    plan = evaluated()
+    assert nest.check(plan).ok
+    assert not nest.check(evolve(plan, chunks=1)).ok
+    assert not nest.check(evolve(plan, schedule="1f1b")).ok
+    first, second, *rest = plan.stages
+    swapped = (evolve(first, layers=second.layers), evolve(second, layers=first.layers), *rest)
+    assert any("even split" in each for each in nest.check(evolve(plan, stages=swapped)).disagreements)
+
+
+def test_mixed_plans_and_chunks_can_be_asked_for_together() -> None:
+    asked = {**PROBLEM, "search": {"mixed": True}}
+    plan = nest.solve(asked, verify=True)
+    assert plan.chunks == 2
+    assert plan.verification is not None
+    assert plan.verification["status"] == "proved"
+
+
+def test_time_limits_hold_with_chunks() -> None:
+    asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "interleaved"}, "constraints": []}
+    stopped, best = nest.solve(asked, time_limit=1e-9), nest.solve(asked)
+    assert stopped.status == "feasible"
+    assert stopped.lower_bound is not None
+    assert best.batch_time is not None
+    assert stopped.batch_time is not None
+    assert stopped.lower_bound <= best.batch_time <= stopped.batch_time
+
+
+@pytest.mark.parametrize("granularity", ["layer", "block", "operator"])
+def test_blocks_are_dealt_whatever_may_be_cut(granularity: str) -> None:
+    asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "interleaved"}}
+    plan = nest.solve({**asked, "search": {"granularity": granularity}})
+    assert plan.batch_time == pytest.approx(nest.solve(asked).batch_time)
+    assert nest.check(plan).ok
+
+
+@frozen
+class Turns:
+    """A toy schedule of somebody else: chunks without any bubble."""
+
+    chunks: int = 2
+    name = "turns"
+
+    def with_chunks(self, chunks: int) -> "Turns":
+        return Turns(chunks)
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        return float(micro_batches), 0.0
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
+        return float(stages)
+
+
+class Stubborn(Turns):
+    """One that does not make what it is asked for."""
+
+    name = "stubborn"
+
+    def with_chunks(self, chunks: int) -> "Turns":
+        return self
+
+
+def with_schedule(schedule: object) -> Registry:
+    module = ModuleType("some_distribution")
+
+    @hook
+    def nest_schedules() -> list[Any]:
+        return [schedule]
+
+    module.nest_schedules = nest_schedules  # type: ignore[attr-defined]
+    return registry([module])
+
+
+def test_somebody_elses_schedule_deals_chunks_too() -> None:
+    asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": ["1f1b", "turns"]}}
+    plugins = with_schedule(Turns())
+    plan = planner.solve(asked, plugins=plugins, verify=True)
+    assert (plan.schedule, plan.chunks) == ("turns", 2)
+    assert plan.verification is not None
+    assert plan.verification["status"] == "proved"
+    assert planner.check(plan, plugins=plugins).ok
+
+
+def test_a_schedule_that_ignores_the_chunks_it_is_given_is_told() -> None:
+    asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "stubborn"}}
+    with pytest.raises(InputError, match="'stubborn' ignores the chunks"):
+        planner.solve(asked, plugins=with_schedule(Stubborn()))
+
+
+def test_measured_interleaved_runs_are_priced_or_told_why_not(shared: Path) -> None:
+    """Runs of 126 blocks in 64 or 128 chunks count the embedding and the head as blocks, which no even split does."""
+    rows = [json.loads(line) for line in (shared / "fidelity" / "measured.jsonl").read_text().splitlines()]
+    fixed = [(row["problem"], row["problem"].get("fixed") or {}) for row in rows]
+    runs = [
+        problem
+        for problem, decided in fixed
+        if decided.get("schedule") == "interleaved" and decided.get("cp", 1) == decided.get("ep", 1) == 1
+    ]
+    priced = 0
+    for problem in runs:
+        blocks = problem["model"]["transformer"]["layers"]
+        if blocks == 126:
+            with pytest.raises(InputError, match=r"126 transformer blocks cannot be dealt evenly to (64|128) chunks"):
+                nest.evaluate(problem)
+            continue
+        plan = nest.evaluate(problem)
+        assert plan.chunks == problem["fixed"]["chunks"]
+        assert nest.check(plan).ok
+        priced += 1
+    assert priced == 20
+    assert len(runs) == 30
