@@ -153,6 +153,15 @@ def test_blocks_are_dealt_whatever_may_be_cut(granularity: str) -> None:
     assert nest.check(plan).ok
 
 
+def test_a_network_that_is_no_hierarchy_places_the_way_back_too() -> None:
+    torus = {"torus": {"shape": [2, 4], "bandwidth": "100 GB/s", "latency": "2 us"}}
+    cluster = {"device": "h100-sxm", "topology": torus}
+    plan = nest.solve({**PROBLEM, "cluster": cluster, "constraints": ["pp == 4", "width == 1", "replicas == 2"]})
+    assert plan.chunks == 2
+    assert plan.placement is not None
+    assert nest.check(plan).ok
+
+
 @frozen
 class Turns:
     """A toy schedule of somebody else: chunks without any bubble."""
@@ -206,25 +215,27 @@ def test_a_schedule_that_ignores_the_chunks_it_is_given_is_told() -> None:
         planner.solve(asked, plugins=with_schedule(Stubborn()))
 
 
-def test_measured_interleaved_runs_are_priced_or_told_why_not(shared: Path) -> None:
-    """Runs of 126 blocks in 64 or 128 chunks count the embedding and the head as blocks, which no even split does."""
-    rows = [json.loads(line) for line in (shared / "fidelity" / "measured.jsonl").read_text().splitlines()]
-    fixed = [(row["problem"], row["problem"].get("fixed") or {}) for row in rows]
-    runs = [
-        problem
-        for problem, decided in fixed
-        if decided.get("schedule") == "interleaved" and decided.get("cp", 1) == decided.get("ep", 1) == 1
+def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:
+    fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
+    plan = evaluated(fourteen, chunks=4)
+    held = [[name.rpartition(".")[2] for name in stage.layers] for stage in plan.stages]
+    assert held == [
+        ["embedding", "3", "7", "11"],
+        ["0", "4", "8", "12"],
+        ["1", "5", "9", "13"],
+        ["2", "6", "10", "head"],
     ]
-    priced = 0
+    assert nest.check(plan).ok
+    with pytest.raises(InputError, match="14 transformer blocks cannot be dealt evenly to 12 chunks"):
+        evaluated(fourteen, chunks=3)
+
+
+def test_measured_interleaved_runs_are_priced(shared: Path) -> None:
+    """Runs of 126 blocks in 64 or 128 chunks count the embedding and the head as blocks."""
+    rows = [json.loads(line) for line in (shared / "fidelity" / "measured.jsonl").read_text().splitlines()]
+    runs = [row["problem"] for row in rows if (row["problem"].get("fixed") or {}).get("schedule") == "interleaved"]
+    assert len(runs) == 35
     for problem in runs:
-        blocks = problem["model"]["transformer"]["layers"]
-        if blocks == 126:
-            with pytest.raises(InputError, match=r"126 transformer blocks cannot be dealt evenly to (64|128) chunks"):
-                nest.evaluate(problem)
-            continue
         plan = nest.evaluate(problem)
         assert plan.chunks == problem["fixed"]["chunks"]
         assert nest.check(plan).ok
-        priced += 1
-    assert priced == 20
-    assert len(runs) == 30

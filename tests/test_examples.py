@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import nest
+from nest.files import read_mapping
+from nest.spec import PlanDocument
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path.parent.name for path in (REPOSITORY / "examples").glob("*/problem.yaml"))
 
@@ -38,6 +42,43 @@ def test_example(name: str, tmp_path: Path) -> None:
     assert all(stage["memory"] <= plan["summary"]["memory_capacity"] for stage in plan["stages"])
     checked = run("check", str(output))
     assert checked.returncode == 0, checked.stdout
+
+
+def plan_of(name: str, **strategies: list[int]) -> PlanDocument:
+    problem = dict(read_mapping(REPOSITORY / "examples" / name / "problem.yaml").mapping)
+    return nest.solve(problem | {"strategies": strategies})
+
+
+def degrees(plan: PlanDocument) -> tuple[dict[str, int], int]:
+    """The plan's degrees, and the devices of a block."""
+    assert plan.candidate is not None
+    return plan.candidate.degrees, plan.candidate.width
+
+
+def test_experts_that_do_not_fit_are_split() -> None:
+    split = plan_of("mixtral-8x7b-on-64-h100")
+    assert degrees(split)[0]["ep"] > 1
+    decided = {name: degree for name, degree in degrees(split)[0].items() if name != "ep"}
+    whole = {"ep": 1, **decided, "pp": len(split.stages), "zero": split.stages[0].zero, "micro_batch": 1, "replicas": 8}
+    problem = dict(read_mapping(REPOSITORY / "examples" / "mixtral-8x7b-on-64-h100" / "problem.yaml").mapping)
+    assert not nest.evaluate(problem, fix=whole).fits
+
+
+def test_long_sequences_are_shared() -> None:
+    shared, kept = plan_of("llama-3-8b-at-131072-tokens"), plan_of("llama-3-8b-at-131072-tokens", cp=[1])
+    assert degrees(shared)[0]["cp"] > 1
+    assert shared.batch_time is not None
+    assert kept.batch_time is not None
+    assert shared.batch_time < kept.batch_time
+
+
+def test_a_slow_network_pushes_experts_and_contexts_into_the_node() -> None:
+    fast, slow = (plan_of(f"mixtral-8x7b-at-32768-tokens{end}") for end in ("", "-on-a-slow-network"))
+    for plan, inside in ((fast, False), (slow, True)):
+        found, width = degrees(plan)
+        assert found["ep"] > 1
+        assert found["cp"] > 1
+        assert (width <= 8) is inside
 
 
 def test_every_example_is_listed() -> None:

@@ -1,5 +1,7 @@
 """From a plan on levels to the question where on the network itself its blocks lie best."""
 
+from itertools import pairwise
+
 import numpy
 from attrs import evolve
 from numpy.typing import NDArray
@@ -154,18 +156,23 @@ def _at_levels(instance: Instance, solution: Solution, matrix: LevelMatrix) -> l
 
 
 def _boundaries(instance: Instance, solution: Solution, matrix: LevelMatrix) -> list[Link]:
-    """Activations and gradients of activations between neighbouring stages of each replica."""
+    """Activations and gradients of activations between neighbouring stages of each replica.
+
+    With several chunks the last stage is a neighbour of the first.
+    """
     plans = _at_levels(instance, solution, matrix)
+    count = len(solution.stages)
+    neighbours = [*pairwise(range(count)), *([(count - 1, 0)] if solution.chunks > 1 else [])]
     links = []
-    for stage in range(len(solution.stages) - 1):
-        groups = tuple(((replica, stage), (replica, stage + 1)) for replica in range(solution.replicas))
-        forward = tuple(plan.stages[stage + 1].arriving for plan in plans)
-        backward = tuple(plan.stages[stage].returning for plan in plans)
+    for here, there in neighbours:
+        groups = tuple(((replica, here), (replica, there)) for replica in range(solution.replicas))
+        forward = tuple(plan.stages[there].arriving for plan in plans)
+        backward = tuple(plan.stages[here].returning for plan in plans)
         if forward == backward:
-            links.append(Link(groups, False, forward, (stage, stage + 1)))
+            links.append(Link(groups, False, forward, (here, there)))
         else:
-            links.append(Link(groups, False, forward, (stage + 1,)))
-            links.append(Link(groups, False, backward, (stage,)))
+            links.append(Link(groups, False, forward, (there,)))
+            links.append(Link(groups, False, backward, (here,)))
     return links
 
 

@@ -61,12 +61,19 @@ class Formulation:
         units = dict.fromkeys(home.get(layer, (layer,)) for layer in self.graph.topological_order())
         return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
 
-    def even_blocks(self) -> tuple[tuple[int, ...], ...]:
+    def even_blocks(self, parts: int | None = None) -> tuple[tuple[int, ...], ...]:
         """What even splits count: the layers of each block in order, the embedding with the first, head with the last.
 
-        Every unit counts as a block but those called `embedding` and `head` at the ends.
+        Every unit counts as a block but those called `embedding` and `head` at the ends. Where `parts` does not divide
+        the blocks but would if these two counted, they do: Megatron-LM's `--account-for-embedding-in-pipeline-split`
+        and `--account-for-loss-in-pipeline-split`, with which Llama 3.1's 126 blocks make 128 parts.
+
+        Args:
+            parts: chunks of all stages, where that is decided.
         """
         order = list(self.units())
+        if parts and len(order) % parts == 0 and {order[0][0], order[-1][0]} == {"embedding", "head"}:
+            return tuple(layers for _, layers in order)
         first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
         last = [order.pop()] if order[-1][0] == "head" and len(order) > 1 else []
         blocks = [layers for _, layers in order]
@@ -111,11 +118,18 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
             formulation.experts,
             formulation.operators,
             formulation.together,
-            formulation.even_blocks(),
+            formulation.even_blocks(_parts(problem)),
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )
     return instance, formulation
+
+
+def _parts(problem: Problem) -> int | None:
+    """Chunks of all stages, when both stages and chunks are decided."""
+    decided = [problem.decided.get(name) for name in ("pp", "chunks")]
+    stages, chunks = (value if isinstance(value, int) and not isinstance(value, bool) else 0 for value in decided)
+    return stages * chunks or None
 
 
 def _from_profile(problem: Problem, registry: Registry, base: Path | None, cluster: Cluster) -> Formulation:

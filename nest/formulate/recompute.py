@@ -117,7 +117,11 @@ def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> Kept:
 
 
 def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence[str]) -> tuple[Operator, ...]:
-    """The operators chosen, and the collectives that make tensors for nobody else: they run together."""
+    """The operators chosen, and the collectives that serve nobody else: they run together.
+
+    Such a collective makes tensors for them alone, or makes none and runs under one of them, as the ring does that
+    brings attention the keys and values of other ranks, which nobody keeps.
+    """
     chosen = {operator.name for operator in operators if runs_again(operator, selective)}
     readers: dict[str, set[str]] = {}
     for operator in operators:
@@ -125,6 +129,8 @@ def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence
             readers.setdefault(tensor.name, set()).add(operator.name)
     for operator in operators:
         fed = {name for tensor in operator.outputs for name in readers.get(tensor.name, ())}
+        if operator.collective is not None and not operator.outputs:
+            fed = {operator.collective.under} - {""}
         if operator.kind == "collective" and fed and fed <= chosen:
             chosen.add(operator.name)
     return tuple(operator for operator in operators if operator.name in chosen)

@@ -10,8 +10,12 @@ from nest.hooks.guard import Faulty, Guard, PluginFault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MESSAGES = frozenset({("model_importers", "load"), ("topology_importers", "load"), ("exporters", "export")})
-"""Kinds and members whose `InputError` tells the user what is wrong with a file or a plan, and is no fault."""
+MESSAGES = frozenset(
+    {("model_importers", "load"), ("topology_importers", "load"), ("cost_models", "price"), ("exporters", "export")}
+)
+"""Kinds and members whose `InputError` tells the user what is wrong with a file, a device or a plan, and is no fault.
+
+A cost model takes part only where the problem names it: who asked for measured costs must not get others."""
 
 OF_ITS_KIND = frozenset({("schedules", "with_chunks")})
 """Kinds and members whose result is another object of the kind, with the same name."""

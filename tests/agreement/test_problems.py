@@ -136,6 +136,19 @@ def test_mixing_often_pays():
     assert any(len(edges(problem)) > len(problem["profile"]["layers"]) - 1 for problem, _ in mixing)
 
 
+def test_dealt_chunks_often_pay_and_so_do_gaps_between_them():
+    problems = [random_problem(Random(seed), "chunked") for seed in range(300)]
+    plans = [(problem, answer.plan) for problem in problems if (answer := solve(problem)).plan is not None]
+    dealt = [(problem, plan) for problem, plan in plans if plan["chunks"] > 1]
+    assert len(dealt) > len(plans) / 6
+    assert {2, 3, 4} <= {plan["chunks"] for _, plan in dealt}
+    assert {2, 3, 4} <= {len(plan["stages"]) for _, plan in dealt}
+    assert any(has_gap(problem, plan) for problem, plan in dealt)
+    assert any("embedding" in problem["profile"]["layers"] for problem, _ in dealt)
+    assert any(len({stage["recompute"] for stage in plan["stages"]}) > 1 for _, plan in dealt)
+    assert {"zero-bubble", "zero-bubble-h2"} <= {plan["schedule"] for _, plan in plans}
+
+
 def test_the_best_plans_are_of_every_kind():
     answers = [solve(problem) for problem in PROBLEMS]
     plans = [answer.plan for answer in answers if answer.plan is not None]

@@ -282,3 +282,20 @@ def test_large_networks_give_placements_with_bounds(topology: Any, layers: int, 
     holds(problem, plan)
     assert plan.placement is not None
     assert plan.placement.batch_time / plan.placement.lower_bound < 1.05
+
+
+def test_with_several_chunks_the_last_stage_is_a_neighbour_of_the_first() -> None:
+    """On a network where all pairs are alike, levels and network say the same of any placement."""
+    problem = written(None, layers=8, memory="40 GB", batch=4)
+    level = {"fanout": 4, "bandwidth": "10 GB/s", "latency": "1 us"}
+    problem["cluster"] = {"memory": "40 GB", "levels": [level]}
+    problem["training"]["schedule"] = "interleaved"
+    problem["constraints"] = ["pp == 4"]
+    instance = build_instance(structure(problem, Problem), registry())
+    solution = solve(instance).solution
+    assert solution is not None
+    assert solution.chunks == 2
+    apart = ~numpy.eye(4, dtype=bool)
+    network = Pairs(tuple("abcd"), numpy.where(apart, 10e9, numpy.inf), numpy.where(apart, 1e-6, 0.0))
+    asked = embedding_problem(instance, solution, network)
+    assert asked.price(asked.start) == pytest.approx(evaluate(instance, solution).batch_time)

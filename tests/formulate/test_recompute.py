@@ -74,6 +74,28 @@ def test_a_stage_holds_what_layers_read_and_none_saves_and_always_what_comes_wit
     assert kept.held == {"x", "q", "s", "c"}
 
 
+def test_what_travels_under_an_operator_travels_again_with_it() -> None:
+    """Ring attention: keys that other ranks hold are not kept, so that attention which runs again needs them again."""
+    steps = (Communication("point_to_point", 1.0, "cp", 3),)
+
+    def beside(name: str, under: str, writes: str = "") -> Operator:
+        made = tuple(map(tensor, writes.split()))
+        call = Collective(steps, steps, under=under)
+        return Operator(name, "a", "collective", inputs=(tensor("q"),), outputs=made, collective=call)
+
+    rings = (
+        beside("ring", "a/attention-s"),
+        beside("elsewhere", "a/matmul-o"),
+        beside("for others", "a/attention-s", "z"),
+    )
+    layer = (*LAYER[:2], *rings, *LAYER[2:5], operator("elementwise", "x o z", "y"))
+    kept = recompute_modes(layer, ("attention",), repeated=True)
+    assert [op.name for op in kept["selective"].again] == ["ring", "a/attention-s", "a/attention-c"]
+    assert kept["selective"].stored == {"x", "n", "q", "c"}
+    assert {"ring", "elsewhere"} <= {op.name for op in kept["full"].again}
+    assert {"ring", "elsewhere"} <= {op.name for op in kept["stage"].again}
+
+
 def test_an_operator_chosen_by_name_drops_its_result_too() -> None:
     """Megatron-LM's output-discarding checkpoint; a kind stands for a plain one, which keeps what others need."""
     by_name = recompute_modes(LAYER, ("norm-n",), repeated=True)["selective"]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from nest.instance import Candidate, Instance, LayerGraph, ParameterGroup, RecomputeMode
 from nest.solve.dp import kinds
 from nest.solve.dp.configurations import configurations
+from nest.solve.dp.dealt.split import Splits
 from nest.solve.dp.downsets import build
 from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.pairs import Pairs
@@ -55,7 +56,7 @@ def repeating(draw: st.DrawFn) -> Instance:
 @given(repeating())
 def test_tables_per_kind_hold_what_tables_per_stage_hold(problem: Instance) -> None:
     downsets = build(problem.graph)
-    found, _ = configurations(problem, len(problem.graph.layers))
+    found, _ = configurations(problem, len(problem.graph.layers), Splits(problem).counts)
     with_kinds, plain = Search(problem, downsets, found), Search(problem, downsets, found)
     plain._small["pairs"] = downsets.pairs
     for configuration in found[:: max(1, len(found) // 4)]:

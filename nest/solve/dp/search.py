@@ -85,8 +85,11 @@ class Search:
     _table_bytes: int = 0
     _small: dict[Hashable, object] = field(factory=dict)
 
-    def families(self) -> Iterator[Bounded[Task]]:
-        """Every configuration, by its bounds from compute."""
+    def families(self) -> list[Bounded[Task]]:
+        """Every configuration, by its bounds from compute; the same for a second run."""
+        return self._once("families", lambda: list(self._families()))
+
+    def _families(self) -> Iterator[Bounded[Task]]:
         for configuration in self.configurations:
             task = Task(configuration, configuration.stage_counts)
             yield Bounded(float(self.first_bounds(configuration).min()), self._rank(task), task)

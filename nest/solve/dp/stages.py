@@ -74,14 +74,11 @@ class ChoiceTable:
 
     def dominates(self, other: "ChoiceTable") -> bool:
         """Whether no stage is better off with `other`."""
-        return all(
-            bool((mine <= theirs).all())
-            for mine, theirs in (
-                (self.time, other.time),
-                (self.sync, other.sync),
-                (self.first, other.first),
-                (self.more, other.more),
-            )
+        return bool(
+            (self.time <= other.time).all()
+            and (self.sync <= other.sync).all()
+            and (self.first <= other.first).all()
+            and (self.more <= other.more).all()
         )
 
 

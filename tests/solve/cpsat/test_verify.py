@@ -15,12 +15,14 @@ from attrs import evolve
 import nest
 from nest import planner
 from nest.errors import InputError
+from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, Solution, StageDecision
 from nest.plan import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.cpsat import Price, Verification, bounds, dealt_search, search, verify
 from nest.solve.dp import solve as dynamic_program
 from nest.solve.dp.recurrence import Recurrence
+from nest.spec.constraints import parse
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.document import document_of
@@ -295,6 +297,46 @@ def test_free_placement_costs_what_trying_every_order_says(
     cost = found.summary()["free"]["cost"]
     assert cost == pytest.approx(best.batch_time / least - 1, abs=CLOSE)
     assert (cost > 0) == pays
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "sizes", "stages", "pays"),
+    [
+        # Between stages 1 and 3 of a pipeline of two chunks more is sent than between its neighbours.
+        ((2, 2), [1.0, 1.0, 9.0, 1.0, 1.0], 3, True),
+        ((2, 2), [1.0, 9.0, 1.0, 1.0, 1.0], 3, False),
+        ((3, 2), [1.0, 5.0, 1.0], 2, False),
+    ],
+)
+def test_free_placement_minds_the_way_back(
+    fanouts: tuple[int, int], sizes: list[float], stages: int, pays: bool
+) -> None:
+    crowd = crowded(fanouts, sizes)
+    space = evolve(
+        crowd.space,
+        global_batch=stages,
+        schedules=(registry().schedules()["interleaved"],),
+        blocks=tuple((layer,) for layer in range(2 * stages)),
+        constraints=(parse(f"pp == {stages}"), parse("replicas == 1")),
+    )
+    problem = evolve(crowd, space=space, cluster=evolve(crowd.cluster, memory=1e9))
+    best = dynamic_program(problem)
+    assert best.solution is not None
+    assert best.solution.chunks == 2
+    found = ask(problem, best.batch_time, free=True)
+    assert found.status == "proved"
+    assert found.free is not None
+    placements = permutations(range(problem.cluster.size), stages)
+    least = min(
+        evaluate(problem, evolve(best.solution, stages=tuple(placed))).batch_time
+        for offsets in placements
+        for placed in [
+            [evolve(stage, offset=offset) for stage, offset in zip(best.solution.stages, offsets, strict=True)]
+        ]
+    )
+    assert best.batch_time is not None
+    assert found.summary()["free"]["cost"] == pytest.approx(best.batch_time / least - 1, abs=CLOSE)
+    assert (best.batch_time > least * (1 + CLOSE)) == pays
 
 
 def every_placement(problem: Instance, solution: Solution) -> Iterator[Solution]:

@@ -43,8 +43,11 @@ class DealtSearch:
     meter: Meter = field(factory=Meter)
     _known: dict[Hashable, object] = field(factory=dict)
 
-    def families(self) -> Iterator[Bounded[Task]]:
-        """Every configuration, by its bounds from compute."""
+    def families(self) -> list[Bounded[Task]]:
+        """Every configuration, by its bounds from compute; the same for a second run."""
+        return self._once("families", lambda: list(self._families()))
+
+    def _families(self) -> Iterator[Bounded[Task]]:
         for configuration in self.configurations:
             task = Task(configuration, configuration.stage_counts)
             bound = min(self._first_bound(configuration, count) for count in task.counts)

@@ -1,0 +1,133 @@
+"""A small model of every family, its sizes with divisors to split by; hypothesis draws further descriptions."""
+
+from itertools import chain
+from typing import Any
+
+from hypothesis import strategies as st
+
+from nest.spec import MlaSpec, TransformerSpec
+
+TOKENS = 48
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 100,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+}
+"""The vocabulary is padded by 8 ranks, the two key-value heads are repeated by 4."""
+
+BERT = {
+    "model_type": "bert",
+    "vocab_size": 100,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 64,
+}
+GPT2 = {
+    "model_type": "gpt2",
+    "vocab_size": 100,
+    "n_embd": 48,
+    "n_inner": None,
+    "n_layer": 2,
+    "n_head": 8,
+    "n_positions": 64,
+}
+QWEN_EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
+DEEPSEEK = {
+    **LLAMA,
+    "num_key_value_heads": 8,
+    "q_lora_rank": 10,
+    "kv_lora_rank": 9,
+    "qk_nope_head_dim": 5,
+    "qk_rope_head_dim": 2,
+    "v_head_dim": 3,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+}
+
+FAMILIES: dict[str, Any] = {
+    "bert": BERT,
+    "deepseek_v2": {**DEEPSEEK, "model_type": "deepseek_v2", "q_lora_rank": None},
+    "deepseek_v3": {**DEEPSEEK, "model_type": "deepseek_v3"},
+    "gpt2": GPT2,
+    "llama": {**LLAMA, "attention_bias": True, "mlp_bias": True},
+    "mistral": {**LLAMA, "model_type": "mistral", "sliding_window": 20},
+    "mixtral": {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2},
+    "qwen2": {**LLAMA, "model_type": "qwen2"},
+    "qwen2_moe": {
+        **LLAMA,
+        **QWEN_EXPERTS,
+        "model_type": "qwen2_moe",
+        "shared_expert_intermediate_size": 32,
+        "mlp_only_layers": [1],
+    },
+    "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 6, "tie_word_embeddings": True},
+    "qwen3_moe": {**LLAMA, **QWEN_EXPERTS, "model_type": "qwen3_moe", "head_dim": 6, "decoder_sparse_step": 2},
+    "transformer": TransformerSpec(
+        layers=2,
+        hidden=48,
+        ffn=96,
+        heads=8,
+        kv_heads=4,
+        vocab=100,
+        experts=6,
+        top_k=2,
+        moe_ffn=12,
+        shared_expert_ffn=16,
+        dense_layers=1,
+    ),
+}
+"""By the name of the importer that reads them."""
+
+_EXPERTS = st.fixed_dictionaries(
+    {
+        "experts": st.sampled_from([4, 6, 8, 16]),
+        "top_k": st.integers(1, 4),
+        "moe_ffn": st.sampled_from([None, 12, 16, 30]),
+        "shared_expert_ffn": st.sampled_from([0, 16, 24]),
+        "dense_layers": st.integers(0, 2),
+    }
+)
+_LATENT = st.builds(
+    MlaSpec,
+    q_lora_rank=st.sampled_from([None, 10]),
+    kv_lora_rank=st.just(9),
+    qk_nope_head_dim=st.integers(1, 8),
+    qk_rope_head_dim=st.integers(1, 4),
+    v_head_dim=st.integers(1, 8),
+)
+_ATTENTION = st.one_of(
+    st.fixed_dictionaries({"mla": _LATENT}),
+    st.fixed_dictionaries(
+        {
+            "kv_heads": st.sampled_from([None, 1, 2, 4, 8]),
+            "head_dim": st.sampled_from([None, 5]),
+            "sliding_window": st.sampled_from([None, 1, 20, 1000]),
+        }
+    ),
+)
+
+
+@st.composite
+def transformers(draw: st.DrawFn) -> TransformerSpec:
+    """Descriptions in place, with every combination of their options."""
+    options = chain.from_iterable(draw(each).items() for each in (_ATTENTION, st.one_of(st.just({}), _EXPERTS)))
+    return TransformerSpec(
+        layers=2,
+        hidden=48,
+        ffn=draw(st.sampled_from([96, 40])),
+        heads=8,
+        vocab=draw(st.integers(1, 130)),
+        gated_mlp=draw(st.booleans()),
+        tied_embeddings=draw(st.booleans()),
+        **dict(options),
+    )
