@@ -437,7 +437,7 @@ def test_many_quick_calls_are_no_fault(monkeypatch: pytest.MonkeyPatch, alone: d
         return built_in.price(*asked)
 
     known = registry([offering("cost_models", broken("cost_models", "price", price))])
-    assert decisions(planner.solve({**PROBLEM, "costs": "foo"}, plugins=known)) == alone
+    assert planner.solve({**PROBLEM, "costs": "foo"}, plugins=known).batch_time == alone["batch_time"]
     assert known.warnings == ()
     assert sum(spent) > 0.1
 
