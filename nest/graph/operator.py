@@ -88,6 +88,12 @@ class Operator:
     split: tuple[str, ...] = ()
 
     @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of its iteration space, of what it reads and writes, and of its parameters."""
+        tensors = (*self.inputs, *self.outputs)
+        return (self.space, *(tensor.shape for tensor in tensors), *(p.shape for p in self.parameters))
+
+    @property
     def flops(self) -> float:
         """Forward FLOP of one rank for one micro-batch, as the kernel executes them."""
         return self.flops_per_point * elements(self.space)

@@ -7,7 +7,7 @@ from attrs import frozen
 
 from nest.errors import InputErrors
 from nest.files import structure
-from nest.graph import Operator, OperatorGraph, Shape
+from nest.graph import Operator, OperatorGraph
 from nest.spec import Training
 
 MOST_REPORTED = 20
@@ -46,7 +46,7 @@ class OperatorGraphImporter:
 
 def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
     for axis, expected in (("batch", 1), ("sequence", training.sequence_length)):
-        lengths = {size for o in graph.operators for shape in _shapes(o) for name, size in shape if name == axis}
+        lengths = {size for o in graph.operators for shape in o.shapes for name, size in shape if name == axis}
         if lengths - {expected}:
             wanted = "1 sample" if axis == "batch" else f"training.sequence_length, {expected}"
             found = ", ".join(map(str, sorted(lengths)))
@@ -65,19 +65,10 @@ def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
             yield f"layers: {reader} reads from {maker}, which comes later; list the layers in order."
 
 
-def _shapes(operator: Operator) -> Iterator[Shape]:
-    """Every shape of an operator."""
-    yield operator.space
-    for tensor in (*operator.inputs, *operator.outputs):
-        yield tensor.shape
-    for parameter in operator.parameters:
-        yield parameter.shape
-
-
 def _problems(operator: Operator) -> Iterator[str]:
     """What keeps `operator` from being planned, in sentences that follow its name."""
     tensors = (*operator.inputs, *operator.outputs)
-    if any(size < 1 for shape in _shapes(operator) for _, size in shape):
+    if any(size < 1 for shape in operator.shapes for _, size in shape):
         yield "an axis is shorter than 1."
     if any(tensor.itemsize <= 0 for tensor in tensors):
         yield "the itemsize of a tensor must be positive."

@@ -61,16 +61,11 @@ def _sizes(graph: OperatorGraph) -> dict[str, set[int]]:
     """The sizes each split axis has in the graph."""
     sizes: dict[str, set[int]] = {axis: set() for axis in SPLIT}
     for operator in graph.operators:
-        for shape in _shapes(operator):
+        for shape in operator.shapes:
             for axis, size in shape:
                 if axis in sizes:
                     sizes[axis].add(size)
     return sizes
-
-
-def _shapes(operator: Operator) -> list[Shape]:
-    tensors = (*operator.inputs, *operator.outputs)
-    return [operator.space, *(t.shape for t in tensors), *(p.shape for p in operator.parameters)]
 
 
 def _is_split(shape: Shape) -> bool:
@@ -82,7 +77,7 @@ def _with_collectives(graph: OperatorGraph) -> OperatorGraph:
     reduced: set[tuple[str, str]] = set()
 
     def change(operator: Operator) -> tuple[Operator, ...]:
-        if operator.collective is not None or not any(_is_split(shape) for shape in _shapes(operator)):
+        if operator.collective is not None or not any(_is_split(shape) for shape in operator.shapes):
             return (operator,)
         operator = evolve(operator, split=(*operator.split, TensorParallelism.name))
         gradients = []

@@ -64,7 +64,7 @@ def bad_numbers(block: Block) -> Iterator[str]:
     """Sizes that are no positive whole numbers, amounts that are negative or not finite, saves of unknown tensors."""
     for operator in block.graph.operators:
         tensors = (*operator.inputs, *operator.outputs)
-        for shape in _shapes(operator):
+        for shape in operator.shapes:
             wrong = [f"{axis} {size!r}" for axis, size in shape if type(size) is not int or size < 1]
             if wrong:
                 yield f"operator {operator.name!r} has an axis of no positive whole size: {wrong[0]}"
@@ -82,14 +82,6 @@ def bad_numbers(block: Block) -> Iterator[str]:
         unknown = sorted(set(operator.saves) - {tensor.name for tensor in tensors})
         if unknown:
             yield f"operator {operator.name!r} saves {unknown[0]!r}, which it neither reads nor writes"
-
-
-def _shapes(operator: Operator) -> Iterator[Shape]:
-    yield operator.space
-    for tensor in (*operator.inputs, *operator.outputs):
-        yield tensor.shape
-    for parameter in operator.parameters:
-        yield parameter.shape
 
 
 def disagreeing_tensors(block: Block) -> Iterator[str]:

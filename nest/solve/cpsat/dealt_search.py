@@ -41,21 +41,7 @@ class DealtCases:
                 return True
             scaled, limit = search.scaled(each.case, TERMS)
             model = DealtModel(self.instance, each.case, dealt, fitting, scaled, limit, ordered=search.ordered)
-            solver, status = search.asked(each, model.model, scaled, effort)
-            if status == "INFEASIBLE":
-                return True
-            if status == "MODEL_INVALID":
-                return False
-            if status == "UNKNOWN":
-                return each.bound > search.target
-            solution, rows = model.solution(solver.value)
-            price = search.pricing(solution)
-            if not any(price.overfull):
-                search.agrees(price, scaled, solver.objective_value)
-                better = search.takes(solution, price)
-                if scaled is not None:
-                    finer = better or status != "OPTIMAL"
-                    return search.settled_by(each, scaled.seconds(solver.best_objective_bound), finer)
-                # Of a case without a limit on time any plan was the answer; now there is one to beat.
-                continue
-            too_large |= {row for row, over in zip(rows, price.overfull, strict=True) if over}
+            answer = search.judged(each, model.model, model.solution, scaled, effort)
+            if isinstance(answer, bool):
+                return answer
+            too_large |= answer

@@ -107,21 +107,7 @@ class PathSearch(Search):
             except (TooManyChoicesError, TooManyPlacesError) as reason:
                 each.stuck = str(reason)
                 return False
-            solver, status = self.asked(each, model.model, scaled, effort)
-            if status == "INFEASIBLE":
-                return True
-            if status == "MODEL_INVALID":
-                return False
-            if status == "UNKNOWN":
-                return each.bound > self.target
-            solution, names = model.solution(solver.value)
-            price = self.pricing(solution)
-            if not any(price.overfull):
-                self.agrees(price, scaled, solver.objective_value)
-                better = self.takes(solution, price)
-                if scaled is not None:
-                    finer = better or status != "OPTIMAL"
-                    return self.settled_by(each, scaled.seconds(solver.best_objective_bound), finer)
-                # Of a case without a limit on time any plan was the answer; now there is one to beat.
-                continue
-            overfull |= {name for name, over in zip(names, price.overfull, strict=True) if over}
+            answer = self.judged(each, model.model, model.solution, scaled, effort)
+            if isinstance(answer, bool):
+                return answer
+            overfull |= answer

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, field, frozen
 
@@ -19,7 +19,9 @@ from nest.solve.cpsat.scaling import TOLERANCE, Scale, scale
 from nest.solve.cpsat.verification import Price, Pricing, Verification
 
 if TYPE_CHECKING:
-    from ortools.sat.python.cp_model import CpModel, CpSolver
+    from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar
+
+Name = TypeVar("Name")
 
 FIRST_EFFORT = 4.0
 """CP-SAT's deterministic seconds for a case at first; what is left open is taken up again with four times as much."""
@@ -216,6 +218,40 @@ class Search:
         if scaled is not None and status not in ("INFEASIBLE", "MODEL_INVALID"):
             each.bound = max(each.bound, min(scaled.seconds(solver.best_objective_bound), self.target))
         return solver, status
+
+    def judged(
+        self,
+        each: Open,
+        model: CpModel,
+        read: Callable[[Callable[[IntVar], int]], tuple[Solution, Sequence[Name]]],
+        scaled: Scale | None,
+        effort: float,
+    ) -> bool | frozenset[Name]:
+        """What CP-SAT's answer to a model of the whole case says.
+
+        Whether the case is settled; or, when it must be asked again, the names of what does not fit after all. There
+        are none when a plan was found without a limit on time and there is one to beat now.
+
+        Args:
+            each: the case.
+            model: its model.
+            read: from the values of variables to the plan and, for each stage, the name of what it uses.
+            scaled: the model's unit of time; None: it has no limit on time.
+            effort: CP-SAT's deterministic seconds.
+        """
+        solver, status = self.asked(each, model, scaled, effort)
+        if status in ("INFEASIBLE", "MODEL_INVALID", "UNKNOWN"):
+            return status == "INFEASIBLE" or (status == "UNKNOWN" and each.bound > self.target)
+        solution, names = read(solver.value)
+        price = self.pricing(solution)
+        if any(price.overfull):
+            return frozenset(name for name, over in zip(names, price.overfull, strict=True) if over)
+        self.agrees(price, scaled, solver.objective_value)
+        better = self.takes(solution, price)
+        if scaled is None:
+            return frozenset()
+        finer = better or status != "OPTIMAL"
+        return self.settled_by(each, scaled.seconds(solver.best_objective_bound), finer)
 
     def takes(self, solution: Solution, price: Price) -> bool:
         """Whether a plan that fits is better; then it is the one to beat."""
