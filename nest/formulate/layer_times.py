@@ -43,7 +43,8 @@ class Timing:
         With `overlap` the longer of two things counts: computation, held up by no collective, and all collectives.
 
         Args:
-            times: seconds of computation and of communication of each operator.
+            times: seconds of computation and of communication of each operator; with `overlap`, of all its
+                communication, also of what hides under another operator.
             engines: the engine of each operator.
             precedence: `(before, after)`, indices of operators.
         """

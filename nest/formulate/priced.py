@@ -20,20 +20,22 @@ class PricedOperator:
     Attributes:
         operator: the operator.
         cost: of its computation.
-        forward: communication in the forward pass.
-        backward: communication in the backward pass.
+        forward: communication in the forward pass, without what hides under another operator.
+        backward: communication in the backward pass, likewise.
+        hidden: what hides under another operator, forward and backward.
     """
 
     operator: Operator
     cost: OperatorCost
     forward: float
     backward: float
+    hidden: tuple[float, float] = (0.0, 0.0)
 
-    def times(self, direction: Direction) -> tuple[float, float]:
-        """Seconds of computation and of communication in one direction."""
+    def times(self, direction: Direction, hidden: bool = False) -> tuple[float, float]:
+        """Seconds of computation and of communication in one direction, with what is `hidden` or without."""
         if direction is Direction.FORWARD:
-            return self.cost.forward, self.forward
-        return self.cost.backward, self.backward
+            return self.cost.forward, self.forward + (self.hidden[0] if hidden else 0.0)
+        return self.cost.backward, self.backward + (self.hidden[1] if hidden else 0.0)
 
 
 @frozen(slots=False)
@@ -79,7 +81,8 @@ class PricedLayer:
         if direction is Direction.BACKWARD:
             waiting = [(later, earlier) for earlier, later in waiting]
         whole = timing.seconds(
-            [self.rows[place].times(direction) for place in counted],
+            # What hides under an operator already cannot hide once more: the network is busy with it.
+            [self.rows[place].times(direction, hidden=timing.overlap) for place in counted],
             [engine_of(self.rows[place].operator, timing.engines) for place in counted],
             waiting,
         )
