@@ -26,7 +26,9 @@ class ExpertParallelism:
     """Splits the routed experts over ranks that each keep their own tokens.
 
     Loads are taken to be balanced: a rank sends out as many tokens as it gets, each `top_k` times. The ranks divide
-    experts, not tokens: what passes through the experts of one rank stays as it was.
+    experts, not tokens: what passes through the experts of one rank stays as it was. Ranks of tensor parallelism that
+    hold the same tokens each send theirs, and experts see them as often; Megatron Core refuses that and asks for
+    sequence parallelism, where every token is sent once.
     """
 
     name = "ep"
@@ -51,7 +53,7 @@ class ExpertParallelism:
 
         crossing = Crossing("exchange", inside=lambda shape: shape, enter=exchange, leave=exchange)
         graph = surround(block.graph, GROUP, crossing, share)
-        folded = block.folded(GROUP, (*_inner(block), Axis(self.name, degree)))
+        folded = block.folded(GROUP, (Axis(self.name, degree),))
         return folded.applied(self.name, degree, graph)
 
 
@@ -67,12 +69,6 @@ def _divisors(number: int) -> list[int]:
     return [degree for degree in range(1, number + 1) if number % degree == 0]
 
 
-def _inner(block: Block) -> tuple[Axis, ...]:
-    """Ranks inside those of this strategy: tensor-parallel ranks that hold the same tokens must not exchange them."""
-    return (Axis("tp", block.degree("tp")),) if block.degree("sp") == 1 else ()
-
-
 def _fits(block: Block, degree: int, context: StrategyContext) -> bool:
-    needed = degree * block.degree("tp") if block.degree("sp") == 1 else degree
-    width = max(block.width, needed)
-    return width % min(block.width, needed) == 0 and context.cluster.admits(width)
+    width = max(block.width, degree)
+    return width % min(block.width, degree) == 0 and context.cluster.admits(width)

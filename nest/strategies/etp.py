@@ -43,7 +43,8 @@ class ExpertTensorParallelism:
         if not common:
             return (1,)
         if _shares_tokens(block):
-            return (1, block.degree("tp")) if common % block.degree("tp") == 0 else (1,)
+            shared = block.degree("tp")
+            return (1, shared) if common % shared == 0 and _fits(block, shared, context) else (1,)
         return [
             degree
             for degree in range(1, min(common, context.cluster.size) + 1)

@@ -427,12 +427,19 @@ def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatc
 
 
 def test_many_quick_calls_are_no_fault(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
-    monkeypatch.setattr("nest.hooks.guard.TOTAL_SHARE", 1e-9)
-    built_in = registry().cost_models()["roofline"]
-    quick = broken("cost_models", "price", lambda self, *asked: built_in.price(*asked))
-    known = registry([offering("cost_models", quick)])
-    assert decisions(planner.solve({**PROBLEM, "costs": "foo"}, plugins=known)) == alone
+    monkeypatch.setattr("nest.hooks.guard.TOTAL_SHARE", 0.02)
+    built_in, spent = registry().cost_models()["roofline"], []
+
+    def price(self: Any, *asked: Any) -> Any:
+        start = time.perf_counter()
+        time.sleep(0.005)
+        spent.append(time.perf_counter() - start)
+        return built_in.price(*asked)
+
+    known = registry([offering("cost_models", broken("cost_models", "price", price))])
+    assert planner.solve({**PROBLEM, "costs": "foo"}, plugins=known).batch_time == alone["batch_time"]
     assert known.warnings == ()
+    assert sum(spent) > 0.1
 
 
 def test_two_faults_are_two_lines(alone: dict[str, Any]) -> None:

@@ -45,13 +45,13 @@ class Degrees:
 
     @property
     def expert_ranks(self) -> int:
-        """Ranks over which one set of experts is laid, those that repeat each other included."""
-        return self.ep * max(self.etp, self.alike)
+        """Ranks over which one set of experts is laid; all that hold the same tokens, where nothing splits experts."""
+        return self.ep * self.etp if self.ep * self.etp > 1 else self.alike
 
     @property
     def width(self) -> int:
-        """Devices of a block (FORMATS.md, `fixed`; ranks with the same tokens lie inside those of `ep`)."""
-        return max(self.tp * self.cp, self.expert_ranks)
+        """Devices of a block (FORMATS.md, `fixed`)."""
+        return max(self.tp * self.cp, self.ep * self.etp)
 
     @property
     def copies(self) -> int:
@@ -123,8 +123,8 @@ def parameters(graph: OperatorGraph, group: str, degrees: Degrees) -> Fraction:
             if parameter.group != group:
                 continue
             if group == "expert":
-                # Gathering ranks hold different parts; ranks with the same tokens the same ones, unless `etp` splits.
-                times = Fraction(degrees.alike, degrees.etp) if degrees.alike > 1 else Fraction(1)
+                # Where nothing splits experts, ranks with the same tokens have the same gradients and reduce none.
+                times = Fraction(degrees.alike if degrees.ep * degrees.etp == 1 else 1)
             else:
                 # What has no unit to deal out is held by every tensor-parallel rank.
                 sizes = dict(parameter.shape)

@@ -102,14 +102,17 @@ def assert_laid_out(degrees: Degrees, block: Block) -> None:
         return
     # Expert gradients: over all ranks that hold the same experts and saw other tokens.
     assert block.replica_ranks("expert") == tuple(range(0, block.width, degrees.expert_ranks))
-    inner = block.ranks("etp") if degrees.etp > 1 else tuple(range(degrees.alike))
+    unsplit = degrees.ep * degrees.etp == 1
+    inner = tuple(range(degrees.alike)) if unsplit else block.ranks("etp")
     across = block.ranks("ep")
     assert len(across) == degrees.ep
     assert sorted(a + b + c for a in inner for b in across for c in block.replica_ranks("expert")) == devices
     # A device's tokens: of its copy and its context rank, and of its place in `tp` with sequence parallelism.
     tokens = [device // degrees.alike for device in devices]
     for first in (r + i for r in block.replica_ranks("expert") for i in inner):
-        assert len({tokens[first + rank] for rank in across}) == degrees.ep
+        # Ranks with the same tokens each send theirs, unless they split the experts among them.
+        repeated = degrees.alike if degrees.etp == 1 else 1
+        assert len({tokens[first + rank] for rank in across}) == max(degrees.ep // repeated, 1)
     for first in (r + a for r in block.replica_ranks("expert") for a in across):
         assert len({tokens[first + rank] for rank in inner}) == (1 if degrees.alike > 1 else degrees.etp)
 
@@ -268,10 +271,10 @@ def offered(sizes: dict[str, int], fanouts: tuple[int, ...]) -> set[Degrees]:
                 if not admits(width):
                     continue
                 alike = 1 if sp else tp
-                for ep in (n for n in numbers if sizes["experts"] % n == 0 and (n == 1 or laid_over(width, n * alike))):
-                    wide = max(width, ep * alike)
+                for ep in (n for n in numbers if sizes["experts"] % n == 0 and (n == 1 or laid_over(width, n))):
+                    wide = max(width, ep)
                     for etp in (n for n in numbers if sizes["expert_ffn"] % n == 0):
-                        if etp == 1 or (etp == tp if alike > 1 else laid_over(wide, ep * etp)):
+                        if etp == 1 or ((etp == tp or alike == 1) and laid_over(wide, ep * etp)):
                             found.add(Degrees(tp, sp, cp, ep, etp))
     return {each for each in found if each.width <= capacities[-1]}
 
