@@ -22,18 +22,24 @@ class PricedOperator:
         cost: of its computation.
         forward: communication in the forward pass.
         backward: communication in the backward pass.
+        hidden: of communication that runs under another operator, what that hides: forward and backward.
     """
 
     operator: Operator
     cost: OperatorCost
     forward: float
     backward: float
+    hidden: tuple[float, float] = (0.0, 0.0)
 
     def times(self, direction: Direction) -> tuple[float, float]:
         """Seconds of computation and of communication in one direction."""
         if direction is Direction.FORWARD:
             return self.cost.forward, self.forward
         return self.cost.backward, self.backward
+
+    def hides(self, direction: Direction) -> float:
+        """Seconds of `hidden` in one direction."""
+        return self.hidden[0 if direction is Direction.FORWARD else 1]
 
 
 @frozen(slots=False)
@@ -82,6 +88,7 @@ class PricedLayer:
             [self.rows[place].times(direction) for place in counted],
             [engine_of(self.rows[place].operator, timing.engines) for place in counted],
             waiting,
+            sum(self.rows[place].hides(direction) for place in counted),
         )
         parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
         return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])

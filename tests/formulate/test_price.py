@@ -89,6 +89,22 @@ def test_overlap_lets_the_longer_hide_the_other() -> None:
     assert found.mode("full").extra.tolist() == [11, 11, 0]
 
 
+def test_what_hides_under_an_operator_keeps_the_links_busy_all_the_same() -> None:
+    """Where collectives hide under all computation, all of them together do, those that hid already included."""
+    steps = (Communication("point_to_point", 3e3, "tp", 2),)
+    ring = Collective(steps, steps, under="l0/p", share=0.5)
+
+    def beside(operator: Operator) -> tuple[Operator, ...]:
+        made = Operator("l0/ring", "l0", "collective", inputs=operator.inputs, collective=ring)
+        return (made, operator) if operator.name == "l0/p" else (operator,)
+
+    small = layer_kinds(graph()).graph
+    block = Block(small.map_operators(beside), 1).with_axis("tp", 2)
+    # Two steps of 4 s under 10 s of computation, half of which hides them: 3 s are left.
+    assert priced(block=block).forward[0] == 11 + 3 + 2 * GATHER
+    assert priced(Training(1, overlap=Overlap(tensor=True)), block).forward[0] == max(11, 8 + 2 * GATHER)
+
+
 def test_modes_cost_and_keep_what_they_should() -> None:
     found = priced()
     assert [mode.name for mode in found.recompute] == ["none", "selective", "full", "stage"]
