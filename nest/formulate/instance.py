@@ -37,7 +37,7 @@ class Formulation:
         graph: the layers.
         candidates: what may be planned with.
         blocks: names of the repeated transformer blocks.
-        experts: whether the model has routed experts.
+        experts: whether the model has routed experts, or candidates of a profile say how theirs are split.
         operators: names of the operators of each layer of the model, where operators are what is planned.
         together: groups of layers that no cut may part.
     """
@@ -150,7 +150,7 @@ def _from_profile(problem: Problem, registry: Registry, base: Path | None, clust
         raise InputError(f"strategies: no candidate of the profile is left: {told}.")
     graph = profile_graph(profile)
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
-    return Formulation(graph, kept, together=together)
+    return Formulation(graph, kept, experts="etp" in degrees, together=together)
 
 
 def _from_model(

@@ -1,6 +1,7 @@
 """Profiles: numbers in, the same numbers out."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
 from nest.spec import Problem, ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
 
+Build = Callable[..., Problem]
 CLUSTER = Cluster((Level("node", 4, 1.0, 0.0), Level("fabric", 2, 1.0, 0.0)), memory=10.0)
 
 
@@ -119,3 +121,16 @@ def test_a_profile_may_be_a_file(shared: Path, tmp_path: Path) -> None:
     inline = build_instance(problem, registry())
     for a, b in zip(found.candidates, inline.candidates, strict=True):
         assert [array.tolist() for _, array in a.arrays()] == [array.tolist() for _, array in b.arrays()]
+
+
+def test_a_degree_for_experts_is_asked_of_candidates_that_say_theirs(problem: Build) -> None:
+    """FORMATS.md: `fixed` takes `etp`; where candidates say none it has nothing to choose from, as without experts."""
+    one, two = (candidate(name=f"etp{degree}", degrees={"etp": degree}) for degree in (1, 2))
+
+    def asked(*candidates: ProfileCandidate) -> Problem:
+        return problem(model=None, profile=profile(*candidates), fixed={"etp": 2})
+
+    (constraint,) = build_instance(asked(one, two), registry()).space.constraints
+    assert constraint.holds({"etp": 2})
+    assert not constraint.holds({"etp": 1})
+    assert build_instance(asked(candidate()), registry()).space.constraints == ()

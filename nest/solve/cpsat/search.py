@@ -97,7 +97,7 @@ class Open:
     """
 
     case: Case
-    bound: float
+    bound: float = field(converter=float)  # Arrays give numbers of NumPy, whose comparisons are no `bool`.
     margin: float = NEAR
     stuck: str | None = None
 

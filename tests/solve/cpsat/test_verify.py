@@ -6,6 +6,7 @@ from itertools import pairwise, permutations
 from math import inf
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -361,6 +362,25 @@ def test_time_being_up_leaves_it_open_with_a_bound_that_holds() -> None:
     assert stopped.reason is not None
     assert stopped.bound is not None
     assert stopped.bound <= best
+
+
+@pytest.mark.parametrize("memory", [1e9, 60.0, 40.0])
+def test_where_cp_sat_has_no_answer_the_bounds_decide(memory: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [candidate(10, name=f"c{i}", seed=i, samples=s) for i, s in enumerate((1, 2, 4))]
+    problem = instance(many, machines=cluster((2, 2, 2, 2), memory), global_batch=64)
+    best = ask(problem, 1e9).better_batch_time
+    assert best is not None
+
+    def silent(*_: Any) -> tuple[Any, str]:
+        return SimpleNamespace(best_objective_bound=0.0), "UNKNOWN"
+
+    monkeypatch.setattr(search.Effort, "ask", silent)
+    # Nothing takes time now, and it would ask for ever.
+    unanswered = ask(problem, best, time_limit=0.2)
+    assert unanswered.better is None
+    assert unanswered.bound is not None
+    assert type(unanswered.bound) is float
+    assert unanswered.bound <= best
 
 
 def test_no_plan_is_below_one_that_takes_no_time() -> None:
