@@ -135,13 +135,15 @@ class Guard:
         """
         try:
             return function() if inside() else self._watched(function, member)
-        except (Faulty, PluginFault, KeyboardInterrupt):
+        except (Faulty, PluginFault):
             raise
         except messages:
             raise
         except Nonsense as error:
             raise Faulty(f"returned nonsense{_from(member)}: {error}") from None
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not inside():  # Interrupts reach the main thread only.
+                raise
             raise Faulty(f"raised {told(error)}{_in(member)}") from error
 
     def _watched(self, function: Callable[[], Answer], member: str) -> Answer:
@@ -169,7 +171,7 @@ class Guard:
 
 
 def _raise(raised: Raised, member: str) -> None:
-    if isinstance(raised.error, (Nonsense, Faulty, PluginFault, KeyboardInterrupt, InputError)):
+    if isinstance(raised.error, (Nonsense, Faulty, PluginFault, InputError)):
         raise raised.error
     raise Faulty(f"raised {raised.text}{_in(member)}") from raised.error
 

@@ -182,7 +182,7 @@ class Manager:
         callers = self._managers[plugin.name].hook
         return tuple(name for name in HOOKS if getattr(callers, name).get_hookimpls())
 
-    def call(self, hook: str, plugin: Plugin, read: Callable[[Any], Answer], **arguments: Any) -> list[Answer] | None:
+    def call(self, hook: str, plugin: Plugin, read: Callable[[list[Any]], Answer], **arguments: Any) -> Answer | None:
         """What `read` makes of a plug-in's answers to `hook`; None: it has no such hook, or fails and is set aside.
 
         A plug-in that does not come back is asked for nothing any more.
@@ -191,7 +191,7 @@ class Manager:
             return None
         caller = getattr(self._managers[plugin.name].hook, hook)
         try:
-            return self.watch(plugin, lambda: [read(answer) for answer in caller(**arguments)])
+            return self.watch(plugin, lambda: read(caller(**arguments)))
         except Faulty as fault:
             if isinstance(fault, Slow):
                 del self._managers[plugin.name]

@@ -374,3 +374,50 @@ def test_damaged_metadata_stop_nobody(site: Path, problem: Path) -> None:
     assert done.returncode == 0
     assert "nest_faulty" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+PRINTING = """
+import os, subprocess, sys, threading
+print("on import")
+from nest.hooks import hook
+
+class Strategy:
+    name = "toy"
+    after = ()
+
+    def degrees(self, block, context):
+        print("on call", flush=True)
+        os.write(1, b"past Python ")
+        subprocess.run([sys.executable, "-c", "print('from a process')"])
+        threading.Thread(target=print, args=("from a thread",)).start()
+        sys.stdout.close()
+        return (1,)
+
+    def apply(self, block, degree, context):
+        return block
+
+@hook
+def nest_strategies():
+    return [Strategy()]
+"""
+
+
+def test_what_a_plug_in_prints_is_no_result(site: Path, problem: Path) -> None:
+    before = json.loads(call(site, "evaluate", "--json", str(problem)).stdout)
+    install(site, "nest-printing", PRINTING)
+    done = call(site, "evaluate", "--json", str(problem))
+    assert done.returncode == 0
+    plan = json.loads(done.stdout)
+    assert plan["batch_time"] == before["batch_time"]
+    for told in ("on import", "on call", "past Python", "from a process", "from a thread"):
+        assert told in done.stderr
+    assert "set aside" not in done.stderr
+
+
+def test_what_a_command_of_a_plug_in_prints_is_a_result(site: Path) -> None:
+    text = COMMANDS.format(name="greet").replace(
+        'typer.echo("hello")', 'import os, threading; os.write(1, b"raw "); threading.Thread(target=print).start()'
+    )
+    install(site, "nest-greeting", text)
+    done = call(site, "greet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "raw \n", "")
