@@ -28,12 +28,11 @@ def compose(
         excludes them.
     """
     refused: dict[str, set[int]] = {}
+    starts = [Block(graph.with_samples(samples), samples) for samples in micro_batches]
+    idle = {name for name in allowed if name in strategies and _idle(strategies[name], starts, context)}
+    wanted = {name: limit for name, limit in allowed.items() if name not in idle}
     blocks = [
-        block
-        for samples in micro_batches
-        for block in _combinations(
-            Block(graph.with_samples(samples), samples), list(strategies.values()), allowed, context, refused
-        )
+        block for start in starts for block in _combinations(start, list(strategies.values()), wanted, context, refused)
     ]
     placed = tuple(block for block in blocks if context.cluster.admits(block.width))
     if placed:
@@ -54,6 +53,14 @@ def compose(
     )
 
 
+def _idle(strategy: Strategy, starts: Sequence[Block], context: StrategyContext) -> bool:
+    """Whether a strategy that follows another finds nothing to do in the whole model, so that no restriction counts.
+
+    Where it has something to do and only the degrees of others leave it nothing, the restriction excludes these.
+    """
+    return hasattr(strategy, "follows") and not any({*strategy.degrees(start, context)} - {1} for start in starts)
+
+
 def _combinations(
     block: Block,
     strategies: Sequence[Strategy],
@@ -68,8 +75,6 @@ def _combinations(
     strategy, *rest = strategies
     possible = sorted({1, *strategy.degrees(block, context)})
     limit = allowed.get(strategy.name)
-    if possible == [1] and hasattr(strategy, "follows"):
-        limit = None  # It finds nothing to do here, whatever degree it would have had beside the one it follows.
     chosen = limit.among(possible) if limit is not None else _searched(strategy, possible, block, context)
     if not chosen:
         refused.setdefault(strategy.name, set()).update(possible)

@@ -9,9 +9,10 @@ from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Candidate
-from nest.spec import LevelSpec, Problem
+from nest.spec import LevelSpec, Problem, TransformerSpec
 
 Build = Callable[..., Problem]
+EXPERTS = TransformerSpec(layers=2, hidden=64, ffn=128, heads=8, vocab=500, experts=4, top_k=2, moe_ffn=32)
 
 
 def degrees(problem: Problem) -> list[tuple[int, ...]]:
@@ -119,3 +120,18 @@ def test_a_strategy_whose_blocks_fit_nowhere_is_told(problem: Build) -> None:
         build_instance(problem(fixed={"fives": 5}), known)
     widths = {each.width for each in build_instance(problem(), known).candidates}
     assert widths == {1, 2, 4, 8}
+
+
+def test_degrees_of_experts_restrict_wherever_there_are_experts(problem: Build) -> None:
+    """Sixteen devices have no room for `ep` 4 times `etp` 8, and experts of width 32 no third of it."""
+    experts = problem(EXPERTS, training={"micro_batch": (1,)}, strategies={"etp": (8,)})
+    assert {c.degrees["etp"] for c in candidates(experts)} == {8}
+    with pytest.raises(InputError, match=r"strategies.etp allows 3, but .* etp can be 1, 2, 4, 8, 16 only"):
+        candidates(problem(EXPERTS, training={"micro_batch": (1,)}, strategies={"etp": (3,)}))
+    with pytest.raises(InputError, match=r"fixed.etp allows 3, but"):
+        candidates(problem(EXPERTS, fixed={"etp": 3}))
+
+
+def test_degrees_of_experts_say_nothing_where_there_are_none(problem: Build) -> None:
+    assert {c.degrees["etp"] for c in candidates(problem(strategies={"etp": (3,)}))} == {1}
+    assert {c.degrees["etp"] for c in candidates(problem(fixed={"etp": 8}))} == {1}
