@@ -421,3 +421,41 @@ def test_what_a_command_of_a_plug_in_prints_is_a_result(site: Path) -> None:
     install(site, "nest-greeting", text)
     done = call(site, "greet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "raw \n", "")
+
+
+MOVING = """
+import os, sys
+
+def move():
+    os.chdir("/")
+    sys.stdout = sys.stderr = None
+    sys.setrecursionlimit(120)
+
+move()
+from nest.hooks import hook
+
+class Strategy:
+    name = "toy"
+    after = ()
+
+    def degrees(self, block, context):
+        move()
+        return (1,)
+
+    def apply(self, block, degree, context):
+        return block
+
+@hook
+def nest_strategies():
+    move()
+    return [Strategy()]
+"""
+
+
+def test_a_plug_in_that_moves_moves_nobody_else(site: Path, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(problem.parent)
+    before = json.loads(call(site, "evaluate", "--json", problem.name).stdout)
+    install(site, "nest-moving", MOVING)
+    done = call(site, "evaluate", "--json", problem.name)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["batch_time"] == before["batch_time"]
