@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from nest.errors import InputError
+from nest.hooks.surroundings import surroundings_kept
 from nest.hooks.worker import Overdue, Raised, Worker, inside, told
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ class Guard:
             limit = min(self._limit, self._left)
             worker, self._worker = self._worker if self._worker and self._worker.alive else Worker(), None
             try:
-                found, raised, seconds = worker.call(function, limit)
+                with surroundings_kept():
+                    found, raised, seconds = worker.call(function, limit)
             except Overdue:
                 self._left -= limit
                 if limit < self._limit:

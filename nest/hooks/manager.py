@@ -84,10 +84,47 @@ def own_version() -> str:
 def installed_plugins() -> list[Plugin]:
     """The plug-ins of other distributions, by distribution and entry point, those switched off among them."""
     found = []
-    for entry in metadata.entry_points(group=GROUP):
+    try:
+        entries, damaged = list(metadata.entry_points(group=GROUP)), list[Plugin]()
+    except Exception:  # Damage in any distribution, be it a plug-in or not: what is raised depends on it.
+        entries, damaged = _entries_one_by_one()
+    for entry in entries:
         distribution, version = _distribution(entry)
         found.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load, entry.name))
+    found += damaged
     return sorted(found, key=lambda plugin: (_normal(plugin.distribution), plugin.name))
+
+
+def _entries_one_by_one() -> tuple[list[metadata.EntryPoint], list[Plugin]]:
+    """Entry points of the distributions whose entry points can be read; those that may join nest and cannot be read."""
+    entries: list[metadata.EntryPoint] = []
+    damaged: list[Plugin] = []
+    seen: set[str] = set()
+    for distribution in metadata.distributions():
+        name, version = "", ""
+        with suppress(Exception):
+            name, version = str(distribution.name or ""), str(distribution.version or "")
+        if _normal(name) in seen:  # An earlier folder of the path hides it.
+            continue
+        seen.add(_normal(name))
+        try:
+            entries += distribution.entry_points.select(group=GROUP)
+        except Exception as error:
+            if _may_join(distribution):
+                damaged.append(Plugin(f"{name}:", name or "of no name", version, partial(_raise, error)))
+    return entries, damaged
+
+
+def _may_join(distribution: metadata.Distribution) -> bool:
+    """Whether the damaged entry points of a distribution may be nest's."""
+    try:
+        return f"[{GROUP}]" in (distribution.read_text("entry_points.txt") or "")
+    except Exception:
+        return True
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 def _distribution(entry: metadata.EntryPoint) -> tuple[str, str]:

@@ -221,6 +221,8 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("strategies", "apply", applies(first_operator(saves=("nobody has it",))), "'nobody has it' is saved"),
     ("strategies", "apply", applies(first_operator(collective=Collective((CALL,)))), "is a 'broadcast'"),
     ("strategies", "apply", applies(first_operator(outputs=None)), "raised TypeError"),
+    ("strategies", "apply", applies(first_operator(kind=None)), "is no word"),
+    ("strategies", "apply", applies(first_operator(split=(1,))), "is no word"),
     ("cost_models", "price", raises(RuntimeError("no table")), "raised RuntimeError: no table in price"),
     ("cost_models", "price", returns(OperatorCost(float("nan"), 0.0)), "forward is nan"),
     ("cost_models", "price", returns(OperatorCost(0.0, float("inf"))), "backward is inf"),
