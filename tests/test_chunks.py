@@ -209,10 +209,12 @@ def test_somebody_elses_schedule_deals_chunks_too() -> None:
     assert planner.check(plan, plugins=plugins).ok
 
 
-def test_a_schedule_that_ignores_the_chunks_it_is_given_is_told() -> None:
+def test_a_schedule_that_ignores_the_chunks_it_is_given_is_set_aside() -> None:
     asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "stubborn"}}
-    with pytest.raises(InputError, match="'stubborn' ignores the chunks"):
-        planner.solve(asked, plugins=with_schedule(Stubborn()))
+    plugins = with_schedule(Stubborn())
+    assert planner.solve(asked, plugins=plugins).schedule == "1f1b"
+    (line,) = plugins.warnings
+    assert "plug-in some_distribution is set aside: its schedule 'stubborn' ignores the chunks" in line
 
 
 def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:

@@ -39,9 +39,12 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Options before the command."""
+    if context.obj is not None:
+        context.obj(context.invoked_subcommand)
 
 
 for _name in COMMANDS:
@@ -57,8 +60,11 @@ def main() -> None:
 
 def _call() -> None:
     from nest.cli.plugin_commands import add_plugin_commands
+    from nest.cli.streams import results_apart
     from nest.hooks.registry import registry
 
-    registry().be_strict(False)  # Until an option says otherwise.
-    add_plugin_commands(app, registry())
-    app()
+    with results_apart() as together:
+        registry().be_strict(False)  # Until an option says otherwise.
+        brought = add_plugin_commands(app, registry())
+        # What a command of a plug-in prints is a result, whichever way it does.
+        app(obj=lambda command: together() if command in brought else None)

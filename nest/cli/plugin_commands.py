@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from nest.hooks.registry import Registry
 
 
-def add_plugin_commands(app: typer.Typer, known: "Registry") -> None:
-    """Add the commands of plug-ins to `app`; a plug-in that names one as another does is refused.
+def add_plugin_commands(app: typer.Typer, known: "Registry") -> frozenset[str]:
+    """Add the commands of plug-ins to `app` and return their names; a plug-in that names one as another is refused.
 
     Each plug-in fills a command line of its own: what it does to that can harm no other command.
     """
     taken: dict[str, str] = {}
+    brought: set[str] = set()
     for plugin, own, names in known.commands(typer.Typer, _names):
         taken = taken or dict.fromkeys(_names(app), "nest")
         clash = next((name for name in names if name in taken), None)
@@ -21,8 +22,10 @@ def add_plugin_commands(app: typer.Typer, known: "Registry") -> None:
             known.refuse(plugin, f"the command {clash!r} it adds is one of {taken[clash]} already")
             continue
         taken.update(dict.fromkeys(names, plugin.origin))
+        brought.update(names)
         app.registered_commands += own.registered_commands
         app.registered_groups += own.registered_groups
+    return frozenset(brought)
 
 
 def _names(app: typer.Typer) -> tuple[str, ...]:

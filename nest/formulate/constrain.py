@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import evolve
 
 from nest.catalogue import unknown_name
-from nest.errors import InputError, InputErrors
+from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.choices import FORESEEN
 from nest.formulate.partition import partition, unknown_layer
+from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
 from nest.spec import Problem
@@ -195,7 +196,10 @@ def _with_chunks(schedules: Sequence[Schedule], blocks: int, fixed: Value | None
         if isinstance(schedule, ChunkedSchedule):
             made = [schedule.with_chunks(chunks) for chunks in possible]
             if [chunks_of(each) for each in made] != possible:
-                raise InputError(f"schedule {schedule.name!r} ignores the chunks it is given: its plug-in is wrong.")
+                blame(schedule, "ignores the chunks that with_chunks is given")
+                raise InternalError(
+                    f"schedule {schedule.name!r} ignores the chunks it is given. This is a bug in nest."
+                )
             found += made
         else:
             found.append(schedule)

@@ -36,22 +36,27 @@ class Timing:
     overlap: bool
 
     def seconds(
-        self, times: Sequence[tuple[float, float]], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
+        self,
+        times: Sequence[tuple[float, float]],
+        engines: Sequence[str],
+        precedence: Sequence[tuple[int, int]],
+        hidden: float = 0.0,
     ) -> float:
         """Seconds of a layer in one direction.
 
         With `overlap` the longer of two things counts: computation, held up by no collective, and all collectives.
 
         Args:
-            times: seconds of computation and of communication of each operator; with `overlap`, of all its
-                communication, also of what hides under another operator.
+            times: seconds of computation and of communication of each operator.
             engines: the engine of each operator.
             precedence: `(before, after)`, indices of operators.
+            hidden: seconds of communication that other operators hide, beside those of `times`: it keeps links busy all
+                the same.
         """
         if not self.overlap:
             return self.model.seconds([sum(pair) for pair in times], engines, precedence)
         computation = self.model.seconds([pair[0] for pair in times], engines, precedence)
-        return max(computation, sum(pair[1] for pair in times))
+        return max(computation, sum(pair[1] for pair in times) + hidden)
 
 
 def engine_of(operator: Operator, engines: Sequence[str]) -> str:

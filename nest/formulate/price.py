@@ -149,7 +149,7 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
     costs = {operator.name: pricing.cost(operator) for operator in operators}
 
     def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
-        """Of calls that run while something else does for `hiding` seconds, what takes longer, and what hides."""
+        """Of calls that run while something else does for `hiding` seconds: what takes longer, and what is hidden."""
         whole = sum(call.count * _call(call, block, pricing) for call in calls)
         return max(whole - hiding, 0.0), min(whole, hiding)
 
@@ -157,10 +157,10 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
     for operator in operators:
         made = operator.collective or Collective()
         under = costs.get(made.under, NOTHING)
-        forward = seconds(made.forward, made.share * under.forward)
-        backward = seconds(made.backward, made.share * under.backward)
-        hidden = forward[1], backward[1]
-        rows.append(PricedOperator(operator, costs[operator.name], forward[0], backward[0], hidden))
+        forward, hidden_forward = seconds(made.forward, made.share * under.forward)
+        backward, hidden_backward = seconds(made.backward, made.share * under.backward)
+        hidden = hidden_forward, hidden_backward
+        rows.append(PricedOperator(operator, costs[operator.name], forward, backward, hidden))
     return rows
 
 

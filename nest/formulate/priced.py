@@ -20,9 +20,9 @@ class PricedOperator:
     Attributes:
         operator: the operator.
         cost: of its computation.
-        forward: communication in the forward pass, without what hides under another operator.
-        backward: communication in the backward pass, likewise.
-        hidden: what hides under another operator, forward and backward.
+        forward: communication in the forward pass.
+        backward: communication in the backward pass.
+        hidden: of communication that runs under another operator, what that hides: forward and backward.
     """
 
     operator: Operator
@@ -31,11 +31,15 @@ class PricedOperator:
     backward: float
     hidden: tuple[float, float] = (0.0, 0.0)
 
-    def times(self, direction: Direction, hidden: bool = False) -> tuple[float, float]:
-        """Seconds of computation and of communication in one direction, with what is `hidden` or without."""
+    def times(self, direction: Direction) -> tuple[float, float]:
+        """Seconds of computation and of communication in one direction."""
         if direction is Direction.FORWARD:
-            return self.cost.forward, self.forward + (self.hidden[0] if hidden else 0.0)
-        return self.cost.backward, self.backward + (self.hidden[1] if hidden else 0.0)
+            return self.cost.forward, self.forward
+        return self.cost.backward, self.backward
+
+    def hides(self, direction: Direction) -> float:
+        """Seconds of `hidden` in one direction."""
+        return self.hidden[0 if direction is Direction.FORWARD else 1]
 
 
 @frozen(slots=False)
@@ -81,10 +85,10 @@ class PricedLayer:
         if direction is Direction.BACKWARD:
             waiting = [(later, earlier) for earlier, later in waiting]
         whole = timing.seconds(
-            # What hides under an operator already cannot hide once more: the network is busy with it.
-            [self.rows[place].times(direction, hidden=timing.overlap) for place in counted],
+            [self.rows[place].times(direction) for place in counted],
             [engine_of(self.rows[place].operator, timing.engines) for place in counted],
             waiting,
+            sum(self.rows[place].hides(direction) for place in counted),
         )
         parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
         return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])

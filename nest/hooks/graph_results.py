@@ -89,6 +89,8 @@ def _check_operator(operator: Operator) -> None:
     ratios = (operator.flops_per_point, operator.backward_flops_ratio, operator.model_flops_per_point or 0.0)
     _check_amount(f"a FLOP count {place}", *ratios)
     _check_shape(operator.space, place)
+    if not all(isinstance(word, str) for word in (operator.name, operator.kind, *operator.split, *operator.contracted)):
+        raise Nonsense(f"the kind, a strategy or an axis {place} is no word")
     for item in (*operator.inputs, *operator.outputs, *operator.parameters):
         if not isinstance(item, (Tensor, Parameter)) or not isinstance(item.name, str):
             raise Nonsense(f"a tensor {place} is {item!r:.60}")

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from nest.errors import InputError
+from nest.hooks.surroundings import surroundings_kept
 from nest.hooks.worker import Overdue, Raised, Worker, inside, told
 
 if TYPE_CHECKING:
@@ -135,13 +136,15 @@ class Guard:
         """
         try:
             return function() if inside() else self._watched(function, member)
-        except (Faulty, PluginFault, KeyboardInterrupt):
+        except (Faulty, PluginFault):
             raise
         except messages:
             raise
         except Nonsense as error:
             raise Faulty(f"returned nonsense{_from(member)}: {error}") from None
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not inside():  # Interrupts reach the main thread only.
+                raise
             raise Faulty(f"raised {told(error)}{_in(member)}") from error
 
     def _watched(self, function: Callable[[], Answer], member: str) -> Answer:
@@ -149,7 +152,8 @@ class Guard:
             limit = min(self._limit, self._left)
             worker, self._worker = self._worker if self._worker and self._worker.alive else Worker(), None
             try:
-                found, raised, seconds = worker.call(function, limit)
+                with surroundings_kept():
+                    found, raised, seconds = worker.call(function, limit)
             except Overdue:
                 self._left -= limit
                 if limit < self._limit:
@@ -169,7 +173,7 @@ class Guard:
 
 
 def _raise(raised: Raised, member: str) -> None:
-    if isinstance(raised.error, (Nonsense, Faulty, PluginFault, KeyboardInterrupt, InputError)):
+    if isinstance(raised.error, (Nonsense, Faulty, PluginFault, InputError)):
         raise raised.error
     raise Faulty(f"raised {raised.text}{_in(member)}") from raised.error
 

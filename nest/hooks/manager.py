@@ -84,10 +84,47 @@ def own_version() -> str:
 def installed_plugins() -> list[Plugin]:
     """The plug-ins of other distributions, by distribution and entry point, those switched off among them."""
     found = []
-    for entry in metadata.entry_points(group=GROUP):
+    try:
+        entries, damaged = list(metadata.entry_points(group=GROUP)), list[Plugin]()
+    except Exception:  # Damage in any distribution, be it a plug-in or not: what is raised depends on it.
+        entries, damaged = _entries_one_by_one()
+    for entry in entries:
         distribution, version = _distribution(entry)
         found.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load, entry.name))
+    found += damaged
     return sorted(found, key=lambda plugin: (_normal(plugin.distribution), plugin.name))
+
+
+def _entries_one_by_one() -> tuple[list[metadata.EntryPoint], list[Plugin]]:
+    """Entry points of the distributions whose entry points can be read; those that may join nest and cannot be read."""
+    entries: list[metadata.EntryPoint] = []
+    damaged: list[Plugin] = []
+    seen: set[str] = set()
+    for distribution in metadata.distributions():
+        name, version = "", ""
+        with suppress(Exception):
+            name, version = str(distribution.name or ""), str(distribution.version or "")
+        if _normal(name) in seen:  # An earlier folder of the path hides it.
+            continue
+        seen.add(_normal(name))
+        try:
+            entries += distribution.entry_points.select(group=GROUP)
+        except Exception as error:
+            if _may_join(distribution):
+                damaged.append(Plugin(f"{name}:", name or "of no name", version, partial(_raise, error)))
+    return entries, damaged
+
+
+def _may_join(distribution: metadata.Distribution) -> bool:
+    """Whether the damaged entry points of a distribution may be nest's."""
+    try:
+        return f"[{GROUP}]" in (distribution.read_text("entry_points.txt") or "")
+    except Exception:
+        return True
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 def _distribution(entry: metadata.EntryPoint) -> tuple[str, str]:
@@ -182,7 +219,7 @@ class Manager:
         callers = self._managers[plugin.name].hook
         return tuple(name for name in HOOKS if getattr(callers, name).get_hookimpls())
 
-    def call(self, hook: str, plugin: Plugin, read: Callable[[Any], Answer], **arguments: Any) -> list[Answer] | None:
+    def call(self, hook: str, plugin: Plugin, read: Callable[[list[Any]], Answer], **arguments: Any) -> Answer | None:
         """What `read` makes of a plug-in's answers to `hook`; None: it has no such hook, or fails and is set aside.
 
         A plug-in that does not come back is asked for nothing any more.
@@ -191,7 +228,7 @@ class Manager:
             return None
         caller = getattr(self._managers[plugin.name].hook, hook)
         try:
-            return self.watch(plugin, lambda: [read(answer) for answer in caller(**arguments)])
+            return self.watch(plugin, lambda: read(caller(**arguments)))
         except Faulty as fault:
             if isinstance(fault, Slow):
                 del self._managers[plugin.name]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 from functools import cache, partial
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError
-from nest.hooks.guard import KINDS, SECONDS, WORDS, Faulty, PluginFault
+from nest.hooks.guard import KINDS, SECONDS, WORDS, Faulty, Nonsense, PluginFault
 from nest.hooks.guarded import Guarded
 from nest.hooks.manager import (
     DISABLED,
@@ -261,9 +262,8 @@ class Registry:
             _problem(kind, None)  # Imports take their time, which is not the plug-ins'.
             found: dict[str, Any] = {}
             for plugin in self._all_plugins():
-                for offered in self._manager.call(f"nest_{kind}", plugin, list) or ():
-                    for item in offered:
-                        self._admit(kind, plugin, item, found)
+                for item in self._manager.call(f"nest_{kind}", plugin, _listed) or ():
+                    self._admit(kind, plugin, item, found)
             self._objects[kind] = found
         return self._objects[kind]
 
@@ -276,7 +276,8 @@ class Registry:
             self._manager.set_aside(plugin, f"{returned}, which {fault}")
             return
         if problem is not None:
-            self._absent.add((kind, name))
+            if kind != "strategies" or name not in taken_words():
+                self._absent.add((kind, name))
             self._manager.set_aside(plugin, f"{returned}, {problem}")
         elif name in found:
             holder = self._origins[kind, name].origin
@@ -314,6 +315,17 @@ class Registry:
         return ordered
 
 
+def _listed(answers: list[Any]) -> list[Any]:
+    """The objects of a plug-in's answers, one by one: nothing could end `list` of what has no end.
+
+    Raises:
+        Nonsense: there is no answer.
+    """
+    if not answers:  # pluggy leaves None out.
+        raise Nonsense("None is no list")
+    return [item for answer in answers for item in answer]
+
+
 def _name(item: Any) -> str:
     name = getattr(item, "name", "")
     return str(name) if isinstance(name, str) else ""
@@ -333,6 +345,26 @@ def _problem(kind: str, item: Any) -> str | None:
     after = getattr(item, "after", ())
     if kind == "strategies" and (isinstance(after, str) or not all(isinstance(name, str) for name in after)):
         return "whose `after` is not a tuple of names"
+    return _misnamed(item) if kind == "strategies" else None
+
+
+def taken_words() -> frozenset[str]:
+    """Words that mean something else than a strategy in constraints, under `fixed` or among the ranks of a block."""
+    from nest.graph.block import COPIES
+    from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
+
+    return frozenset({*PLAN_NAMES, *STAGE_NAMES, "stages", COPIES})
+
+
+def _misnamed(strategy: Any) -> str | None:
+    """What keeps constraints and `fixed` from naming a strategy, or it from following others; None: nothing."""
+    name = str(strategy.name)
+    if not name.isidentifier() or iskeyword(name):
+        return f"whose name {name!r:.60} is no word that constraints could use"
+    if name in taken_words():
+        return f"whose name {name!r} means something else in constraints, under `fixed` or in blocks"
+    if name in strategy.after:
+        return "whose `after` names itself"
     return None
 
 

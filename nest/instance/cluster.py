@@ -5,7 +5,9 @@ from functools import cached_property
 from itertools import accumulate
 from operator import mul
 
+import numpy
 from attrs import field, frozen, validators
+from numpy.typing import NDArray
 
 
 @frozen
@@ -63,19 +65,22 @@ class Cluster:
 
     def shape(self, members: Iterable[int]) -> tuple[int, ...]:
         """Shape of a set of devices: per level, the most children that any one group has members in."""
-        groups = set(members)
+        groups = numpy.sort(numpy.fromiter(members, dtype=numpy.int64))
+        groups = groups[_first_of_each(groups)]
         shape = []
         below = 1
         for capacity in self.capacities:
-            counts: dict[int, int] = {}
-            for group in groups:
-                parent = group * below // capacity
-                counts[parent] = counts.get(parent, 0) + 1
-            shape.append(max(counts.values()))
-            groups = set(counts)
-            below = capacity
+            parents = groups * below // capacity
+            starts = numpy.flatnonzero(_first_of_each(parents))
+            shape.append(int(numpy.diff(starts, append=len(parents)).max()))
+            groups, below = parents[starts], capacity
         return tuple(shape)
 
     def admits(self, width: int) -> bool:
         """Whether blocks of `width` devices can be aligned with every level (PROBLEM.md section 2)."""
         return width <= self.size and all(c % width == 0 or width % c == 0 for c in self.capacities)
+
+
+def _first_of_each(ascending: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
+    """Which of the numbers, in ascending order, differ from the one before."""
+    return numpy.append(True, ascending[1:] != ascending[:-1])

@@ -50,7 +50,7 @@ def describe_runner_up(
     slower = priced.batch_time / best_priced.batch_time - 1 if best_priced.batch_time > 0 else 0.0
     name = label(instance, solution)
     if slower <= 1e-12:
-        reason = f"{name} is as fast, but uses more devices or stages, or comes later among equals"
+        reason = f"{name} is as fast; among equals fewer devices count, then fewer stages, then what is listed first"
     else:
         share = grown[worst] / best_priced.batch_time
         reason = f"{name} is {slower:.2%} slower: {_WORDS[worst]} takes {share:.2%} of the batch time more"

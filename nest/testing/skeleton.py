@@ -9,7 +9,8 @@ from keyword import iskeyword
 from string import Template
 
 from nest.errors import InputError
-from nest.hooks.registry import registry
+from nest.hooks.manager import DISTRIBUTION
+from nest.hooks.registry import registry, taken_words
 from nest.testing.kinds import KINDS, Kind, kind_called
 
 LONGEST = 60
@@ -61,6 +62,13 @@ def _words(distribution: str, kind: Kind) -> Mapping[str, str]:
         raise InputError(
             f"nest plugins new: {distribution!r} makes the module {module!r} with {name!r}, which Python cannot name; "
             "begin with a letter and avoid its keywords."
+        )
+    if module == DISTRIBUTION.replace("-", "_"):
+        raise InputError(f"nest plugins new: {DISTRIBUTION!r} is the distribution of nest itself; choose another name.")
+    if kind.registered == "strategies" and name in taken_words():
+        raise InputError(
+            f"nest plugins new: {name!r} means something else in constraints, under `fixed` or in blocks; "
+            "choose another name."
         )
     if module in sys.stdlib_module_names or find_spec(module) is not None:
         raise InputError(f"nest plugins new: there is a module {module!r} already; choose another name.")

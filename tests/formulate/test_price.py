@@ -89,19 +89,20 @@ def test_overlap_lets_the_longer_hide_the_other() -> None:
     assert found.mode("full").extra.tolist() == [11, 11, 0]
 
 
-def test_what_hides_under_an_operator_takes_its_time_on_the_network_all_the_same() -> None:
-    ring = Collective((Communication("all_gather", 8e3, "tp"),) * 8, under="l0/c")
+def test_what_hides_under_an_operator_keeps_the_links_busy_all_the_same() -> None:
+    """Where collectives hide under all computation, all of them together do, those that hid already included."""
+    steps = (Communication("point_to_point", 3e3, "tp", 2),)
+    ring = Collective(steps, steps, under="l0/p", share=0.5)
+
+    def beside(operator: Operator) -> tuple[Operator, ...]:
+        made = Operator("l0/ring", "l0", "collective", inputs=operator.inputs, collective=ring)
+        return (made, operator) if operator.name == "l0/p" else (operator,)
+
     small = layer_kinds(graph()).graph
-    operators = tuple(evolve(each, collective=ring) if each.name == "l0/r" else each for each in small.operators)
-    ringed = evolve(small, operators=operators)
-    block = Block(ringed, 1).with_axis("tp", 2).applied("tp", 2, ringed)
-    apart, together = (
-        priced(Training(1, selective=("core",), overlap=Overlap(tensor=overlap)), block) for overlap in (False, True)
-    )
-    # One second of the ring's hides under the core, which takes one; the network is busy for all of it.
-    assert apart.forward.tolist()[0] == 11 + 8 * GATHER - 1
-    assert together.forward.tolist()[0] == 8 * GATHER
-    assert together.mode("full").extra.tolist()[0] == 8 * GATHER
+    block = Block(small.map_operators(beside), 1).with_axis("tp", 2)
+    # Two steps of 4 s under 10 s of computation, half of which hides them: 3 s are left.
+    assert priced(block=block).forward[0] == 11 + 3 + 2 * GATHER
+    assert priced(Training(1, overlap=Overlap(tensor=True)), block).forward[0] == max(11, 8 + 2 * GATHER)
 
 
 def test_modes_cost_and_keep_what_they_should() -> None:

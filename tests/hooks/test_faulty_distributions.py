@@ -374,3 +374,109 @@ def test_damaged_metadata_stop_nobody(site: Path, problem: Path) -> None:
     assert done.returncode == 0
     assert "nest_faulty" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("entries", [b"[nest]\nno target\n", b"[nest]\nodd = \xff\xfe\n"])
+def test_damaged_entry_points_stop_nobody(entries: bytes, site: Path, problem: Path) -> None:
+    before = call(site, "evaluate", "--json", str(problem))
+    install(site, "nest-faulty", "")
+    (site / "nest_faulty-1.0.dist-info" / "entry_points.txt").write_bytes(entries)
+    done = call(site, "evaluate", "--json", str(problem))
+    assert (done.returncode, done.stdout) == (0, before.stdout)
+    assert done.stderr.count("\n") == 1
+    assert "plug-in nest-faulty 1.0 is set aside: loading it raised " in done.stderr
+    install(site, "nest-sound", STRATEGY.format(name="sound", apply="return block"))
+    assert "nest-sound 1.0" in call(site, "strategies").stdout
+    assert call(site, "strategies", NEST_DISABLED_PLUGINS="nest-faulty").stderr == ""
+
+
+def test_damaged_entry_points_of_others_are_none_of_nests_business(site: Path, problem: Path) -> None:
+    install(site, "others", "")
+    (site / "others-1.0.dist-info" / "entry_points.txt").write_text("[others]\nno target\n")
+    done = call(site, "strategies", "--strict-plugins")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+PRINTING = """
+import os, subprocess, sys, threading
+print("on import")
+from nest.hooks import hook
+
+class Strategy:
+    name = "toy"
+    after = ()
+
+    def degrees(self, block, context):
+        print("on call", flush=True)
+        os.write(1, b"past Python ")
+        subprocess.run([sys.executable, "-c", "print('from a process')"])
+        threading.Thread(target=print, args=("from a thread",)).start()
+        sys.stdout.close()
+        return (1,)
+
+    def apply(self, block, degree, context):
+        return block
+
+@hook
+def nest_strategies():
+    return [Strategy()]
+"""
+
+
+def test_what_a_plug_in_prints_is_no_result(site: Path, problem: Path) -> None:
+    before = json.loads(call(site, "evaluate", "--json", str(problem)).stdout)
+    install(site, "nest-printing", PRINTING)
+    done = call(site, "evaluate", "--json", str(problem))
+    assert done.returncode == 0
+    plan = json.loads(done.stdout)
+    assert plan["batch_time"] == before["batch_time"]
+    for told in ("on import", "on call", "past Python", "from a process", "from a thread"):
+        assert told in done.stderr
+    assert "set aside" not in done.stderr
+
+
+def test_what_a_command_of_a_plug_in_prints_is_a_result(site: Path) -> None:
+    text = COMMANDS.format(name="greet").replace(
+        'typer.echo("hello")', 'import os, threading; os.write(1, b"raw "); threading.Thread(target=print).start()'
+    )
+    install(site, "nest-greeting", text)
+    done = call(site, "greet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "raw \n", "")
+
+
+MOVING = """
+import os, sys
+
+def move():
+    os.chdir("/")
+    sys.stdout = sys.stderr = None
+    sys.setrecursionlimit(120)
+
+move()
+from nest.hooks import hook
+
+class Strategy:
+    name = "toy"
+    after = ()
+
+    def degrees(self, block, context):
+        move()
+        return (1,)
+
+    def apply(self, block, degree, context):
+        return block
+
+@hook
+def nest_strategies():
+    move()
+    return [Strategy()]
+"""
+
+
+def test_a_plug_in_that_moves_moves_nobody_else(site: Path, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(problem.parent)
+    before = json.loads(call(site, "evaluate", "--json", problem.name).stdout)
+    install(site, "nest-moving", MOVING)
+    done = call(site, "evaluate", "--json", problem.name)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["batch_time"] == before["batch_time"]

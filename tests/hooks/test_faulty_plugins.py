@@ -188,6 +188,7 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("strategies", "degrees", raises(ValueError("no\nway")), "raised ValueError: no way in degrees"),
     ("strategies", "degrees", raises(SystemExit(3)), "raised SystemExit: 3 in degrees"),
     ("strategies", "degrees", raises(InputError("not mine")), "raised InputError: not mine in degrees"),
+    ("strategies", "degrees", raises(KeyboardInterrupt()), "raised KeyboardInterrupt in degrees"),
     ("strategies", "degrees", returns((1, 0)), "a degree is 0"),
     ("strategies", "degrees", returns((1, True)), "a degree is True"),
     ("strategies", "degrees", returns((1, 2.0)), "a degree is 2.0"),
@@ -220,6 +221,8 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("strategies", "apply", applies(first_operator(saves=("nobody has it",))), "'nobody has it' is saved"),
     ("strategies", "apply", applies(first_operator(collective=Collective((CALL,)))), "is a 'broadcast'"),
     ("strategies", "apply", applies(first_operator(outputs=None)), "raised TypeError"),
+    ("strategies", "apply", applies(first_operator(kind=None)), "is no word"),
+    ("strategies", "apply", applies(first_operator(split=(1,))), "is no word"),
     ("cost_models", "price", raises(RuntimeError("no table")), "raised RuntimeError: no table in price"),
     ("cost_models", "price", returns(OperatorCost(float("nan"), 0.0)), "forward is nan"),
     ("cost_models", "price", returns(OperatorCost(0.0, float("inf"))), "backward is inf"),
@@ -563,3 +566,64 @@ def test_a_plug_in_may_call_another() -> None:
     both = [planner.solve({**PROBLEM, "costs": name}, plugins=known).batch_time for name in ("foo", "bar")]
     assert both[0] == both[1]
     assert known.warnings == ()
+
+
+@pytest.mark.parametrize("name", ["pp", "micro_batch", "zero", "copies", "and", "two words", "\udc80"])
+def test_a_strategy_needs_a_word_of_its_own(name: str) -> None:
+    known = Registry([offering("strategies", broken("strategies", "name", name))])
+    fixed = {**PROBLEM, "fixed": {"pp": 2, "micro_batch": 1}}
+    assert decisions(planner.solve(fixed, plugins=known)) == decisions(planner.solve(fixed, plugins=Registry()))
+    (line,) = known.warnings
+    assert "faulty" in line
+    assert repr(name) in line
+
+
+def test_a_strategy_after_itself_is_set_aside(alone: dict[str, Any]) -> None:
+    known = Registry([offering("strategies", broken("strategies", "after", ("foo",)))])
+    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    (line,) = known.warnings
+    assert line.endswith("whose `after` names itself")
+
+
+def test_a_hook_that_returns_nothing_is_faulty() -> None:
+    plugin = ModuleType("faulty")
+
+    @hook
+    def nest_strategies() -> None:
+        return None
+
+    plugin.nest_strategies = nest_strategies  # type: ignore[attr-defined]
+    known = Registry([plugin])
+    known.strategies()
+    assert [*known.warnings] == [
+        "plug-in faulty is set aside: its hook nest_strategies returned nonsense: None is no list"
+    ]
+
+
+def test_objects_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.5")
+    plugin = ModuleType("faulty")
+
+    @hook
+    def nest_schedules() -> Any:
+        return iter(lambda: None, 1)
+
+    plugin.nest_schedules = nest_schedules  # type: ignore[attr-defined]
+    known = Registry([plugin])
+    assert "1f1b" in known.schedules()
+    (line,) = known.warnings
+    assert "its hook nest_schedules did not come back within 0.5 s" in line
+
+
+def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) -> None:
+    class Ignoring(Schedule):
+        chunks = 1
+
+        def with_chunks(self, chunks: int) -> Any:
+            return self
+
+    known = Registry([offering("schedules", Ignoring())])
+    problem = {**PROBLEM, **NAMING["schedules"]}
+    assert decisions(planner.solve(problem, plugins=known)) == alone
+    (line,) = known.warnings
+    assert "ignores the chunks" in line

@@ -84,6 +84,8 @@ def test_the_doctor_finds_it_healthy(word: str, tmp_path: Path) -> None:
         ("NumPy", "a module 'numpy' already"),
         ("tp", "the name of a strategy of nest-planner"),
         ("nest-sp", "the name of a strategy of nest-planner"),
+        ("nest-planner", "the distribution of nest itself"),
+        ("nest-pp", "'pp' means something else in constraints"),
     ],
 )
 def test_names_that_cannot_be_are_refused(name: str, told: str) -> None:

@@ -31,6 +31,7 @@ class Downsets:
     pairs: Pairs
     empty_stages: int = 0
     _weights: Array = field(init=False, repr=False)
+    _crossing: Array | None = field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         # A product of float64 arrays is some twenty times as fast as one with booleans.
@@ -47,9 +48,24 @@ class Downsets:
         return self.count - 1 + self.empty_stages
 
     def sums(self, values: Array) -> Array:
-        """Sum of `values` (one per layer) over each downset."""
+        """Sums of `values`, shape `(layers,)` or `(layers, columns)`, over each downset."""
         sums: Array = self._weights @ values
         return sums
+
+    def crossing(self, tensors: tuple[tuple[int, tuple[int, ...]], ...]) -> Array:
+        """1 where a tensor is made outside a downset and read inside, else 0: shape `(downsets, tensors)`.
+
+        Args:
+            tensors: `(producer, consumers)` as layer indices; the same at every call, as the answer is kept.
+        """
+        if self._crossing is None:
+            found = numpy.empty((self.count, len(tensors)))
+            for place, (producer, consumers) in enumerate(tensors):
+                inside = self.members[:, list(consumers)].any(axis=1)
+                found[:, place] = ~self.members[:, producer] & inside
+            object.__setattr__(self, "_crossing", found)
+        assert self._crossing is not None
+        return self._crossing
 
     def with_empty_stages(self, most: int) -> "Downsets":
         """The same downsets, where up to `most` stages more may hold no layer."""

@@ -1,5 +1,7 @@
 """Where blocks of a replica may sit, and the level of the boundary between two of them (PROBLEM.md section 3)."""
 
+from functools import lru_cache
+
 import numpy
 from attrs import frozen
 from numpy.typing import NDArray
@@ -60,20 +62,6 @@ def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
     return widest * (cluster.size // (replicas * widest))
 
 
-def reduction_members(size: int, width: int, replicas: int, rank_order: str, ranks: tuple[int, ...]) -> set[int]:
-    """Devices that reduce gradients together for a stage at offset 0 (PROBLEM.md section 4).
-
-    Args:
-        size: devices of a replica.
-        width: devices of the stage's block.
-        replicas: data-parallel degree `d`.
-        rank_order: `pp-inner` or `dp-inner`.
-        ranks: offsets inside the block that hold the same parameters.
-    """
-    stride = size if rank_order == "pp-inner" else width
-    return {replica * stride + rank for replica in range(replicas) for rank in ranks}
-
-
 Shape = tuple[int, ...]
 
 
@@ -94,15 +82,28 @@ class Sharing:
     replicates: tuple[Shape, ...] = ()
 
 
-def sharing(cluster: Cluster, members: set[int], zero_degree: int | None) -> Sharing:
-    """`members` in runs of `zero_degree`, which divides their number unless it is the larger."""
+@lru_cache(maxsize=1 << 16)
+def sharing(
+    cluster: Cluster, stride: int, replicas: int, ranks: tuple[int, ...], zero_degree: int | None = None
+) -> Sharing:
+    """How ZeRO shards a stage at offset 0 (PROBLEM.md section 4); many candidates and orders of ranks share answers.
+
+    Args:
+        cluster: the devices.
+        stride: devices from one replica's block to the next one's.
+        replicas: data-parallel degree `d`.
+        ranks: offsets inside the block that hold the same parameters, fewer than `stride` all of them.
+        zero_degree: devices of a run, which divides those that hold the same parameters unless it is the larger; None:
+            all of them.
+    """
+    members = numpy.add.outer(numpy.arange(replicas) * stride, numpy.array(sorted(ranks))).ravel()
     whole = cluster.shape(members)
     if zero_degree is None or zero_degree >= len(members):
         return Sharing(whole, (whole,), len(members))
-    runs = numpy.array(sorted(members)).reshape(-1, zero_degree)
+    runs = members.reshape(-1, zero_degree)
     return Sharing(
         whole,
-        tuple(dict.fromkeys(cluster.shape(run) for run in runs.tolist())),
+        tuple(dict.fromkeys(cluster.shape(run) for run in runs)),
         zero_degree,
-        tuple(dict.fromkeys(cluster.shape(alike) for alike in runs.T.tolist())),
+        tuple(dict.fromkeys(cluster.shape(alike) for alike in runs.T)),
     )

@@ -3,7 +3,6 @@
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from functools import partial
 from typing import TypeVar
 
 import numpy
@@ -18,7 +17,7 @@ from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective, walk
-from nest.solve.dp.placement import Slots, reduction_members, replica_size, slots
+from nest.solve.dp.placement import Slots, replica_size, slots
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
 from nest.solve.dp.run import Bounded
 from nest.solve.dp.stages import (
@@ -139,14 +138,12 @@ class Search:
     def _fewest_stages(self, configuration: Configuration) -> int:
         """Stages that are needed at least to hold the whole model with one micro-batch in flight."""
         sums, cluster = self.sums(configuration.candidate), self.instance.cluster
-        size = replica_size(cluster, sums.candidate.width, configuration.replicas)
-        members = partial(reduction_members, size, sums.candidate.width)
         # Each stage chooses its mode, so each layer may be held as in its leanest.
         modes = {choice.recompute for choice in configuration.choices}
         total = float(numpy.min([sums.candidate.mode(name).first for name in modes], axis=0).sum())
         zero = max(choice.zero for choice in configuration.choices)
         for group, weights, gradients, optimizer, _ in sums.state:
-            sharing = len(members(configuration.replicas, configuration.rank_order, group.ranks)) if zero else 1
+            sharing = configuration.replicas * len(group.ranks) if zero else 1
             sharing = min(sharing, configuration.zero_degree or sharing)
             total += float(weights[-1]) / (sharing if zero >= 3 else 1)
             total += float(gradients[-1]) / (sharing if zero >= 2 else 1)

@@ -14,7 +14,7 @@ from nest.instance import Array, Candidate, Cluster, CollectiveModel, Instance, 
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.largest import AlongRuns, ByValue, largest
 from nest.solve.dp.pairs import Pairs, Rows, Stages
-from nest.solve.dp.placement import reduction_members, sharing
+from nest.solve.dp.placement import sharing
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity: sums are taken in different orders."""
@@ -123,37 +123,30 @@ class CandidateSums:
 def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets) -> CandidateSums:
     """Sums of `candidate` over `downsets`."""
     allowed = instance.space.recompute
+    chosen = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
+    rows = [candidate.forward + candidate.backward]
+    rows += [row for mode in chosen for row in (mode.extra, mode.first, mode.more)]
+    rows += [
+        row for group in candidate.state for row in (group.weights, group.gradients, group.optimizer, group.update)
+    ]
+    # All at once: one product reads the downsets once.
+    compute, *summed = downsets.sums(numpy.array(rows).T).T.copy()
+    of_modes = [summed[place : place + 3] for place in range(0, 3 * len(chosen), 3)]
+    of_groups = [summed[place : place + 4] for place in range(3 * len(chosen), len(summed), 4)]
     modes = {
-        mode.name: ModeSums(
-            downsets.sums(mode.extra),
-            downsets.sums(mode.first),
-            downsets.sums(mode.more),
-            largest(downsets.members, mode.peak),
-            mode.stash_inputs,
-        )
-        for mode in candidate.recompute
-        if allowed is None or mode.name in allowed
+        mode.name: ModeSums(extra, first, more, largest(downsets.members, mode.peak), mode.stash_inputs)
+        for mode, (extra, first, more) in zip(chosen, of_modes, strict=True)
     }
     state = tuple(
-        (
-            group,
-            downsets.sums(group.weights),
-            downsets.sums(group.gradients),
-            downsets.sums(group.optimizer),
-            downsets.sums(group.update),
-        )
-        for group in candidate.state
+        (group, weights, gradients, optimizer, update)
+        for group, (weights, gradients, optimizer, update) in zip(candidate.state, of_groups, strict=True)
     )
-    compute = downsets.sums(candidate.forward + candidate.backward)
     return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, state)
 
 
 def cuts(instance: Instance, candidate: Candidate, downsets: Downsets) -> Array:
     """`cut(D)` of PROBLEM.md section 4 for every downset, bytes."""
-    cut = numpy.zeros(downsets.count)
-    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes, strict=True):
-        inside = downsets.members[:, list(consumers)].any(axis=1)
-        cut += size * (~downsets.members[:, producer] & inside)
+    cut: Array = downsets.crossing(instance.graph.tensors) @ candidate.tensor_bytes
     return cut
 
 
@@ -184,8 +177,8 @@ def zero_tables(
     exposed = instance.space.exposed
     for group, *summed in sums.state:
         weights, gradients, optimizer, update = (stages.differences(each) for each in summed)
-        members = reduction_members(size, sums.candidate.width, replicas, rank_order, group.ranks)
-        shared = sharing(instance.cluster, members, zero_degree)
+        stride = size if rank_order == "pp-inner" else sums.candidate.width
+        shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
         count = shared.count
         scatter = exposed * _slowest(instance, "reduce_scatter", gradients, shared.shards)
         gather = exposed * _slowest(instance, "all_gather", weights, shared.shards)
