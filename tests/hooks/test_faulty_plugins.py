@@ -201,6 +201,7 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("strategies", "apply", sleeps, "did not come back from apply"),
     ("strategies", "apply", returns(None), "None is no Block"),
     ("strategies", "apply", applies(lambda block: evolve(block, samples=3 * block.samples)), "samples in place of 1"),
+    ("strategies", "apply", applies(lambda block: evolve(block, samples=2 * block.samples)), "samples in place of 1"),
     ("strategies", "apply", applies(lambda block: evolve(block, samples=0)), "the number of samples is 0"),
     ("strategies", "apply", applies(lambda block: evolve(block, axes=(Axis("foo", 0),))), "degree of an axis is 0"),
     ("strategies", "apply", applies(lambda block: evolve(block, axes=(*block.axes, Axis("foo", 2)))), "the same name"),
