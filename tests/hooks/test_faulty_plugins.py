@@ -628,3 +628,20 @@ def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) 
     assert decisions(planner.solve(problem, plugins=known)) == alone
     (line,) = known.warnings
     assert "ignores the chunks" in line
+
+
+def test_an_importer_that_empties_its_source_changes_nothing() -> None:
+    class Emptying(ModelImporter):
+        def accepts(self, source: Any) -> bool:
+            source.clear()
+            return False
+
+    widths = {"n_layer": 2, "n_embd": 256, "n_head": 4, "vocab_size": 1000, "n_positions": 1024}
+    problem = {**PROBLEM, "model": {"model_type": "gpt2", **widths}}
+    plain = planner.solve(problem, plugins=Registry())
+    known = Registry([offering("model_importers", Emptying())])
+    assert planner.solve(problem, plugins=known).to_dict() == {
+        **plain.to_dict(),
+        "plugins": {**(plain.plugins or {}), "faulty": ""},
+    }
+    assert known.warnings == ()
