@@ -16,7 +16,7 @@ from attrs import evolve
 
 import nest
 from nest import planner
-from nest.errors import InputError
+from nest.errors import InputError, InternalError
 from nest.graph import Axis, Block, Collective, Communication
 from nest.hooks import hook, manager
 from nest.hooks.guard import PluginFault
@@ -645,3 +645,12 @@ def test_an_importer_that_empties_its_source_changes_nothing() -> None:
         "plugins": {**(plain.plugins or {}), "faulty": ""},
     }
     assert known.warnings == ()
+
+
+def test_a_fault_of_nobody_does_not_go_on_for_ever() -> None:
+    def forged(*_: Any) -> Any:
+        raise PluginFault("strategies", "nobody", "raised what it should not")
+
+    known = Registry([offering("strategies", broken("strategies", "degrees", forged))])
+    with pytest.raises(InternalError, match="'nobody'"):
+        planner.solve(PROBLEM, plugins=known)
