@@ -45,7 +45,7 @@ def _check_ranks(found: Block, before: Block) -> None:
         raise Nonsense(f"the width of the block is {found.width}, no multiple of the {before.width} before")
     # Copies inside a block, each with samples of its own, are the only ones that may add samples.
     copies, rest = divmod(found.samples, before.samples)
-    if rest or copies < 1 or (found.width // before.width) % copies:
+    if rest or copies < 1 or found.micro_batch != before.micro_batch or (found.width // before.width) % copies:
         raise Nonsense(f"the block takes {found.samples} samples in place of {before.samples}")
     # Ranks may also be laid over the devices of a block in another order than its axes'.
     folds = getattr(found, "folds", ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nest.errors import InputError
@@ -99,7 +100,8 @@ class Guarded:
         check = check_of(self._kind, self.name, member) or _as_it_is
 
         def watched(*arguments: Any, **named: Any) -> Any:
-            found = self._call(lambda: check(method(*arguments, **named), *arguments, **named), member)
+            given = tuple(_own(each) for each in arguments)
+            found = self._call(lambda: check(method(*given, **named), *arguments, **named), member)
             return self._another(found) if (self._kind, member) in OF_ITS_KIND else found
 
         return watched
@@ -138,6 +140,11 @@ class _Missing:
 
 def _read(item: Any, member: str) -> Any:
     return getattr(item, member, _Missing)
+
+
+def _own(argument: Any) -> Any:
+    """`argument`; a copy of a file's mapping, which an object could change for others: all else is frozen or new."""
+    return deepcopy(argument) if isinstance(argument, dict) else argument
 
 
 def _as_it_is(found: Any, *_: Any, **__: Any) -> Any:

@@ -8,7 +8,7 @@ from functools import cache, partial
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nest.errors import InputError
+from nest.errors import InputError, InternalError
 from nest.hooks.guard import KINDS, SECONDS, WORDS, Faulty, Nonsense, PluginFault
 from nest.hooks.guarded import Guarded
 from nest.hooks.manager import (
@@ -123,12 +123,14 @@ class Registry:
             InputError: faulty plug-ins are an error.
         """
         kind, name = fault.kind, fault.name
-        plugin = self._origins.pop((kind, name), None)
-        if plugin is None:  # Another thread was first.
+        plugin = self._origins.get((kind, name))
+        if plugin is None and (kind, name) not in self._absent:
+            raise InternalError(f"there is no object {name!r} among {kind} to set aside; it {fault.reason}.")
+        self._absent.add((kind, name))
+        if plugin is None or self._origins.pop((kind, name), None) is None:  # Another thread was first.
             return
         self._objects[kind] = {other: item for other, item in self._objects[kind].items() if other != name}
         self._objects.pop("ordered strategies", None)
-        self._absent.add((kind, name))
         self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}", self._in_its_place(kind))
 
     def absent(self, kind: str) -> frozenset[str]:

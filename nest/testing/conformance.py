@@ -7,6 +7,7 @@ from typing import Any
 
 from nest.hooks import protocols
 from nest.hooks.guard import KINDS
+from nest.hooks.worker import told as told_error
 from nest.testing.collectives import check_collective_model
 from nest.testing.costs import check_cost_model, check_layer_times
 from nest.testing.exporter import check_exporter
@@ -55,7 +56,14 @@ def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
     What is given up goes on in the background until the process ends.
     """
     found: list[tuple[Finding, ...]] = []
-    checking = Thread(target=lambda: found.append(check(item, kind)), daemon=True)
+
+    def checked() -> None:
+        try:
+            found.append(check(item, kind))
+        except BaseException as error:  # An interrupt, say, that the object raises itself.
+            found.append((Finding("it comes back", False, f"the checks ended as it raised {told_error(error)}"),))
+
+    checking = Thread(target=checked, daemon=True)
     checking.start()
     checking.join(seconds)
     if found:

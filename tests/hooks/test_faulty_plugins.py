@@ -16,7 +16,7 @@ from attrs import evolve
 
 import nest
 from nest import planner
-from nest.errors import InputError
+from nest.errors import InputError, InternalError
 from nest.graph import Axis, Block, Collective, Communication
 from nest.hooks import hook, manager
 from nest.hooks.guard import PluginFault
@@ -201,6 +201,7 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("strategies", "apply", sleeps, "did not come back from apply"),
     ("strategies", "apply", returns(None), "None is no Block"),
     ("strategies", "apply", applies(lambda block: evolve(block, samples=3 * block.samples)), "samples in place of 1"),
+    ("strategies", "apply", applies(lambda block: evolve(block, samples=2 * block.samples)), "samples in place of 1"),
     ("strategies", "apply", applies(lambda block: evolve(block, samples=0)), "the number of samples is 0"),
     ("strategies", "apply", applies(lambda block: evolve(block, axes=(Axis("foo", 0),))), "degree of an axis is 0"),
     ("strategies", "apply", applies(lambda block: evolve(block, axes=(*block.axes, Axis("foo", 2)))), "the same name"),
@@ -627,3 +628,29 @@ def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) 
     assert decisions(planner.solve(problem, plugins=known)) == alone
     (line,) = known.warnings
     assert "ignores the chunks" in line
+
+
+def test_an_importer_that_empties_its_source_changes_nothing() -> None:
+    class Emptying(ModelImporter):
+        def accepts(self, source: Any) -> bool:
+            source.clear()
+            return False
+
+    widths = {"n_layer": 2, "n_embd": 256, "n_head": 4, "vocab_size": 1000, "n_positions": 1024}
+    problem = {**PROBLEM, "model": {"model_type": "gpt2", **widths}}
+    plain = planner.solve(problem, plugins=Registry())
+    known = Registry([offering("model_importers", Emptying())])
+    assert planner.solve(problem, plugins=known).to_dict() == {
+        **plain.to_dict(),
+        "plugins": {**(plain.plugins or {}), "faulty": ""},
+    }
+    assert known.warnings == ()
+
+
+def test_a_fault_of_nobody_does_not_go_on_for_ever() -> None:
+    def forged(*_: Any) -> Any:
+        raise PluginFault("strategies", "nobody", "raised what it should not")
+
+    known = Registry([offering("strategies", broken("strategies", "degrees", forged))])
+    with pytest.raises(InternalError, match="'nobody'"):
+        planner.solve(PROBLEM, plugins=known)

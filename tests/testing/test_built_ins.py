@@ -61,3 +61,14 @@ def test_what_does_not_come_back_is_given_up() -> None:
     assert "0.05 seconds" in finding.told
     never.set()
     assert check_within(60.0, built_in("schedules", "1f1b"), "schedules") == check(built_in("schedules", "1f1b"))
+
+
+def test_an_object_that_interrupts_the_checks_is_told_of_at_once() -> None:
+    class Interrupting:
+        name = "interrupting"
+
+        def export(self, plan: Any) -> dict[str, str]:
+            raise KeyboardInterrupt
+
+    (finding,) = check_within(60.0, Interrupting(), "exporters")
+    assert (finding.passed, finding.told) == (False, "the checks ended as it raised KeyboardInterrupt")
