@@ -1,5 +1,6 @@
 """The command line: one file per command, each added by its `register`."""
 
+import gc
 import sys
 from importlib import import_module
 
@@ -20,6 +21,10 @@ COMMANDS = (
     "schema",
 )
 """Modules of this package, each with `register(app)`, in the order `nest --help` shows."""
+
+COLLECTED_AFTER = (50_000, 20, 50)
+"""Objects made before Python looks for garbage, and how often older ones are looked through. Candidates live as long as
+the process: DeepSeek-V3 on 2,048 devices takes 16.7 s with these, 20.7 s with Python's own (2026-11-21)."""
 
 app = typer.Typer(
     name="nest",
@@ -55,6 +60,7 @@ def main() -> None:
     """Entry point of the `nest` command: errors a user can cause end in plain sentences and exit code 2."""
     from nest.cli.output import run
 
+    gc.set_threshold(*COLLECTED_AFTER)
     sys.exit(run(_call))
 
 
