@@ -62,19 +62,15 @@ def _chosen(named: list[str], installed: list[str]) -> list[str]:
         InputError: one is not installed, or brings no plug-in.
     """
     from nest.catalogue import unknown_name
-    from nest.hooks.manager import DISTRIBUTION
+    from nest.hooks.manager import DISTRIBUTION, normal_name
 
     if not named:
         return [name for name in installed if name != DISTRIBUTION]
-    by_name = {_normal(name): name for name in installed}
+    by_name = {normal_name(name): name for name in installed}
     for name in named:
-        if _normal(name) not in by_name:
+        if normal_name(name) not in by_name:
             raise unknown_name("nest plugins doctor", "distribution with plug-ins", name, installed)
-    return list(dict.fromkeys(by_name[_normal(name)] for name in named))
-
-
-def _normal(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")
+    return list(dict.fromkeys(by_name[normal_name(name)] for name in named))
 
 
 def _examined(known: Registry, distributions: list[str]) -> list[Row]:

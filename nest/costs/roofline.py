@@ -7,7 +7,7 @@ counted.
 
 from nest.catalogue import optimizer, precision
 from nest.errors import InputError
-from nest.graph import Operator
+from nest.graph import Operator, has_axis
 from nest.hooks.protocols import OperatorCost
 from nest.spec import DeviceSpec, Training
 
@@ -67,7 +67,7 @@ def _peak(operator: Operator, device: DeviceSpec, training: Training) -> float:
 
 
 def _has_vocabulary(operator: Operator) -> bool:
-    return any(axis == "vocab" for axis, _ in operator.space)
+    return has_axis(operator.space, "vocab")
 
 
 def _parameter_traffic(operator: Operator, training: Training) -> float:

@@ -22,11 +22,12 @@ Axes have standard names, by which strategies recognise what they may split:
 """
 
 from nest.graph.block import COPIES, Axis, Block, Fold
-from nest.graph.operator import Collective, Communication, Operator
+from nest.graph.operator import COLLECTIVES, Collective, Communication, Operator
 from nest.graph.operator_graph import LayerTensor, OperatorGraph
-from nest.graph.tensor import Parameter, Shape, Tensor, axis_size, divide, elements, scale
+from nest.graph.tensor import Parameter, Shape, Tensor, axis_size, divide, elements, has_axis, scale
 
 __all__ = [
+    "COLLECTIVES",
     "COPIES",
     "Axis",
     "Block",
@@ -42,5 +43,6 @@ __all__ = [
     "axis_size",
     "divide",
     "elements",
+    "has_axis",
     "scale",
 ]

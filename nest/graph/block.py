@@ -121,6 +121,11 @@ class Block:
         groups = dict.fromkeys(p.group for operator in self.graph.operators for p in operator.parameters)
         return evolve(self, replicated=(*self.replicated, *((group, axis) for group in groups)))
 
+    def width_over(self, ranks: int) -> int | None:
+        """Devices of the block once so many ranks are laid over it (`folded`); None: neither divides the other."""
+        fewer, more = sorted((ranks, self.width))
+        return None if more % fewer else more
+
     def folded(self, group: str, axes: tuple[Axis, ...]) -> "Block":
         """The block with the parameters of `group` split over `axes`, laid over the same devices from offset 0.
 
@@ -135,7 +140,7 @@ class Block:
             ValueError: neither divides the other.
         """
         needed = prod(axis.degree for axis in axes)
-        if max(needed, self.width) % min(needed, self.width):
+        if self.width_over(needed) is None:
             raise ValueError(f"{needed} ranks cannot be laid over blocks of {self.width} devices")
         widened = self._copied(needed // self.width) if needed > self.width else self
         folds = [fold for fold in widened.folds if fold.group != group]

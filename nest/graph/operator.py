@@ -2,7 +2,10 @@
 
 from attrs import evolve, field, frozen
 
-from nest.graph.tensor import Parameter, Shape, Tensor, divide, elements
+from nest.graph.tensor import Parameter, Shape, Tensor, divide, elements, has_axis
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
+"""The kinds of call there are (PROBLEM.md section 1)."""
 
 
 @frozen
@@ -10,7 +13,7 @@ class Communication:
     """One collective call.
 
     Attributes:
-        kind: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
+        kind: one of `COLLECTIVES`.
         bytes: the full (unsharded) buffer; for `all_to_all` what each member holds (PROBLEM.md section 1).
         axis: the axis of the block whose ranks take part.
         count: how many such calls are made, one after the other.
@@ -132,7 +135,7 @@ class Operator:
         split by `strategy`. Without the axis the operator stays as it is.
         """
         shapes = (self.space, *(tensor.shape for tensor in (*self.inputs, *self.outputs)))
-        if not any(name == axis for shape in shapes for name, _ in shape):
+        if not any(has_axis(shape, axis) for shape in shapes):
             return self
         return evolve(
             self,

@@ -47,11 +47,6 @@ def region(operators: Sequence[Operator], group: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def has_group(graph: OperatorGraph, group: str) -> bool:
-    """Whether any operator holds parameters of `group`."""
-    return any(p.group == group for operator in graph.operators for p in operator.parameters)
-
-
 def surround(
     graph: OperatorGraph, group: str, crossing: Crossing, change: Callable[[Operator], Operator]
 ) -> OperatorGraph:

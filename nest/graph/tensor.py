@@ -21,6 +21,11 @@ def axis_size(shape: Shape, axis: str) -> int:
     return prod(size for name, size in shape if name == axis)
 
 
+def has_axis(shape: Shape, axis: str) -> bool:
+    """Whether `shape` has such an axis, of whatever size."""
+    return any(name == axis for name, _ in shape)
+
+
 def divide(shape: Shape, axis: str, degree: int) -> Shape:
     """`shape` with `axis` split over `degree` ranks, rounded up: the largest share any rank holds."""
     return tuple((name, -(-size // degree) if name == axis else size) for name, size in shape)

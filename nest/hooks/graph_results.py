@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from nest.graph import Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
+from nest.graph import COLLECTIVES, Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.guard import Nonsense
 from nest.units import LARGEST
-
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
-"""Kinds of call that collective models price (PROBLEM.md section 1)."""
 
 
 def sound_block(found: Any, name: str, before: Block, degree: int) -> Block:

@@ -92,7 +92,7 @@ def installed_plugins() -> list[Plugin]:
         distribution, version = _distribution(entry)
         found.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load, entry.name))
     found += damaged
-    return sorted(found, key=lambda plugin: (_normal(plugin.distribution), plugin.name))
+    return sorted(found, key=lambda plugin: (normal_name(plugin.distribution), plugin.name))
 
 
 def _entries_one_by_one() -> tuple[list[metadata.EntryPoint], list[Plugin]]:
@@ -104,9 +104,9 @@ def _entries_one_by_one() -> tuple[list[metadata.EntryPoint], list[Plugin]]:
         name, version = "", ""
         with suppress(Exception):
             name, version = str(distribution.name or ""), str(distribution.version or "")
-        if _normal(name) in seen:  # An earlier folder of the path hides it.
+        if normal_name(name) in seen:  # An earlier folder of the path hides it.
             continue
-        seen.add(_normal(name))
+        seen.add(normal_name(name))
         try:
             entries += distribution.entry_points.select(group=GROUP)
         except Exception as error:
@@ -138,8 +138,8 @@ def _distribution(entry: metadata.EntryPoint) -> tuple[str, str]:
 
 def switched_off(plugins: Iterable[Plugin]) -> tuple[list[Plugin], list[str]]:
     """Those of `plugins` that `NEST_DISABLED_PLUGINS` names, and what it names beside them."""
-    written = {_normal(name): name.strip() for name in os.environ.get(DISABLED, "").split(",") if name.strip()}
-    names = [(plugin, {_normal(plugin.distribution), _normal(plugin.entry)}) for plugin in plugins]
+    written = {normal_name(name): name.strip() for name in os.environ.get(DISABLED, "").split(",") if name.strip()}
+    names = [(plugin, {normal_name(plugin.distribution), normal_name(plugin.entry)}) for plugin in plugins]
     off = [plugin for plugin, own in names if own & set(written)]
     known = {name for _, own in names for name in own}
     return off, [told for name, told in written.items() if name not in known]
@@ -158,7 +158,7 @@ def _itself(module: Any) -> Any:
     return module
 
 
-def _normal(distribution: str) -> str:
+def normal_name(distribution: str) -> str:
     """A distribution name in its normal form (PyPA, name normalization)."""
     return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
 

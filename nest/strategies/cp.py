@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor, axis_size, scale
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor, axis_size, has_axis, scale
 from nest.hooks.protocols import StrategyContext
 
 AXIS = "sequence"
@@ -35,9 +35,7 @@ class ContextParallelism:
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
         """Divisors of every share of the sequence, in pieces, whose blocks the cluster admits."""
-        lengths = {
-            axis_size(op.space, AXIS) for op in block.graph.operators if any(name == AXIS for name, _ in op.space)
-        }
+        lengths = {axis_size(op.space, AXIS) for op in block.graph.operators if has_axis(op.space, AXIS)}
         if not lengths:
             return (1,)
         longest = max(lengths)
@@ -122,9 +120,9 @@ class ContextParallelism:
 
 def _keys_and_values(operator: Operator) -> tuple[Tensor, ...]:
     """What an attention operator reads at every key position: all but its first input, the queries' side."""
-    if operator.kind != "attention" or not any(name == "keys" for name, _ in operator.space):
+    if operator.kind != "attention" or not has_axis(operator.space, "keys"):
         return ()
-    return tuple(tensor for tensor in operator.inputs[1:] if any(name == AXIS for name, _ in tensor.shape))
+    return tuple(tensor for tensor in operator.inputs[1:] if has_axis(tensor.shape, AXIS))
 
 
 def _gathered(tensor: Tensor, degree: int) -> Tensor:

@@ -70,5 +70,5 @@ def _divisors(number: int) -> list[int]:
 
 
 def _fits(block: Block, degree: int, context: StrategyContext) -> bool:
-    width = max(block.width, degree)
-    return width % min(block.width, degree) == 0 and context.cluster.admits(width)
+    width = block.width_over(degree)
+    return width is not None and context.cluster.admits(width)

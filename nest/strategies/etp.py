@@ -12,7 +12,19 @@ from math import gcd
 
 from attrs import evolve
 
-from nest.graph import Axis, Block, Collective, Communication, Operator, Shape, Tensor, axis_size, divide, scale
+from nest.graph import (
+    Axis,
+    Block,
+    Collective,
+    Communication,
+    Operator,
+    Shape,
+    Tensor,
+    axis_size,
+    divide,
+    has_axis,
+    scale,
+)
 from nest.graph.region import Crossing, surround
 from nest.hooks.protocols import StrategyContext
 
@@ -38,7 +50,7 @@ class ExpertTensorParallelism:
 
         Where tensor-parallel ranks hold the same tokens, they split the experts too or repeat them.
         """
-        sizes = [axis_size(shape, AXIS) for shape in _parameter_shapes(block) if any(name == AXIS for name, _ in shape)]
+        sizes = [axis_size(shape, AXIS) for shape in _parameter_shapes(block) if has_axis(shape, AXIS)]
         common = gcd(*sizes)
         if not common:
             return (1,)
@@ -110,6 +122,5 @@ def _shares_tokens(block: Block) -> bool:
 
 
 def _fits(block: Block, degree: int, context: StrategyContext) -> bool:
-    needed = degree * block.degree("ep")
-    width = max(block.width, needed)
-    return width % min(block.width, needed) == 0 and context.cluster.admits(width)
+    width = block.width_over(degree * block.degree("ep"))
+    return width is not None and context.cluster.admits(width)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide, has_axis
 from nest.hooks.protocols import StrategyContext
 
 RANKS = "tp"
@@ -67,7 +67,7 @@ class _Rewriter:
                 whole = _is_gradient_sum(operator) or (
                     RANKS in operator.split and not tensor.differentiable and tensor.name in made
                 )
-                if whole and _has(tensor, "sequence"):
+                if whole and has_axis(tensor.shape, "sequence"):
                     self.gathered.setdefault(place, tensor)
                 if place in self.gathered and tensor.name in operator.saves and RANKS in operator.split:
                     self.saved.add(place)
@@ -156,13 +156,9 @@ def _gathered(tensor: Tensor, layer: str) -> Tensor:
     return evolve(tensor, name=f"{tensor.name}{GATHERED} in {layer}")
 
 
-def _has(tensor: Tensor, axis: str) -> bool:
-    return any(name == axis for name, _ in tensor.shape)
-
-
 def _is_stream(tensor: Tensor) -> bool:
     """Whether a tensor is of the model's width; sums over the vocabulary, which the loss needs, are not."""
-    return _has(tensor, "sequence") and _has(tensor, "hidden")
+    return has_axis(tensor.shape, "sequence") and has_axis(tensor.shape, "hidden")
 
 
 def _is_sum(operator: Operator) -> bool:

@@ -6,9 +6,9 @@ from math import isclose, isfinite, prod
 
 import numpy
 
+from nest.graph import COLLECTIVES
 from nest.hooks.protocols import CollectiveModel
 from nest.instance import Array, Level
-from nest.testing.communication import KINDS
 from nest.testing.conservation import ROUNDING
 from nest.testing.finding import Finding, Problems, Tally
 
@@ -35,7 +35,7 @@ def check_collective_model(model: CollectiveModel) -> tuple[Finding, ...]:
     """Price every kind of collective, from nothing to a terabyte, among devices of one to three levels."""
     tally = Tally()
     many = getattr(model, "times", None)
-    for kind in KINDS:
+    for kind in COLLECTIVES:
         for levels, shapes in NETWORKS:
             for shape in shapes:
                 where = f"{kind} among {'x'.join(map(str, shape))} devices"

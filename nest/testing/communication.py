@@ -3,11 +3,8 @@
 from collections.abc import Iterator
 from math import isclose, isfinite
 
-from nest.graph import Block, Communication, Operator, Tensor, divide
+from nest.graph import COLLECTIVES, Block, Communication, Operator, Tensor, divide
 from nest.testing.conservation import ROUNDING, pairs
-
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
-"""The collectives there are (PROBLEM.md section 1)."""
 
 REDUCING = ("all_reduce", "reduce_scatter")
 """Those that add up."""
@@ -34,8 +31,8 @@ def bad_calls(block: Block) -> Iterator[str]:
     """Calls whose bytes are not those of the tensors they stand for."""
     for operator in block.graph.operators:
         for call in _calls(operator):
-            if call.kind not in KINDS:
-                yield f"operator {operator.name!r} calls {call.kind!r}; collectives are {', '.join(KINDS)}"
+            if call.kind not in COLLECTIVES:
+                yield f"operator {operator.name!r} calls {call.kind!r}; collectives are {', '.join(COLLECTIVES)}"
             elif type(call.count) is not int or call.count < 1:
                 yield f"operator {operator.name!r} makes {call.count!r} calls one after the other"
             elif not isfinite(call.bytes) or call.bytes < 0:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import prod
 
-from nest.graph import Operator, axis_size, elements
+from nest.graph import Operator, axis_size, elements, has_axis
 
 PRODUCT = ("rows", "columns", "contracted", "groups")
 """Sizes of a product of `rows` by `contracted` and `contracted` by `columns`; `groups` (experts) share the rows."""
@@ -71,8 +71,8 @@ def _product(operator: Operator) -> dict[str, int] | None:
 
 def _attention(operator: Operator) -> dict[str, int] | None:
     tensors = (*operator.inputs, *operator.outputs)
-    stored = any(axis == "keys" for tensor in tensors for axis, _ in tensor.shape)
-    if stored or not operator.outputs or not any(axis == "keys" for axis, _ in operator.space):
+    stored = any(has_axis(tensor.shape, "keys") for tensor in tensors)
+    if stored or not operator.outputs or not has_axis(operator.space, "keys"):
         return None
     space = operator.space
     names = ("batch", "heads", "sequence", "keys", "head")

@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from nest.graph import Operator, OperatorGraph, Shape
+from nest.graph import Operator, OperatorGraph, has_axis
 
 KEYS = "keys"
 """The axis along which attention sums over tokens."""
@@ -32,7 +32,7 @@ def attention_cores(graph: OperatorGraph) -> AttentionCores | None:
 
     Heads can be divided where every operator over pairs of tokens has the axis `heads`, and so has what it hands on.
     """
-    pairs = {operator.name for operator in graph.operators if _has(operator.space, KEYS)}
+    pairs = {operator.name for operator in graph.operators if has_axis(operator.space, KEYS)}
     members = _with_own_collectives(graph, pairs)
     inside = [operator for operator in graph.operators if operator.name in members]
     unclear = any(operator.kind == "attention" and operator.name not in pairs for operator in graph.operators)
@@ -60,13 +60,9 @@ def _with_own_collectives(graph: OperatorGraph, pairs: set[str]) -> frozenset[st
 
 def _mixes_heads(operator: Operator) -> bool:
     shapes = (operator.space, *(tensor.shape for tensor in operator.outputs))
-    return HEADS in operator.contracted or not all(_has(shape, HEADS) for shape in shapes)
+    return HEADS in operator.contracted or not all(has_axis(shape, HEADS) for shape in shapes)
 
 
 def _sizes(operators: list[Operator], axis: str) -> frozenset[int]:
     shapes = (t.shape for operator in operators for t in (*operator.inputs, *operator.outputs))
     return frozenset(size for shape in shapes for name, size in shape if name == axis)
-
-
-def _has(shape: Shape, axis: str) -> bool:
-    return any(name == axis for name, _ in shape)

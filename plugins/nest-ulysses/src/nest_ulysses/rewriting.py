@@ -5,7 +5,7 @@ from functools import cached_property
 
 from attrs import evolve, frozen
 
-from nest.graph import Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide
+from nest.graph import Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide, has_axis
 from nest_ulysses.attention import HEADS, KEY_VALUE_HEADS
 
 SEQUENCE = "sequence"
@@ -77,7 +77,7 @@ class _Rewriter:
 
     def _arrives(self, reader: Operator, tensor: Tensor) -> bool:
         """Whether a member of a core reads the tensor from outside, where each rank has some of its tokens."""
-        return _has(tensor.shape, SEQUENCE) and not self._within(reader, tensor)
+        return has_axis(tensor.shape, SEQUENCE) and not self._within(reader, tensor)
 
     def _by_heads(self, operator: Operator) -> Operator:
         """An operator of a core on whole sequences of a share of the heads."""
@@ -120,7 +120,7 @@ class _Rewriter:
         receives the bytes that it holds behind the exchange.
         """
         arrived = self._arrived(reader.layer, tensor)
-        has_heads = _has(tensor.shape, HEADS) or _has(tensor.shape, KEY_VALUE_HEADS)
+        has_heads = has_axis(tensor.shape, HEADS) or has_axis(tensor.shape, KEY_VALUE_HEADS)
         there, back = ("all_to_all", "all_to_all") if has_heads else ("all_gather", "reduce_scatter")
         gradient = (Communication(back, arrived.bytes, self.axis),) if tensor.differentiable else ()
         return Operator(
@@ -161,7 +161,3 @@ def _scaled(operator: Operator, tensors: tuple[Tensor, ...]) -> Collective | Non
 
     made = operator.collective
     return evolve(made, forward=scaled(made.forward), backward=scaled(made.backward))
-
-
-def _has(shape: Shape, axis: str) -> bool:
-    return any(name == axis for name, _ in shape)

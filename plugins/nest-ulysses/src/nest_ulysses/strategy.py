@@ -9,13 +9,10 @@ the heads; behind it another one turns the result back. The backward pass does t
 from collections.abc import Sequence
 from math import gcd
 
-from attrs import evolve
-
 from nest.graph import Block
 from nest.hooks.protocols import StrategyContext
 from nest_ulysses.attention import attention_cores
 from nest_ulysses.rewriting import exchanging
-from nest_ulysses.sharing import divided
 
 SEQUENCE = "sequence"
 
@@ -55,8 +52,6 @@ class Ulysses:
         cores = attention_cores(block.graph)
         if cores is None:
             raise ValueError(f"{self.name} can be 1 only: the graph has no attention whose heads could be divided")
-        shares = divided(block.graph, SEQUENCE, degree, self.name)
+        shares = block.graph.divided(SEQUENCE, degree, self.name)
         graph = exchanging(block.graph, shares, cores.members, degree, self.name)
-        groups = dict.fromkeys(p.group for operator in block.graph.operators for p in operator.parameters)
-        widened = block.with_axis(self.name, degree).applied(self.name, degree, graph)
-        return evolve(widened, replicated=(*block.replicated, *((group, self.name) for group in groups)))
+        return block.with_axis(self.name, degree).replicating(self.name).applied(self.name, degree, graph)
