@@ -72,6 +72,13 @@ class Pricing:
             self._shapes[key] = tuple(dict.fromkeys(self.cluster.shape(group) for group in block.groups(axis)))
         return self._shapes[key]
 
+    @property
+    def timing(self) -> Timing:
+        """How the times of operators become a layer's."""
+        terms = self.device.calibration
+        overlap = self.training.overlap.tensor
+        return Timing(self.layer_times, self.device.engines, overlap, terms.tensor_exposed, terms.host_launch)
+
     def layer(
         self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
     ) -> PricedLayer:
@@ -105,7 +112,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
     ]
     index = numpy.array(layers.kinds)
-    timing = Timing(pricing.layer_times, pricing.device.engines, pricing.training.overlap.tensor)
+    timing = pricing.timing
 
     def spread(values: Callable[[PricedLayer], Sequence[float]]) -> Array:
         parts = [value for layer in priced for value in values(layer)]

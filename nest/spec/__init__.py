@@ -1,6 +1,7 @@
 """What people write: frozen records of problem and plan files, without any input or output."""
 
 from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
+from nest.spec.coefficients import Coefficients, Range, ranges
 from nest.spec.fixed import Fixed
 from nest.spec.model import MlaSpec, TransformerSpec
 from nest.spec.plan import CandidateSummary, PlacementRecord, PlanDocument, StageRecord
@@ -20,6 +21,7 @@ from nest.spec.training import Overlap, Training
 __all__ = [
     "CandidateSummary",
     "ClusterSpec",
+    "Coefficients",
     "DeviceSpec",
     "DragonflySpec",
     "FatTreeSpec",
@@ -39,9 +41,11 @@ __all__ = [
     "ProfileRecompute",
     "ProfileSpec",
     "RailOptimisedSpec",
+    "Range",
     "Search",
     "StageRecord",
     "TorusSpec",
     "Training",
     "TransformerSpec",
+    "ranges",
 ]
