@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from nest.catalogue.entries import ClusterEntry, Link, Optimizer, Precision
 from nest.catalogue.names import unknown_name
-from nest.spec import DeviceSpec, LevelSpec, MatrixPeaks
+from nest.spec import DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 
 Entry = TypeVar("Entry")
 
@@ -31,7 +31,12 @@ def _entries(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def devices() -> dict[str, DeviceSpec]:
     """Every device, by name."""
     return {
-        name: DeviceSpec(name=name, peak=MatrixPeaks(**content.pop("peak")), **content)
+        name: DeviceSpec(
+            name=name,
+            peak=MatrixPeaks(**content.pop("peak")),
+            memory_overheads=MemoryOverheads(**content.pop("memory_overheads", {})),
+            **content,
+        )
         for name, content in _entries("devices")
     }
 

@@ -52,6 +52,8 @@ class Training:
             `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
         context_exchange: how context parallelism passes keys and values on: `ring` (from neighbour to neighbour, under
             the attention of those at hand) or `all_gather`.
+        memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
+            with a device's; None: with `model` what measured runs ask for, with `profile` 0.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.
     """
@@ -69,6 +71,7 @@ class Training:
     selective: tuple[str, ...] = ("attention",)
     context_exchange: str = field(default="ring", validator=one_of(("ring", "all_gather")))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
+    memory_margin: float | None = field(default=None, validator=at_least(0))
     primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
     gradients: str | None = field(default=None, validator=one_of(("fp32", "bf16", "fp16")))
     master_weights: bool | None = None
