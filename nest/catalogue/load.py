@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from nest.catalogue.entries import ClusterEntry, Link, Optimizer, Precision
 from nest.catalogue.names import unknown_name
-from nest.spec import Coefficients, DeviceSpec, LevelSpec, MatrixPeaks
+from nest.spec import Coefficients, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 
 Entry = TypeVar("Entry")
 
@@ -35,6 +35,7 @@ def devices() -> dict[str, DeviceSpec]:
             name=name,
             peak=MatrixPeaks(**content.pop("peak")),
             calibration=Coefficients(**content.pop("calibration", {})),
+            memory_overheads=MemoryOverheads(**content.pop("memory_overheads", {})),
             **content,
         )
         for name, content in _entries("devices")

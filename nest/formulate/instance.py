@@ -12,12 +12,14 @@ from nest.formulate.absent import without_absent
 from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
 from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
-from nest.formulate.constrain import build_space
+from nest.formulate.constrain import allowed_zero, build_space
 from nest.formulate.granularity import branched_regions
 from nest.formulate.layer_kinds import layer_kinds
+from nest.formulate.margin import memory_margin
 from nest.formulate.names import check_names
 from nest.formulate.offload import host
 from nest.formulate.operators import kept_whole
+from nest.formulate.overheads import between_blocks
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
@@ -101,6 +103,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
     problem = without_absent(problem, registry)
     check_names(problem, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
+    cluster = cluster.with_margin(memory_margin(problem))
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, base, cluster)
     else:
@@ -173,6 +176,7 @@ def _from_model(
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
         host=host(device, training),
+        between=between_blocks(problem, allowed_zero(problem)),
     )
     limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)

@@ -13,6 +13,7 @@ from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.memory import modes
 from nest.formulate.offload import Host
 from nest.formulate.operators import inseparable, owners, passing
+from nest.formulate.overheads import BetweenBlocks, beside
 from nest.formulate.priced import PricedLayer, PricedOperator
 from nest.formulate.recompute import tensor_bytes
 from nest.graph import Block, Collective, Communication, Operator
@@ -38,6 +39,7 @@ class Pricing:
         collectives: prices operators that communicate.
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
+        between: what may go on between the blocks of a plan.
     """
 
     cluster: Cluster
@@ -49,6 +51,7 @@ class Pricing:
     collectives: CollectiveModel
     layer_times: LayerTimes
     host: Host | None = None
+    between: BetweenBlocks = field(factory=BetweenBlocks)
     _costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
@@ -118,6 +121,17 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         parts = [value for layer in priced for value in values(layer)]
         return numpy.array(parts, dtype=numpy.float64).take(index)
 
+    crossing = _crossing_bytes(block, layers)
+    besides = beside(
+        block,
+        tuple(priced),
+        float(crossing.max(initial=0.0)),
+        pricing.precision.weights,
+        pricing.precision.gradients,
+        pricing.cluster,
+        pricing.device,
+        pricing.between,
+    )
     return Candidate(
         name=name,
         degrees=dict(block.degrees),
@@ -127,8 +141,8 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
         backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
-        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host),
-        tensor_bytes=_crossing_bytes(block, layers),
+        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host, besides),
+        tensor_bytes=crossing,
     )
 
 

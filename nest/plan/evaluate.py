@@ -7,7 +7,7 @@ import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.instance import Candidate, Cluster, Instance, RecomputeMode, Schedule, Solution, StageDecision, chunks_of
 from nest.plan.chunks import even_chunks
 
 MEMORY_SLACK = 1e-12
@@ -35,6 +35,33 @@ class _Peers:
 
 
 @frozen
+class MemoryParts:
+    """What a stage's memory is made of, bytes; the parts add up to it.
+
+    Attributes:
+        weights: parameters.
+        gradients: of the parameters.
+        optimizer: its state.
+        activations: of all micro-batches in flight.
+        transient: what lives only while a layer runs, communication apart.
+        communication: buffers of communication.
+        framework: what driver and libraries hold.
+        fragmentation: memory held for activations in which no tensor lies.
+        reserve: kept free.
+    """
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    transient: float
+    communication: float
+    framework: float
+    fragmentation: float
+    reserve: float
+
+
+@frozen
 class PricedStage:
     """One stage with every number that PROBLEM.md section 4 gives it.
 
@@ -54,6 +81,8 @@ class PricedStage:
         level_out: level of the boundary behind, -1 for none.
         first_device: first device in replica 0.
         width: devices of the block.
+        parts: what its memory is made of.
+        upper_memory: the most it is taken to need: bytes, `training.memory_margin` and the reserve included.
     """
 
     compute: float
@@ -71,6 +100,8 @@ class PricedStage:
     level_out: int
     first_device: int
     width: int
+    parts: MemoryParts
+    upper_memory: float
 
     @property
     def time(self) -> float:
@@ -91,13 +122,15 @@ class PricedPlan:
         micro_batches: micro-batches per replica (`M`).
         weights: `(A, B)` of the schedule.
         stages: in pipeline order.
-        capacity: bytes per device (`H`).
+        capacity: bytes per device that stages may be estimated to need (`H`): there is room for the margin beside it.
+        device_memory: bytes per device.
     """
 
     micro_batches: int
     weights: tuple[float, float]
     stages: tuple[PricedStage, ...]
     capacity: float
+    device_memory: float
 
     @property
     def slowest(self) -> float:
@@ -122,7 +155,7 @@ class PricedPlan:
 
     @property
     def overfull(self) -> tuple[bool, ...]:
-        """For each stage, whether its memory exceeds capacity."""
+        """For each stage, whether its memory, margin included, exceeds what a device has."""
         return tuple(stage.memory > self.capacity * (1 + MEMORY_SLACK) for stage in self.stages)
 
     @property
@@ -169,7 +202,10 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         for index, stage in enumerate(solution.stages)
     )
     weights = schedule.weights(micro_batches, len(stages))
-    return PricedPlan(micro_batches, (float(weights[0]), float(weights[1])), stages, instance.cluster.memory)
+    cluster = instance.cluster
+    return PricedPlan(
+        micro_batches, (float(weights[0]), float(weights[1])), stages, cluster.memory, cluster.device_memory
+    )
 
 
 def schedule_of(instance: Instance, solution: Solution) -> Schedule:
@@ -278,8 +314,12 @@ def _price_stage(
     layers = list(stage.layers)
     entering = [cut_bytes(instance, candidate, front) for front, _ in runs]
     leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
-    sharding, sync, state = _state_costs(instance, stage, peers)
-    more = float(mode.more[layers].sum()) + (sum(entering) if mode.stash_inputs else 0.0)
+    sharding, sync, held = _state_costs(instance, stage, peers)
+    state = sum(held)
+    kept = float(mode.first[layers].sum()) + (in_flight - 1) * float(mode.more[layers].sum())
+    stashed = (in_flight - 1) * sum(entering) if mode.stash_inputs else 0.0
+    peak = float(mode.peak[layers].max())
+    reserve = instance.cluster.reserve
     return PricedStage(
         compute=float((candidate.forward[layers] + candidate.backward[layers]).sum()),
         recompute=float(mode.extra[layers].sum()),
@@ -288,23 +328,64 @@ def _price_stage(
         sharding=sharding,
         sync=sync,
         state=state,
-        activations=float(mode.first[layers].sum()) + (in_flight - 1) * more,
-        peak=float(mode.peak[layers].max()),
-        reserve=instance.cluster.reserve,
+        activations=kept + stashed,
+        peak=peak,
+        reserve=reserve,
         in_flight=in_flight,
         level_in=around[0],
         level_out=around[1],
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
+        parts=_memory_parts(mode, layers, held, kept, stashed, reserve),
+        upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
     )
 
 
-def _state_costs(instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...]) -> tuple[float, float, float]:
-    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage."""
+def _memory_parts(
+    mode: RecomputeMode,
+    layers: list[int],
+    state: tuple[float, float, float],
+    kept: float,
+    stashed: float,
+    reserve: float,
+) -> MemoryParts:
+    """What a stage's memory is made of.
+
+    Args:
+        mode: its recompute mode.
+        layers: its layers.
+        state: bytes of weights, gradients and optimizer.
+        kept: bytes that layers keep, of all micro-batches in flight.
+        stashed: bytes of stashed inputs.
+        reserve: bytes kept free.
+    """
+    overheads = mode.overheads
+    largest = max(layers, key=lambda layer: float(mode.peak[layer]))
+    communication = 0.0 if overheads.buffers is None else float(overheads.buffers[largest])
+    unused = kept * overheads.fragmentation
+    return MemoryParts(
+        *state,
+        activations=kept - unused + stashed,
+        transient=max(float(mode.peak[largest]) - communication - overheads.framework, 0.0),
+        communication=communication,
+        framework=overheads.framework,
+        fragmentation=unused,
+        reserve=reserve,
+    )
+
+
+def _state_costs(
+    instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...]
+) -> tuple[float, float, tuple[float, float, float]]:
+    """Seconds per micro-batch and per batch of the parameter groups at the stage's ZeRO stage, and what they hold.
+
+    That is bytes of weights, gradients and optimizer.
+    """
     candidate = instance.candidates[stage.candidate]
     exposed, zero = instance.space.exposed, stage.zero
     layers = list(stage.layers)
-    per_micro_batch = per_batch = memory = 0.0
+    per_micro_batch = per_batch = 0.0
+    held = [0.0, 0.0, 0.0]
     for group, peer in zip(candidate.state, peers, strict=True):
         weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
         optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
@@ -320,10 +401,9 @@ def _state_costs(instance: Instance, stage: StageDecision, peers: tuple[_Peers, 
         }[zero]
         per_micro_batch += added[0]
         per_batch += added[1]
-        memory += weights / (peer.sharing if zero >= 3 else 1)
-        memory += gradients / (peer.sharing if zero >= 2 else 1)
-        memory += optimizer / (peer.sharing if zero >= 1 else 1)
-    return per_micro_batch, per_batch, memory
+        for index, (size, sharded_from) in enumerate(((weights, 3), (gradients, 2), (optimizer, 1))):
+            held[index] += size / (peer.sharing if zero >= sharded_from else 1)
+    return per_micro_batch, per_batch, (held[0], held[1], held[2])
 
 
 def _slowest(instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...]) -> float:

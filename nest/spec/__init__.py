@@ -1,10 +1,10 @@
 """What people write: frozen records of problem and plan files, without any input or output."""
 
-from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
+from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 from nest.spec.coefficients import Coefficients, Range, ranges
 from nest.spec.fixed import Fixed
 from nest.spec.model import MlaSpec, TransformerSpec
-from nest.spec.plan import CandidateSummary, PlacementRecord, PlanDocument, StageRecord
+from nest.spec.plan import CandidateSummary, MemoryBreakdown, PlacementRecord, PlanDocument, StageRecord
 from nest.spec.problem import Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
 from nest.spec.topology import (
@@ -30,6 +30,8 @@ __all__ = [
     "LevelSpec",
     "MatrixPeaks",
     "MatrixSpec",
+    "MemoryBreakdown",
+    "MemoryOverheads",
     "MeshSpec",
     "MlaSpec",
     "Overlap",
