@@ -278,11 +278,13 @@ def _price_stage(
     layers = list(stage.layers)
     entering = [cut_bytes(instance, candidate, front) for front, _ in runs]
     leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
-    sharding, sync, state = _state_costs(instance, stage, peers)
+    compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
+    recompute = float(mode.extra[layers].sum())
+    sharding, sync, state = _state_costs(instance, stage, peers, compute + recompute)
     more = float(mode.more[layers].sum()) + (sum(entering) if mode.stash_inputs else 0.0)
     return PricedStage(
-        compute=float((candidate.forward[layers] + candidate.backward[layers]).sum()),
-        recompute=float(mode.extra[layers].sum()),
+        compute=compute,
+        recompute=recompute,
         arriving=sum(_point_to_point(instance.cluster, each, around[0]) for each in entering),
         returning=sum(_point_to_point(instance.cluster, each, around[1]) for each in leaving),
         sharding=sharding,
@@ -299,31 +301,44 @@ def _price_stage(
     )
 
 
-def _state_costs(instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...]) -> tuple[float, float, float]:
-    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage."""
+def _state_costs(
+    instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...], work: float
+) -> tuple[float, float, float]:
+    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage.
+
+    `work` are the seconds the stage computes per micro-batch, recomputation included.
+    """
     candidate = instance.candidates[stage.candidate]
-    exposed, zero = instance.space.exposed, stage.zero
+    zero = stage.zero
     layers = list(stage.layers)
-    per_micro_batch = per_batch = memory = 0.0
+    per_micro_batch = per_batch = updating = memory = 0.0
     for group, peer in zip(candidate.state, peers, strict=True):
         weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
         optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
-        scatter = exposed * _slowest(instance, "reduce_scatter", gradients, peer.shards if zero else (peer.shape,))
-        gather = exposed * _slowest(instance, "all_gather", weights, peer.shards)
+        scatter = _slowest(instance, "reduce_scatter", gradients, peer.shards if zero else (peer.shape,))
+        gather = _slowest(instance, "all_gather", weights, peer.shards)
         # Shards are summed over the replicate groups once per batch.
-        reduce = exposed * _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates)
+        reduce = _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates)
         added = {
-            0: (0.0, 2 * scatter + update),
-            1: (0.0, scatter + gather + reduce + update / peer.sharing),
-            2: (scatter, gather + reduce + update / peer.sharing),
-            3: (scatter + 2 * gather, reduce + update / peer.sharing),
+            0: (0.0, 2 * scatter),
+            1: (0.0, scatter + gather + reduce),
+            2: (scatter, gather + reduce),
+            3: (scatter + 2 * gather, reduce),
         }[zero]
         per_micro_batch += added[0]
         per_batch += added[1]
+        updating += update / (peer.sharing if zero else 1)
         memory += weights / (peer.sharing if zero >= 3 else 1)
         memory += gradients / (peer.sharing if zero >= 2 else 1)
         memory += optimizer / (peer.sharing if zero >= 1 else 1)
-    return per_micro_batch, per_batch, memory
+    # The first forward and the last backward pass of a batch are all that what is sent once per batch hides under.
+    return _exposed(instance, per_micro_batch, work), _exposed(instance, per_batch, work) + updating, memory
+
+
+def _exposed(instance: Instance, seconds: float, work: float) -> float:
+    """What `seconds` of data-parallel communication add beside `work` seconds of compute (docs: "Hiding")."""
+    shown = instance.space.exposed * seconds
+    return max(shown, seconds - work) if instance.space.hiding else shown
 
 
 def _slowest(instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...]) -> float:

@@ -200,6 +200,9 @@ def random_training(random: Random, candidates: list[dict]) -> dict:
         training["uneven_batch"] = random.random() < 0.6
     if random.random() < 0.6:
         training["exposed"] = random.choice([0.0, 0.3, 0.75, 1.0])
+    if random.random() < 0.35:
+        training["hiding"] = True
+        training["exposed"] = random.choice([0.0, 0.0, 0.1, 0.3, 1.0])
     if random.random() < 0.2:
         training["overlap"] = {"data": random.random() < 0.5}
     return training
