@@ -59,6 +59,7 @@ class Link:
         lines: how collectives run on it; none: by latency and efficiency alone.
         generations: for a family of links, those of its members with a bandwidth of their own: a level of that
             bandwidth is made of them.
+        description: one line.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Link:
     sources: tuple[str, ...] = ()
     lines: tuple[LinkLine, ...] = ()
     generations: tuple[str, ...] = ()
+    description: str = ""
 
 
 @frozen
