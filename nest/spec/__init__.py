@@ -2,6 +2,14 @@
 
 from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
 from nest.spec.fixed import Fixed
+from nest.spec.measurements import (
+    CollectiveMeasurement,
+    Measurement,
+    OperatorMeasurement,
+    RunFigures,
+    RunMeasurement,
+    read_measurements,
+)
 from nest.spec.model import MlaSpec, TransformerSpec
 from nest.spec.plan import CandidateSummary, PlacementRecord, PlanDocument, StageRecord
 from nest.spec.problem import Problem, Search
@@ -20,6 +28,7 @@ from nest.spec.training import Overlap, Training
 __all__ = [
     "CandidateSummary",
     "ClusterSpec",
+    "CollectiveMeasurement",
     "DeviceSpec",
     "DragonflySpec",
     "FatTreeSpec",
@@ -28,8 +37,10 @@ __all__ = [
     "LevelSpec",
     "MatrixPeaks",
     "MatrixSpec",
+    "Measurement",
     "MeshSpec",
     "MlaSpec",
+    "OperatorMeasurement",
     "Overlap",
     "PlacementRecord",
     "PlanDocument",
@@ -39,9 +50,12 @@ __all__ = [
     "ProfileRecompute",
     "ProfileSpec",
     "RailOptimisedSpec",
+    "RunFigures",
+    "RunMeasurement",
     "Search",
     "StageRecord",
     "TorusSpec",
     "Training",
     "TransformerSpec",
+    "read_measurements",
 ]
