@@ -39,7 +39,7 @@ OPERATORS: Mapping[str, Sizes] = {
     "attention": Sizes(("batch", "heads", "kv_heads", "head", "sequence"), ("keys", "value"), ("causal",)),
     "norm": _ROWS,
     "elementwise": _ROWS,
-    "activation": _ROWS,
+    "activation": Sizes(("rows", "width"), ("branches",), moves=True),
     "softmax": _ROWS,
     "embedding": Sizes(("rows", "width"), ("vocab",), moves=True),
     "update": Sizes(("parameters",), moves=True),
@@ -50,6 +50,26 @@ OPERATORS: Mapping[str, Sizes] = {
 
 COLLECTIVE_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
 """Kinds of collective; `nest.graph` has the same, which no specification imports."""
+
+
+def shape_errors(kind: str, shape: Mapping[str, int | bool]) -> Iterator[FieldError]:
+    """What is wrong with `shape` as that of an operator of `kind`, one of `OPERATORS`."""
+    sizes = OPERATORS[kind]
+    names = (*sizes.required, *sizes.truths, *sizes.optional)
+    told = f"the shape of {kind} has {', '.join(names) or 'no sizes'}"
+    for name in (*sizes.required, *sizes.truths):
+        if name not in shape:
+            yield FieldError(("shape", name), f"is missing; {told}")
+    for name, size in shape.items():
+        if name not in names:
+            yield FieldError(("shape", name), f"is no size; {told}")
+        elif isinstance(size, bool) is not (name in sizes.truths):
+            wanted = "true or false" if name in sizes.truths else "a whole number"
+            yield FieldError(("shape", name), f"must be {wanted}, is {str(size).lower()}")
+        elif not isinstance(size, bool) and size < 1:
+            yield FieldError(("shape", name), f"must be at least 1, is {size}")
+    if shape.get("heads", 1) % (shape.get("kv_heads", 1) or 1):
+        yield FieldError(("shape", "kv_heads"), "must divide heads")
 
 
 @frozen
@@ -90,28 +110,11 @@ class OperatorMeasurement:
     versions: dict[str, str] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        errors = list(self._shape_errors(OPERATORS[self.kind]))
+        errors = list(shape_errors(self.kind, self.shape))
         if OPERATORS[self.kind].moves and self.bytes is None:
             errors.append(FieldError(("bytes",), f"is missing; {self.kind} is measured with the bytes it moves"))
         if errors:
             raise FieldErrors(errors)
-
-    def _shape_errors(self, sizes: Sizes) -> Iterator[FieldError]:
-        names = (*sizes.required, *sizes.truths, *sizes.optional)
-        told = f"the shape of {self.kind} has {', '.join(names) or 'no sizes'}"
-        for name in (*sizes.required, *sizes.truths):
-            if name not in self.shape:
-                yield FieldError(("shape", name), f"is missing; {told}")
-        for name, size in self.shape.items():
-            if name not in names:
-                yield FieldError(("shape", name), f"is no size; {told}")
-            elif isinstance(size, bool) is not (name in sizes.truths):
-                wanted = "true or false" if name in sizes.truths else "a whole number"
-                yield FieldError(("shape", name), f"must be {wanted}, is {str(size).lower()}")
-            elif not isinstance(size, bool) and size < 1:
-                yield FieldError(("shape", name), f"must be at least 1, is {size}")
-        if self.size("heads") % (self.size("kv_heads") or 1):
-            yield FieldError(("shape", "kv_heads"), "must divide heads")
 
     def size(self, name: str, default: int = 1) -> int:
         """The size called `name`; `default` where the shape leaves it out."""
