@@ -3,6 +3,14 @@
 from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 from nest.spec.coefficients import Coefficients, Range, ranges
 from nest.spec.fixed import Fixed
+from nest.spec.measurements import (
+    CollectiveMeasurement,
+    Measurement,
+    OperatorMeasurement,
+    RunFigures,
+    RunMeasurement,
+    read_measurements,
+)
 from nest.spec.model import MlaSpec, TransformerSpec
 from nest.spec.plan import CandidateSummary, MemoryBreakdown, PlacementRecord, PlanDocument, StageRecord
 from nest.spec.problem import Problem, Search
@@ -22,6 +30,7 @@ __all__ = [
     "CandidateSummary",
     "ClusterSpec",
     "Coefficients",
+    "CollectiveMeasurement",
     "DeviceSpec",
     "DragonflySpec",
     "FatTreeSpec",
@@ -30,10 +39,12 @@ __all__ = [
     "LevelSpec",
     "MatrixPeaks",
     "MatrixSpec",
+    "Measurement",
     "MemoryBreakdown",
     "MemoryOverheads",
     "MeshSpec",
     "MlaSpec",
+    "OperatorMeasurement",
     "Overlap",
     "PlacementRecord",
     "PlanDocument",
@@ -44,10 +55,13 @@ __all__ = [
     "ProfileSpec",
     "RailOptimisedSpec",
     "Range",
+    "RunFigures",
+    "RunMeasurement",
     "Search",
     "StageRecord",
     "TorusSpec",
     "Training",
     "TransformerSpec",
     "ranges",
+    "read_measurements",
 ]
