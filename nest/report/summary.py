@@ -28,9 +28,9 @@ def summary(plan: PlanDocument) -> str:
         return f"No feasible plan. {plan.diagnosis}"
     level_names = tuple(plan.summary.get("levels", ()))
     lines = [_headline(plan), "", _figures(plan), "", _stages(plan, level_names)]
-    parts = memory_table(plan.stages, MOST_ROWS)
-    if parts:
-        lines += ["", parts]
+    if plan.lower_bound is None:  # What the memory of a plan is made of is asked of plans that are decided.
+        parts = memory_table(plan.stages, MOST_ROWS)
+        lines += ["", parts] if parts else []
     shares = plan.summary.get("time_shares")
     if shares:
         lines += ["", _shares(shares, plan.batch_time or 0.0)]

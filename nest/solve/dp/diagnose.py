@@ -65,8 +65,8 @@ def told(instance: Instance, least: LeastMemory | None) -> str:
     candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
     return (
         f"Memory is tightest: the least that any plan needs on its fullest device is {needed:.6g} bytes "
-        f"({needed / 2**30:.2f} GiB){expected} against a capacity of {capacity:.6g} bytes ({capacity / 2**30:.2f} GiB), "
-        f"{needed - capacity:.6g} bytes too many. "
+        f"({needed / 2**30:.2f} GiB){expected} against a capacity of {capacity:.6g} bytes "
+        f"({capacity / 2**30:.2f} GiB), {needed - capacity:.6g} bytes too many. "
         f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )
