@@ -1,14 +1,14 @@
 """Reading the data files of `nest/library`: TOML, one entry a file, named after it, read once."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from nest.catalogue.entries import ClusterEntry, Link, Optimizer, Precision
+from nest.catalogue.entries import ClusterEntry, Link, LinkLine, Optimizer, Precision
 from nest.catalogue.names import unknown_name
-from nest.spec import DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
+from nest.spec import Coefficients, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 
 Entry = TypeVar("Entry")
 
@@ -34,6 +34,7 @@ def devices() -> dict[str, DeviceSpec]:
         name: DeviceSpec(
             name=name,
             peak=MatrixPeaks(**content.pop("peak")),
+            calibration=Coefficients(**content.pop("calibration", {})),
             memory_overheads=MemoryOverheads(**content.pop("memory_overheads", {})),
             **content,
         )
@@ -44,7 +45,14 @@ def devices() -> dict[str, DeviceSpec]:
 @cache
 def links() -> dict[str, Link]:
     """Every kind of link, by name."""
-    return {name: Link(name=name, **content) for name, content in _entries("links")}
+    return {name: link_entry(name, content) for name, content in _entries("links")}
+
+
+def link_entry(name: str, content: Mapping[str, Any]) -> Link:
+    """The link that a file of the catalogue describes."""
+    figures: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in content.items()}
+    lines = tuple(LinkLine(**{**line, "kinds": tuple(line["kinds"])}) for line in figures.pop("lines", ()))
+    return Link(name=name, lines=lines, **figures)
 
 
 @cache

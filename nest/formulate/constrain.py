@@ -49,6 +49,7 @@ def build_space(
         InputErrors: names, values or layers that are unknown or impossible, all of them.
     """
     fixed = problem.decided
+    exposed, hiding = data_parallel_exposure(problem)
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, experts)
     parts = operators or {}
@@ -68,7 +69,7 @@ def build_space(
         space = Space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
-            exposed=problem.training.exposed_share,
+            exposed=exposed,
             schedules=_with_chunks(allowed_schedules(problem, registry), len(even_blocks), fixed.get("chunks")),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
@@ -79,12 +80,24 @@ def build_space(
             together=together,
             blocks=even_blocks,
             zero_degrees=allowed_zero_degrees(problem),
+            hiding=hiding,
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None
     if problems:
         raise InputErrors(problems)
     return space
+
+
+def data_parallel_exposure(problem: Problem) -> tuple[float, bool]:
+    """The share of data-parallel communication that shows at least, and whether the rest hides only where it fits.
+
+    Where a framework is said to overlap it (`overlap.data`), a model's hides under its compute as far as that lasts.
+    A profile keeps the constant of PROBLEM.md section 4 unless it asks for `training.hiding`.
+    """
+    training = problem.training
+    overlapped = problem.model is not None and training.overlap.data and training.exposed is None
+    return training.exposed_share, overlapped if training.hiding is None else training.hiding
 
 
 def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ...]]) -> Constraint:

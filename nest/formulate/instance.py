@@ -14,7 +14,7 @@ from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
 from nest.formulate.constrain import allowed_zero, build_space
 from nest.formulate.granularity import branched_regions
-from nest.formulate.layer_kinds import layer_kinds
+from nest.formulate.layer_kinds import LayerKinds, layer_kinds
 from nest.formulate.margin import memory_margin
 from nest.formulate.names import check_names
 from nest.formulate.offload import host
@@ -42,6 +42,9 @@ class Formulation:
         experts: whether the model has routed experts, or candidates of a profile say how theirs are split.
         operators: names of the operators of each layer of the model, where operators are what is planned.
         together: groups of layers that no cut may part.
+        sharded: of a model, the blocks the candidates were made of.
+        kinds: of a model, its layers by kind.
+        pricing: of a model, what priced it.
     """
 
     graph: LayerGraph
@@ -50,6 +53,9 @@ class Formulation:
     experts: bool = False
     operators: Mapping[str, tuple[str, ...]] = field(factory=dict)
     together: tuple[tuple[int, ...], ...] = ()
+    sharded: tuple[Block, ...] = ()
+    kinds: LayerKinds | None = None
+    pricing: Pricing | None = None
 
     def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """What people count when they deal a model to stages, in order, each with its name and layers as indices.
@@ -194,6 +200,9 @@ def _from_model(
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
         together=kept_whole(whole, layers, training.selective) if by_operator else together,
+        sharded=blocks,
+        kinds=layers,
+        pricing=pricing,
     )
 
 

@@ -75,6 +75,13 @@ class Pricing:
             self._shapes[key] = tuple(dict.fromkeys(self.cluster.shape(group) for group in block.groups(axis)))
         return self._shapes[key]
 
+    @property
+    def timing(self) -> Timing:
+        """How the times of operators become a layer's."""
+        terms = self.device.calibration
+        overlap = self.training.overlap.tensor
+        return Timing(self.layer_times, self.device.engines, overlap, terms.tensor_exposed, terms.host_launch)
+
     def layer(
         self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
     ) -> PricedLayer:
@@ -101,14 +108,10 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
     """
-    blocks = frozenset(layers.graph.blocks or layers.graph.layers)  # None named: every layer is taken to be repeated.
-    repeated = [layer in blocks for layer in layers.graph.layers]
-    priced = [
-        pricing.layer(originals, operators, again, block, layers.by_operator)
-        for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
-    ]
+    found = priced_layers(block, layers, pricing)
+    priced, repeated = [layer for layer, _ in found], [again for _, again in found]
     index = numpy.array(layers.kinds)
-    timing = Timing(pricing.layer_times, pricing.device.engines, pricing.training.overlap.tensor)
+    timing = pricing.timing
 
     def spread(values: Callable[[PricedLayer], Sequence[float]]) -> Array:
         parts = [value for layer in priced for value in values(layer)]
@@ -135,6 +138,19 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host, besides),
         tensor_bytes=_crossing_bytes(block, layers),
     )
+
+
+def priced_layers(block: Block, layers: LayerKinds, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
+    """One layer of each kind as `block` has it, priced, and whether it is a transformer block.
+
+    Where none is named, every layer is taken to be one.
+    """
+    blocks = frozenset(layers.graph.blocks or layers.graph.layers)
+    repeated = [layer in blocks for layer in layers.graph.layers]
+    return [
+        (pricing.layer(originals, operators, again, block, layers.by_operator), again)
+        for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
+    ]
 
 
 def _priced_layer(

@@ -2,6 +2,7 @@
 
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, Level
+from nest.instance.collective_line import CollectiveLine
 from nest.instance.instance import Instance, LayerGraph, Space
 from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule, chunks_of
 from nest.instance.solution import Result, Solution, StageDecision, Standing
@@ -11,6 +12,7 @@ __all__ = [
     "Candidate",
     "ChunkedSchedule",
     "Cluster",
+    "CollectiveLine",
     "CollectiveModel",
     "Instance",
     "LayerGraph",

@@ -9,8 +9,11 @@ import numpy
 from attrs import Factory, evolve, field, frozen, validators
 from numpy.typing import NDArray
 
+from nest.instance.collective_line import CollectiveLine
 
-@frozen
+
+# Hashed whenever a collective is priced, so once.
+@frozen(cache_hash=True)
 class Level:
     """One level of a hierarchical network.
 
@@ -21,6 +24,8 @@ class Level:
         latency: seconds from end to end.
         link: name of the link in the catalogue that the level is made of; None: it names none. Collective models may
             tell by it what the network can do.
+        lines: how collectives run on that link; none: by `latency` and `bandwidth` alone, as PROBLEM.md section 1 says.
+            Messages from point to point go by these two in any case.
     """
 
     name: str
@@ -28,6 +33,7 @@ class Level:
     bandwidth: float = field(validator=validators.gt(0))
     latency: float = field(validator=validators.ge(0))
     link: str | None = None
+    lines: tuple[CollectiveLine, ...] = ()
 
 
 @frozen(slots=False)

@@ -288,15 +288,17 @@ def _price_stage(
     layers = list(stage.layers)
     entering = [cut_bytes(instance, candidate, front) for front, _ in runs]
     leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
-    sharding, sync, held = _state_costs(instance, stage, peers)
+    compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
+    recompute = float(mode.extra[layers].sum())
+    sharding, sync, held = _state_costs(instance, stage, peers, compute + recompute)
     state = sum(held)
     kept = float(mode.first[layers].sum()) + (in_flight - 1) * float(mode.more[layers].sum())
     stashed = (in_flight - 1) * sum(entering) if mode.stash_inputs else 0.0
     peak = float(mode.peak[layers].max())
     reserve = instance.cluster.reserve
     return PricedStage(
-        compute=float((candidate.forward[layers] + candidate.backward[layers]).sum()),
-        recompute=float(mode.extra[layers].sum()),
+        compute=compute,
+        recompute=recompute,
         arriving=sum(_point_to_point(instance.cluster, each, around[0]) for each in entering),
         returning=sum(_point_to_point(instance.cluster, each, around[1]) for each in leaving),
         sharding=sharding,
@@ -316,35 +318,45 @@ def _price_stage(
 
 
 def _state_costs(
-    instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...]
+    instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...], work: float
 ) -> tuple[float, float, tuple[float, float, float]]:
     """Seconds per micro-batch and per batch of the parameter groups at the stage's ZeRO stage, and what they hold.
 
-    That is bytes of weights, gradients and optimizer.
+    That is bytes of weights, gradients and optimizer. `work` are the seconds the stage computes per micro-batch,
+    recomputation included.
     """
     candidate = instance.candidates[stage.candidate]
-    exposed, zero = instance.space.exposed, stage.zero
+    zero = stage.zero
     layers = list(stage.layers)
-    per_micro_batch = per_batch = 0.0
+    per_micro_batch = per_batch = updating = 0.0
     held = [0.0, 0.0, 0.0]
     for group, peer in zip(candidate.state, peers, strict=True):
         weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
         optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
-        scatter = exposed * _slowest(instance, "reduce_scatter", gradients, peer.shards if zero else (peer.shape,))
-        gather = exposed * _slowest(instance, "all_gather", weights, peer.shards)
+        scatter = _slowest(instance, "reduce_scatter", gradients, peer.shards if zero else (peer.shape,))
+        gather = _slowest(instance, "all_gather", weights, peer.shards)
         # Shards are summed over the replicate groups once per batch.
-        reduce = exposed * _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates)
+        reduce = _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates)
         added = {
-            0: (0.0, 2 * scatter + update),
-            1: (0.0, scatter + gather + reduce + update / peer.sharing),
-            2: (scatter, gather + reduce + update / peer.sharing),
-            3: (scatter + 2 * gather, reduce + update / peer.sharing),
+            0: (0.0, 2 * scatter),
+            1: (0.0, scatter + gather + reduce),
+            2: (scatter, gather + reduce),
+            3: (scatter + 2 * gather, reduce),
         }[zero]
         per_micro_batch += added[0]
         per_batch += added[1]
+        updating += update / (peer.sharing if zero else 1)
         for index, (size, sharded_from) in enumerate(((weights, 3), (gradients, 2), (optimizer, 1))):
             held[index] += size / (peer.sharing if zero >= sharded_from else 1)
-    return per_micro_batch, per_batch, (held[0], held[1], held[2])
+    # The first forward and the last backward pass of a batch are all that what is sent once per batch hides under.
+    once = _exposed(instance, per_batch, work) + updating
+    return _exposed(instance, per_micro_batch, work), once, (held[0], held[1], held[2])
+
+
+def _exposed(instance: Instance, seconds: float, work: float) -> float:
+    """What `seconds` of data-parallel communication add beside `work` seconds of compute (docs: "Hiding")."""
+    shown = instance.space.exposed * seconds
+    return max(shown, seconds - work) if instance.space.hiding else shown
 
 
 def _slowest(instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...]) -> float:

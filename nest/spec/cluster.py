@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from attrs import field, frozen
 
+from nest.spec.coefficients import Coefficients
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,
@@ -91,6 +92,10 @@ class DeviceSpec:
         host_bandwidth: nominal bytes per second between the device and its host's memory, in each direction; `host` of
             `efficiency` is the share reached. None: not known.
         host_memory_bandwidth: bytes per second of the host's memory, shared out to its devices; None: not known.
+        multiprocessors: units that work on one tile of a matrix product each; None: not known, and products take what
+            their FLOP take however they divide into tiles.
+        generation: devices of one generation are calibrated together; empty: the device alone.
+        calibration: terms of the cost model beside the roofs.
         memory_overheads: memory that holds no tensor; left out, there is none.
     """
 
@@ -104,6 +109,9 @@ class DeviceSpec:
     engines: tuple[str, ...] = field(default=(MATRIX,), validator=_ENGINES)
     host_bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
     host_memory_bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
+    multiprocessors: int | None = field(default=None, validator=at_least(1))
+    generation: str = ""
+    calibration: Coefficients = field(factory=Coefficients)
     memory_overheads: MemoryOverheads = MemoryOverheads()
 
 

@@ -37,6 +37,8 @@ class Training:
         uneven_batch: round the number of micro-batches up instead of refusing a remainder (PROBLEM.md section 3).
         exposed: share of data-parallel communication that is not hidden (`e` of PROBLEM.md section 4), 0 to 1;
             None: 0 when `overlap.data`, else 1.
+        hiding: whether data-parallel communication hides only as far as there is compute to hide under, `exposed` being
+            the least share that shows; None: where a `model` is planned with `overlap.data` and without `exposed`.
         overlap: what the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`; None: `flash`, but with `precision: fp16` `unfused`,
             as the frameworks that published runs in fp16 had no fused attention (Megatron-LM, arXiv 2104.04473 and
@@ -66,6 +68,7 @@ class Training:
     schedule: tuple[str, ...] = field(default=("1f1b",), validator=not_empty)
     uneven_batch: bool = False
     exposed: float | None = field(default=None, validator=between(0, 1))
+    hiding: bool | None = None
     overlap: Overlap = Overlap()
     attention: str | None = field(default=None, validator=one_of(("flash", "unfused")))
     selective: tuple[str, ...] = ("attention",)
