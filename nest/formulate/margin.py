@@ -3,8 +3,9 @@
 from nest.spec import Problem
 
 MEASURED = 0.42
-"""The smallest margin, in hundredths and rounded up, with which no published peak of `python -m benchmarks.memory` is
-above the upper estimate. That command derives it; docs/explanation/cost-model.md ("How sure memory is") tells more."""
+"""One hundredth more than the smallest margin, in hundredths rounded up, with which none of 82 published peaks is above
+the upper estimate. `python -m benchmarks.memory RUNS` derives it; docs/explanation/cost-model.md ("How sure memory is")
+tells more."""
 
 
 def memory_margin(problem: Problem) -> float:

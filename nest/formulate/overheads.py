@@ -62,7 +62,6 @@ def between_blocks(problem: Problem, zero: tuple[int, ...]) -> BetweenBlocks:
 def beside(
     block: Block,
     layers: tuple[PricedLayer, ...],
-    crossing: float,
     weights: float,
     gradients: float,
     cluster: Cluster,
@@ -78,7 +77,6 @@ def beside(
     Args:
         block: the candidate's.
         layers: one of each kind.
-        crossing: bytes of the largest tensor that crosses layers.
         weights: bytes per parameter.
         gradients: bytes of a parameter's gradient.
         cluster: devices and network.
@@ -87,6 +85,7 @@ def beside(
     """
     several = cluster.size > block.width
     overheads = device.memory_overheads
+    crossing = max((item.tensor.bytes for item in block.graph.layer_tensors), default=0.0)
     buffers = BOUNDARY_BUFFERS * crossing if several and between.pipelined else 0.0
     if several and between.gathered:
         largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)

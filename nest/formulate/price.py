@@ -117,11 +117,9 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         parts = [value for layer in priced for value in values(layer)]
         return numpy.array(parts, dtype=numpy.float64).take(index)
 
-    crossing = _crossing_bytes(block, layers)
     besides = beside(
         block,
         tuple(priced),
-        float(crossing.max(initial=0.0)),
         pricing.precision.weights,
         pricing.precision.gradients,
         pricing.cluster,
@@ -138,7 +136,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
         recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host, besides),
-        tensor_bytes=crossing,
+        tensor_bytes=_crossing_bytes(block, layers),
     )
 
 

@@ -7,8 +7,9 @@ import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, RecomputeMode, Schedule, Solution, StageDecision, chunks_of
+from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.plan.chunks import even_chunks
+from nest.plan.memory import MemoryParts, memory_parts
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity."""
@@ -32,33 +33,6 @@ class _Peers:
     shards: tuple[tuple[int, ...], ...]
     sharing: int
     replicates: tuple[tuple[int, ...], ...] = ()
-
-
-@frozen
-class MemoryParts:
-    """What a stage's memory is made of, bytes; the parts add up to it.
-
-    Attributes:
-        weights: parameters.
-        gradients: of the parameters.
-        optimizer: its state.
-        activations: of all micro-batches in flight.
-        transient: what lives only while a layer runs, communication apart.
-        communication: buffers of communication.
-        framework: what driver and libraries hold.
-        fragmentation: memory held for activations in which no tensor lies.
-        reserve: kept free.
-    """
-
-    weights: float
-    gradients: float
-    optimizer: float
-    activations: float
-    transient: float
-    communication: float
-    framework: float
-    fragmentation: float
-    reserve: float
 
 
 @frozen
@@ -338,41 +312,8 @@ def _price_stage(
         level_out=around[1],
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
-        parts=_memory_parts(mode, layers, held, kept, stashed, reserve),
+        parts=memory_parts(mode, layers, held, kept, stashed, reserve),
         upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
-    )
-
-
-def _memory_parts(
-    mode: RecomputeMode,
-    layers: list[int],
-    state: tuple[float, float, float],
-    kept: float,
-    stashed: float,
-    reserve: float,
-) -> MemoryParts:
-    """What a stage's memory is made of.
-
-    Args:
-        mode: its recompute mode.
-        layers: its layers.
-        state: bytes of weights, gradients and optimizer.
-        kept: bytes that layers keep, of all micro-batches in flight.
-        stashed: bytes of stashed inputs.
-        reserve: bytes kept free.
-    """
-    overheads = mode.overheads
-    largest = max(layers, key=lambda layer: float(mode.peak[layer]))
-    communication = 0.0 if overheads.buffers is None else float(overheads.buffers[largest])
-    unused = kept * overheads.fragmentation
-    return MemoryParts(
-        *state,
-        activations=kept - unused + stashed,
-        transient=max(float(mode.peak[largest]) - communication - overheads.framework, 0.0),
-        communication=communication,
-        framework=overheads.framework,
-        fragmentation=unused,
-        reserve=reserve,
     )
 
 
