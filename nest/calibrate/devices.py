@@ -8,7 +8,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.calibrate.robust_fit import Prior, robust_fit
-from nest.calibrate.unknowns import Unknown, calibrated
+from nest.calibrate.unknowns import Unknown, calibration
 from nest.spec import DeviceSpec
 
 Array = NDArray[numpy.float64]
@@ -93,7 +93,8 @@ def _values(evidence: Evidence, logarithms: Array) -> dict[str, float]:
 
 def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
     """Seconds of every measurement with `values` of the unknowns."""
-    return evidence.predict({name: calibrated(device, values) for name, device in evidence.devices.items()})
+    found = calibration("", values)
+    return evidence.predict({name: found.on(device) for name, device in evidence.devices.items()})
 
 
 def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) -> Array:

@@ -251,4 +251,3 @@ class _Collector:
 
 def _columns(rows: Sequence[tuple[float, ...]]) -> Array:
     return numpy.asarray(numpy.array(rows, dtype=numpy.float64).reshape(-1, 5).T)
-
