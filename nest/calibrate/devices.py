@@ -19,8 +19,8 @@ NOISE = 0.06
 OUTLIER = 0.06
 """Relative error beyond which a measurement counts less and less."""
 
-STEPS = 30
-"""Most steps of a fit; from the prior ten are usual."""
+STEPS, SETTLED = 30, 1e-5
+"""Most steps of a fit, and what the last gains at most, relatively: three digits of a coefficient need no more."""
 
 DIGITS = 3
 """Significant digits of fitted numbers."""
@@ -82,7 +82,7 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, fl
         return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
 
     begin = None if start is None else numpy.log([start[each.name] for each in evidence.unknowns])
-    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, start=begin)
+    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, start=begin, settled=SETTLED)
     return {name: float(f"{value:.{DIGITS}g}") for name, value in _values(evidence, found).items()}
 
 
