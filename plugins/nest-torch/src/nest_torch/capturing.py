@@ -154,7 +154,7 @@ def _check_batch(operators: Sequence[Recorded]) -> None:
         batched.update(id(each) for stored in operator.outputs for each in (stored, *stored.whole()))
         if operator.flops_per_point and not any(_has_batch((extent.dim,)) for extent in operator.space):
             raise InputError(
-                f"in {operator.path or 'the module'} ({operator.target}) the batch can no longer be told from the rest. "
+                f"in {operator.path or 'the module'} ({operator.target}) the batch can no longer be told apart. "
                 "Keep it the first dimension there."
             )
 

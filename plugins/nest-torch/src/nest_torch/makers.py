@@ -4,18 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from nest.errors import InputError
 from nest_torch.axes import Dim, aligned, fresh, leaves, size, unify
-from nest_torch.recording import (
-    ACTIVATIONS,
-    DROPOUTS,
-    EMBEDDINGS,
-    LOSSES,
-    NORMS,
-    SOFTMAXES,
-    Call,
-    Maker,
-    Recorder,
-    result_dims,
-)
+from nest_torch.recording import Call, Maker, Recorder, result_dims
+from nest_torch.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, LOSSES, NORMS, SOFTMAXES
 from nest_torch.values import PARAMETER, Extent, Value
 
 STATISTICS_BYTES = 4

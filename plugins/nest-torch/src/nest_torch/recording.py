@@ -9,74 +9,10 @@ from attrs import define, field
 
 from nest.errors import InputError
 from nest_torch.axes import Dim, aligned, fresh, leaves, size
+from nest_torch.targets import DROPOUTS, LINEAR, PRODUCTS_OF_NUMBERS, RECURRENT, REDUCTIONS
 from nest_torch.values import CONSTANT, MADE, PARAMETER, Extent, Recorded, Stored, Value
 from nest_torch.views import SPLITS, VIEWS, joined, pieces
 
-NORMS = ("layer_norm", "rms_norm", "_fused_rms_norm", "group_norm", "batch_norm", "instance_norm", "native_layer_norm")
-NORMS += (
-    "native_batch_norm",
-    "_native_batch_norm_legit",
-    "native_group_norm",
-    "cudnn_batch_norm",
-    "_batch_norm_with_update",
-)
-SOFTMAXES = ("softmax", "log_softmax", "_softmax", "_log_softmax", "_safe_softmax")
-ACTIVATIONS = (
-    "relu",
-    "gelu",
-    "silu",
-    "sigmoid",
-    "tanh",
-    "leaky_relu",
-    "elu",
-    "selu",
-    "celu",
-    "mish",
-    "softplus",
-    "glu",
-)
-ACTIVATIONS += ("hardtanh", "hardswish", "hardsigmoid", "relu6", "prelu", "log_sigmoid", "logsigmoid", "rrelu")
-LOSSES = ("cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss_forward", "mse_loss", "l1_loss", "huber_loss")
-LOSSES += ("binary_cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss", "kl_div", "soft_margin_loss")
-EMBEDDINGS = ("embedding", "embedding_bag", "_embedding_bag")
-DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "native_dropout")
-REDUCTIONS = (
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "prod",
-    "var",
-    "std",
-    "logsumexp",
-    "norm",
-    "linalg_vector_norm",
-    "any",
-    "all",
-)
-REDUCTIONS += ("argmax", "argmin", "max", "min", "var_mean", "std_mean", "median")
-LINEAR = (
-    "add",
-    "sub",
-    "rsub",
-    "neg",
-    "cat",
-    "concat",
-    "stack",
-    "sum",
-    "mean",
-    "copy",
-    "copy_",
-    "to",
-    "_to_copy",
-    "type_as",
-)
-LINEAR += ("add_", "sub_", "neg_", "repeat", "repeat_interleave", "pad", "constant_pad_nd", "roll", "flip", "cumsum")
-LINEAR += ("masked_fill", "masked_fill_", "index_select", "float", "half", "bfloat16", "tril", "triu", "fill_", "zero_")
-"""Operators whose backward pass needs no tensor of the forward pass."""
-PRODUCTS_OF_NUMBERS = ("mul", "mul_", "div", "div_", "multiply", "true_divide", "addcmul", "lerp", "where")
-"""Operators whose backward pass needs an operand where another has a gradient."""
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell")
 INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 """Higher-order operators that only run a part of the program, and how many arguments stand before what it is given."""
 
