@@ -21,6 +21,7 @@ PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("profile")(profile)
+    app.command("capture")(capture)
 
 
 def profile(
@@ -173,3 +174,41 @@ def _write(output: Path | None, found: Sequence[Measurement]) -> None:
     else:
         write_text(output, text)
         typer.echo(f"{output}: {len(found)} measurements.")
+
+
+def capture(
+    factory: str = typer.Argument(
+        ..., metavar="MODULE:FACTORY", help="Where a function or class that makes the module is; MODULE may end in .py."
+    ),
+    given: list[str] = typer.Option(
+        ..., "--input", "-i", metavar="TYPE[AXES]", help="An input in order, such as 'int64[batch,sequence=2048]'."
+    ),
+    precision: str = typer.Option("bf16", help="Number format of weights and activations: fp32, fp16 or bf16."),
+    output: Path = typer.Option(..., "--output", "-o", metavar="FILE", help="The operator graph, as .json."),
+) -> None:
+    """Write the operator graph of a PyTorch module, for `model:` of a problem. Weights take no memory.
+
+    Exit code 0: done; 2: bad input.
+    """
+    import json
+
+    from nest.errors import InputError
+    from nest.files import check_writable, unstructure, write_text
+
+    check_writable(output)
+    if output.suffix.lower() != ".json":
+        raise InputError(f"--output {output}: the name must end in .json.")
+    _need_torch()
+    from nest_torch.capturing import capture as captured
+    from nest_torch.inputs import inputs
+    from nest_torch.loading import load
+
+    example, axes = inputs(given, precision)
+    module = load(factory, precision)
+    graph = captured(module, example, axes=axes)
+    write_text(output, json.dumps(unstructure(graph), allow_nan=False) + "\n")
+    told = f"{graph.parameter_count} parameters, {graph.model_flops:.6g} FLOP for one sample"
+    typer.echo(f"{output}: {len(graph.operators)} operators in {len(graph.layers)} layers, {told}.")
+    unused = sum(each.numel() for each in module.parameters()) - graph.parameter_count
+    if unused:
+        typer.echo(f"nest: {unused} parameters take no part in the result and are left out.", err=True)

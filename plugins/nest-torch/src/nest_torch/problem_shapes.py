@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
-from nest.errors import InputError
 from nest.graph import Operator, axis_size, elements
 from nest_torch.experiments import Experiment
 
@@ -18,30 +17,10 @@ def problem_experiments(path: Path) -> tuple[Experiment, ...]:
     Raises:
         InputError: the problem cannot be used, or has a profile in place of a model.
     """
-    from nest.files import read
-    from nest.formulate.choices import allowed_degrees, micro_batches, taking_part
-    from nest.formulate.cluster import build_cluster
-    from nest.formulate.compose import compose
-    from nest.formulate.layer_kinds import layer_kinds
-    from nest.formulate.sources import load_model
-    from nest.hooks.protocols import StrategyContext
-    from nest.hooks.registry import registry
-    from nest.spec import Problem
+    from nest.planner import blocks
 
-    problem, known = read(path, Problem), registry()
-    if problem.model is None:
-        raise InputError(f"{path}: this problem has a profile; --model takes one that has a model.")
-    cluster, _ = build_cluster(problem.cluster, known, path.parent)
-    layers = layer_kinds(load_model(problem.model, problem.training, path.parent, known))
-    blocks = compose(
-        layers.graph,
-        taking_part(problem, known.strategies()),
-        allowed_degrees(problem, known.strategies()),
-        micro_batches(problem),
-        StrategyContext(cluster, problem.training),
-    )
     found: dict[str, Experiment] = {}
-    for block in blocks:
+    for block in blocks(path):
         for operator in block.graph.operators:
             for experiment in _experiments(operator):
                 found.setdefault(str(experiment), experiment)
