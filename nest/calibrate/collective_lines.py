@@ -61,9 +61,9 @@ def read_lines(path: Path, text: str, link: str | None = None) -> Iterator[Measu
                 raise InputError("this is no measurement, which is a JSON object.")
             if content.get("measurement") == "collective" and content.get("kind") in PHASES:
                 yield _measurement(path, content, link)
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise InputError(f"{path}, line {number}: {error}") from None
+        except InputError as error:
+            raise InputError(f"{path}, line {number}: {error}") from None
+        except (ValueError, RecursionError):
             raise InputError(f"{path}, line {number}: this is no JSON; write one measurement a line.") from None
 
 
