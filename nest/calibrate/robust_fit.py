@@ -36,7 +36,13 @@ class Prior:
 
 
 def robust_fit(
-    residuals: Callable[[Array], Array], prior: Prior, scale: float, noise: float, starts: int = 1, steps: int = 100
+    residuals: Callable[[Array], Array],
+    prior: Prior,
+    scale: float,
+    noise: float,
+    starts: int = 1,
+    steps: int = 100,
+    start: Array | None = None,
 ) -> Array:
     """Coefficients that make residuals small, outliers counting less, and stay near the prior where nothing else tells.
 
@@ -52,10 +58,14 @@ def robust_fit(
         noise: standard deviation expected of a residual, which weighs measurements against the prior.
         starts: how often to start.
         steps: most steps taken from each.
+        start: where the first begins; None: at the center.
     """
     drawn = numpy.random.default_rng(0).standard_normal((starts, len(prior.center)))
     drawn[0] = 0.0
-    ends = [_descend(residuals, prior.center + each * prior.spread, prior, scale, noise, steps) for each in drawn]
+    begins = prior.center + drawn * prior.spread
+    if start is not None:
+        begins[0] = start
+    ends = [_descend(residuals, each, prior, scale, noise, steps) for each in begins]
     return min(ends, key=lambda end: end[0])[1]
 
 

@@ -5,7 +5,7 @@ from math import ceil, prod
 
 from attrs import frozen
 
-from nest.graph import Operator
+from nest.graph import Operator, Shape
 
 TILES = ((128, 256), (256, 128), (128, 128), (64, 128))
 """Rows and columns of the result that one multiprocessor computes at a time: the sizes CUTLASS and cuBLAS take for
@@ -46,28 +46,37 @@ class Product:
 def product(operator: Operator) -> Product | None:
     """The matrix product an operator is; None for one that contracts nothing or has no second operand.
 
-    Axes of both operands that are not contracted count products: heads of an attention that stores its scores. A weight
-    with one matrix per expert makes one product per expert, on an even share of the rows.
+    Axes of both operands that are not contracted count products. A weight with one matrix per expert makes one product
+    per expert, on an even share of the rows; an attention that stores its scores one per sample and head.
     """
-    contracted = set(operator.contracted)
+    contracted, space = set(operator.contracted), operator.space
+    if not contracted:
+        return None
+    if operator.kind == "attention":
+        return _product(space, contracted, {"sequence"}, {"batch", "heads"}, 1)
     operands = [tensor.shape for tensor in operator.inputs[:2]]
     if operator.parameters:
-        weight = max(operator.parameters, key=lambda parameter: parameter.count).shape
-        operands = [*operands[:1], weight]
-    if not contracted or len(operands) < 2:
+        operands = [*operands[:1], max(operator.parameters, key=lambda parameter: parameter.count).shape]
+    if len(operands) < 2:
         return None
     left, right = ({axis for axis, _ in shape} for shape in operands)
-    space = operator.space
-    shared = (left & right) - contracted
-    columns = right - left - contracted
     experts = prod(size for axis, size in operands[1] if axis not in {name for name, _ in space})
-    count = prod(size for axis, size in space if axis in shared)
-    rows = prod(size for axis, size in space if axis not in shared | columns | contracted)
+    shared = (left & right) - contracted
+    rows = {axis for axis, _ in space} - right - contracted
+    return _product(space, contracted, rows, shared, experts)
+
+
+def _product(space: Shape, contracted: set[str], rows: set[str], counted: set[str], experts: int) -> Product:
+    """The product over `space`; its axes that are none of those named are columns."""
+
+    def size(axes: set[str]) -> int:
+        return prod(size for axis, size in space if axis in axes)
+
     return Product(
-        count=count * experts,
-        rows=max(rows / experts, 1.0),
-        columns=prod(size for axis, size in space if axis in columns),
-        contracted=prod(size for axis, size in space if axis in contracted),
+        count=size(counted) * experts,
+        rows=max(size(rows) / experts, 1.0),
+        columns=size({axis for axis, _ in space} - contracted - rows - counted),
+        contracted=size(contracted),
     )
 
 

@@ -202,23 +202,11 @@ class LayerModel:
         times: list[Term] = []
         sync = model.new_int_var(0, limit // scale.sync, "sync")
         for stage in range(stages):
-            work, shard = model.new_int_var(0, most, f"work {stage}"), model.new_int_var(0, most, f"shard {stage}")
+            own = model.new_int_var(0, most, f"own {stage}")
+            model.add(own >= self._over(stage, [scale.ticks(t) for t in self._least_work().tolist()]))
             for choice, taken in self._taken[stage].items():
-                used = self._candidate(choice)
-                each = used.forward + used.backward + used.mode(choice.recompute).extra
-                model.add(work >= self._over(stage, [scale.ticks(t) for t in each.tolist()])).only_enforce_if(taken)
-                per_micro_batch, per_batch = self._sharding(stage, choice, scale, self._instance.space.exposed)
-                update = self._update(stage, choice, scale)
-                model.add(shard >= per_micro_batch).only_enforce_if(taken)
-                model.add(sync >= per_batch + update).only_enforce_if(taken)
-                if self._instance.space.hiding:
-                    per_micro_batch, per_batch = self._sharding(stage, choice, scale, 1.0)
-                    model.add(work + shard >= per_micro_batch).only_enforce_if(taken)
-                    hidden = [scale.covering_ticks(t) for t in each.tolist()]
-                    # Without this the model only forgets a bound; with coefficients so large CP-SAT can be wrong.
-                    if max(hidden) <= LARGEST_COEFFICIENT:
-                        model.add(sync >= per_batch + update - self._over(stage, hidden)).only_enforce_if(taken)
-            times.append(work + shard)
+                self._stage_counts(stage, choice, taken, scale, own, sync)
+            times.append(own)
         for boundary in range(stages - 1):
             for stage in (boundary, boundary + 1):
                 times[stage] = times[stage] + self._transfer(boundary, stage, scale, most)
@@ -230,6 +218,36 @@ class LayerModel:
         self.batch_ticks = model.new_int_var(0, limit, "batch")
         model.add(self.batch_ticks == scale.slowest * slowest + scale.total * sum(whole) + scale.sync * sync)
         model.minimize(self.batch_ticks)
+
+    def _stage_counts(self, stage: int, choice: Choice, taken: IntVar, scale: Scale, own: IntVar, sync: IntVar) -> None:
+        """Where a stage takes a choice, its time but for transfers, and the time per batch, are at least what it costs.
+
+        What hides under compute is the more of two things: compute with the share that shows at least, and all of the
+        communication; once per batch that share, and what the compute of one micro-batch leaves.
+        """
+        space, work = self._instance.space, self._work(choice)
+        computed = self._over(stage, [scale.ticks(t) for t in work.tolist()])
+        update = self._update(stage, choice, scale)
+        per_micro_batch, per_batch = self._sharding(stage, choice, scale, space.exposed)
+        self.model.add(own >= computed + per_micro_batch).only_enforce_if(taken)
+        self.model.add(sync >= per_batch + update).only_enforce_if(taken)
+        if space.hiding:
+            per_micro_batch, per_batch = self._sharding(stage, choice, scale, 1.0)
+            self.model.add(own >= per_micro_batch).only_enforce_if(taken)
+            hidden = [scale.covering_ticks(t) for t in work.tolist()]
+            # Without this the model only forgets a bound; with coefficients so large CP-SAT can be wrong.
+            if max(hidden) <= LARGEST_COEFFICIENT:
+                self.model.add(sync >= per_batch + update - self._over(stage, hidden)).only_enforce_if(taken)
+
+    def _work(self, choice: Choice) -> Floats:
+        """Seconds each layer computes."""
+        used = self._candidate(choice)
+        return used.forward + used.backward + used.mode(choice.recompute).extra
+
+    def _least_work(self) -> Floats:
+        """Seconds each layer computes at least, whatever its stage chooses: told apart, it spares CP-SAT much."""
+        least: Floats = numpy.minimum.reduce([self._work(choice) for choice in self._choices])
+        return least
 
     def _sharding(self, stage: int, choice: Choice, scale: Scale, share: float) -> tuple[Term, Term]:
         """This share of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
