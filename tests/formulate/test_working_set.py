@@ -76,7 +76,10 @@ def test_the_largest_working_set_of_a_stage_s_layers_is_its_transient(problem: A
     from nest.formulate.overheads import BOUNDARY_BUFFERS
 
     decided = problem(
-        MODEL, training={"micro_batch": (1,), "sequence_length": TOKENS}, strategies={"tp": (4,), "sp": (4,), "cp": (1,)}, search=Search(zero=(0,))
+        MODEL,
+        training={"micro_batch": (1,), "sequence_length": TOKENS},
+        strategies={"tp": (4,), "sp": (4,), "cp": (1,)},
+        search=Search(zero=(0,)),
     )
     (candidate,) = build_instance(decided, registry()).candidates
     mode = candidate.mode("none")
