@@ -129,7 +129,7 @@ def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: 
     return RecomputeMode(
         name,
         extra,
-        first=first / used,
+        first=first,
         more=more / used,
         peak=peak + besides.buffers + besides.framework,
         stash_inputs=stash,

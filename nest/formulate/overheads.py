@@ -39,7 +39,7 @@ class Beside:
     """What a candidate's layers need beside what their operators keep and work on.
 
     Attributes:
-        fragmentation: share of the memory held for activations in which no tensor lies.
+        fragmentation: share of the memory held for further micro-batches in flight in which no tensor lies.
         framework: bytes of the driver and of libraries.
         buffers: bytes that communication between blocks fills and empties.
     """

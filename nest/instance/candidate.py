@@ -47,7 +47,7 @@ class Overheads:
     """What of a recompute mode's bytes is no tensor of an operator; for reports only: they contain it.
 
     Attributes:
-        fragmentation: share of `first` and `more` in which no tensor lies.
+        fragmentation: share of `more` in which no tensor lies.
         framework: bytes of each layer's `peak` that the driver and libraries hold.
         buffers: bytes of `peak` that communication fills and empties, shape `(layers,)`; None: none.
     """

@@ -292,7 +292,8 @@ def _price_stage(
     recompute = float(mode.extra[layers].sum())
     sharding, sync, held = _state_costs(instance, stage, peers, compute + recompute)
     state = sum(held)
-    kept = float(mode.first[layers].sum()) + (in_flight - 1) * float(mode.more[layers].sum())
+    further = (in_flight - 1) * float(mode.more[layers].sum())
+    kept = float(mode.first[layers].sum()) + further
     stashed = (in_flight - 1) * sum(entering) if mode.stash_inputs else 0.0
     peak = float(mode.peak[layers].max())
     reserve = instance.cluster.reserve
@@ -312,7 +313,7 @@ def _price_stage(
         level_out=around[1],
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
-        parts=memory_parts(mode, layers, held, kept, stashed, reserve),
+        parts=memory_parts(mode, layers, held, kept + stashed, further, reserve),
         upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
     )
 

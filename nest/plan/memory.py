@@ -37,7 +37,7 @@ def memory_parts(
     layers: list[int],
     state: tuple[float, float, float],
     kept: float,
-    stashed: float,
+    further: float,
     reserve: float,
 ) -> MemoryParts:
     """What a stage's memory is made of.
@@ -46,17 +46,17 @@ def memory_parts(
         mode: its recompute mode.
         layers: its layers.
         state: bytes of weights, gradients and optimizer.
-        kept: bytes that layers keep, of all micro-batches in flight.
-        stashed: bytes of stashed inputs.
+        kept: bytes kept for all micro-batches in flight.
+        further: of these, what layers keep for all but one.
         reserve: bytes kept free.
     """
     overheads = mode.overheads
     largest = max(layers, key=lambda layer: float(mode.peak[layer]))
     communication = 0.0 if overheads.buffers is None else float(overheads.buffers[largest])
-    unused = kept * overheads.fragmentation
+    unused = further * overheads.fragmentation
     return MemoryParts(
         *state,
-        activations=kept - unused + stashed,
+        activations=kept - unused,
         transient=max(float(mode.peak[largest]) - communication - overheads.framework, 0.0),
         communication=communication,
         framework=overheads.framework,

@@ -66,8 +66,8 @@ class MemoryOverheads:
     Attributes:
         context: bytes of the driver's context and of the code that libraries load.
         communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in.
-        fragmentation: share of the memory held for activations in which no tensor lies, because the allocator cannot
-            use it; below 1.
+        fragmentation: share of the memory held for the activations of micro-batches in flight, beyond the first, in
+            which no tensor lies, because the allocator cannot use it; at most 0.9.
     """
 
     context: Bytes = field(default=Bytes(0.0), validator=at_least(0))

@@ -182,9 +182,9 @@ def test_the_parts_add_up_to_the_memory(
 def test_a_part_that_is_wrong_is_told(part: str) -> None:
     gpu = overheads(context=1e9, communicator=1e8, fragmentation=0.3)
     plan = nest.evaluate(asked(DENSE, gpu, tp=2, pp=2, dp=4)).to_dict()
-    plan["stages"][1]["memory_breakdown"][part] *= 1.01
+    plan["stages"][0]["memory_breakdown"][part] *= 1.01
     (told,) = nest.check(plan).disagreements
-    assert f"stages[1].memory_breakdown.{part}" in told
+    assert f"stages[0].memory_breakdown.{part}" in told
 
 
 def test_a_plan_of_before_there_were_parts_still_holds() -> None:
@@ -192,6 +192,18 @@ def test_a_plan_of_before_there_were_parts_still_holds() -> None:
     for stage in plan["stages"]:
         del stage["memory_breakdown"], stage["upper_memory"]
     assert nest.check(plan).ok
+
+
+def test_only_micro_batches_beyond_the_first_leave_gaps() -> None:
+    bare_stages = stages(tp=1, pp=4, dp=4)
+    for share in (0.2, 0.5):
+        for plain, stage in zip(
+            bare_stages, stages(DENSE, overheads(fragmentation=share), tp=1, pp=4, dp=4), strict=True
+        ):
+            one = parts(plain)["activations"] / plain.in_flight
+            gaps = (stage.in_flight - 1) * one * share / (1 - share)
+            assert parts(stage)["fragmentation"] == pytest.approx(gaps, rel=1e-12)
+            assert stage.memory - plain.memory == pytest.approx(gaps, rel=1e-9)
 
 
 def test_each_group_of_ranks_costs_one_communicator() -> None:
