@@ -97,6 +97,12 @@ def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
     return evidence.predict({name: found.on(device) for name, device in evidence.devices.items()})
 
 
+def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:
+    """The part that each measurement is held out with: families are dealt to `folds` parts in the order of names."""
+    part = {name: index % folds for index, name in enumerate(sorted(set(families)))}
+    return numpy.array([part[name] for name in families], dtype=numpy.int64)
+
+
 def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) -> Array:
     """Seconds of every measurement, predicted from a fit to other families only. Shape `(measurements,)`.
 
@@ -105,12 +111,10 @@ def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) 
         folds: parts that the families are dealt to, in the order of their names.
         start: where each fit begins.
     """
-    names = sorted(set(evidence.families))
-    part = {name: index % folds for index, name in enumerate(names)}
-    parts = numpy.array([part[name] for name in evidence.families])
-    found = numpy.zeros(len(parts))
-    for fold in range(min(folds, len(names))):
-        held = parts == fold
+    part = parts(evidence.families, folds)
+    found = numpy.zeros(len(part))
+    for fold in sorted(set(part.tolist())):
+        held = part == fold
         if held.all():  # Nothing else to learn from: what is expected has to do.
             found[held] = predicted(evidence, {each.name: each.range.prior for each in evidence.unknowns})[held]
         else:

@@ -1,6 +1,6 @@
 """From files of measurements to calibrated generations of devices, with the errors of each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -76,7 +76,7 @@ class ErrorRow:
 
 
 @frozen
-class _Source:
+class MeasuredRun:
     """One measured run, taken apart."""
 
     run: RunMeasurement
@@ -106,29 +106,34 @@ def calibrate_devices(
         raise InputError("--device is missing: say which device of the catalogue the operators were measured on.")
     if not runs and not operators:
         raise InputError(f"{files[0]}: there are neither runs nor operators to fit to.")
-    sources = list(_taken_apart(runs, known, told))
+    sources = list(taken_apart(runs, known, told))
     costs = chosen(known.cost_models(), None, "costs", "cost model")
     home = None if device is None else _published(device)
-    generations: dict[str, list[_Source]] = {}
+    generations: dict[str, list[MeasuredRun]] = {}
     for source in sources:
-        generations.setdefault(_generation(source.ledger.pricing.device), []).append(source)
+        generations.setdefault(generation(source.ledger.pricing.device), []).append(source)
     if home is not None and operators:
-        generations.setdefault(_generation(home), [])
+        generations.setdefault(generation(home), [])
     found = []
     for index, name in enumerate(sorted(generations)):
-        measured_here = operators if home is not None and _generation(home) == name else []
+        measured_here = operators if home is not None and generation(home) == name else []
         if told is not None:
             told(f"fitting {name}", index / len(generations))
         found.append(_calibrated(name, generations[name], measured_here, home, costs, folds, files))
     return found
 
 
-def _taken_apart(runs: Sequence[RunMeasurement], known: Registry, told: Told | None) -> Iterable[_Source]:
+def taken_apart(runs: Sequence[RunMeasurement], known: Registry, told: Told | None = None) -> Iterator[MeasuredRun]:
+    """The runs with what their plans are made of, one after the other.
+
+    Raises:
+        InputError: a run cannot be priced.
+    """
     for index, run in enumerate(runs):
         if told is not None:
             told("reading runs", index / len(runs))
         try:
-            yield _Source(run, ledger(self_contained(run.problem, None, known), known))
+            yield MeasuredRun(run, ledger(self_contained(run.problem, None, known), known))
         except InputError as error:
             raise InputError(f"run {run.id or index + 1}: {error}") from None
 
@@ -138,7 +143,8 @@ def _published(name: str) -> DeviceSpec:
     return published_devices()[name] if name in published_devices() else plain(described(name, None, "--device"))
 
 
-def _generation(device: DeviceSpec) -> str:
+def generation(device: DeviceSpec) -> str:
+    """The name of the generation whose coefficients `device` shares."""
     return device.generation or device.name
 
 
@@ -148,16 +154,13 @@ def _uncalibrated(device: DeviceSpec) -> DeviceSpec:
     return plain(catalogue.get(device.name, device))
 
 
-def _calibrated(
-    name: str,
-    sources: Sequence[_Source],
-    operators: Sequence[OperatorMeasurement],
-    home: DeviceSpec | None,
+def evidence(
+    sources: Sequence[MeasuredRun],
     costs: CostModel,
-    folds: int,
-    files: Sequence[Path],
-) -> Calibrated:
-    """The generation `name` fitted to its runs and operators."""
+    operators: Sequence[OperatorMeasurement] = (),
+    home: DeviceSpec | None = None,
+) -> Evidence:
+    """What runs, and operators on the device `home`, tell of their generation: runs first, each as given."""
     specs = [_uncalibrated(source.ledger.pricing.device) for source in sources]
     specs += [_uncalibrated(home)] if home is not None and operators else []
     devices = {device.name: device for device in sorted(specs, key=lambda device: _figures_first(device))}
@@ -169,7 +172,7 @@ def _calibrated(
         return numpy.concatenate(parts)
 
     runs = [source.run for source in sources]
-    evidence = Evidence(
+    return Evidence(
         devices=devices,
         unknowns=unknowns(list(devices.values()), _formats(sources, operators, devices)),
         predict=predict,
@@ -179,17 +182,30 @@ def _calibrated(
             *(f"{each.device}|{each.kind}|{each.precision}" for each in operators),
         ),
     )
-    groups = (*(run.group or "runs" for run in runs), *(each.kind for each in operators))
-    values = fit(evidence, numpy.ones(len(groups), dtype=bool))
+
+
+def _calibrated(
+    name: str,
+    sources: Sequence[MeasuredRun],
+    operators: Sequence[OperatorMeasurement],
+    home: DeviceSpec | None,
+    costs: CostModel,
+    folds: int,
+    files: Sequence[Path],
+) -> Calibrated:
+    """The generation `name` fitted to its runs and operators."""
+    told = evidence(sources, costs, operators, home)
+    groups = (*(source.run.group or "runs" for source in sources), *(each.kind for each in operators))
+    values = fit(told, numpy.ones(len(groups), dtype=bool))
     found = Calibrated(
         calibration=calibration(name, values),
-        devices=tuple(devices.values()),
+        devices=tuple(told.devices.values()),
         groups=groups,
-        families=evidence.families,
-        measured=evidence.seconds,
-        before=predict(devices),
-        after=predicted(evidence, values),
-        validated=cross_validated(evidence, folds, values),
+        families=told.families,
+        measured=told.seconds,
+        before=told.predict(told.devices),
+        after=predicted(told, values),
+        validated=cross_validated(told, folds, values),
     )
     return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files),)))
 
@@ -199,7 +215,7 @@ def _figures_first(device: DeviceSpec) -> tuple[str]:
 
 
 def _formats(
-    sources: Sequence[_Source], operators: Sequence[OperatorMeasurement], devices: Mapping[str, DeviceSpec]
+    sources: Sequence[MeasuredRun], operators: Sequence[OperatorMeasurement], devices: Mapping[str, DeviceSpec]
 ) -> set[str]:
     """The number formats in which products with weights ran."""
     used = {(source.run.problem.training.precision, source.ledger.pricing.device.name) for source in sources}
