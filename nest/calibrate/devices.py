@@ -1,7 +1,7 @@
 """Devices fitted to what was measured on them: shares of roofs and coefficients, a generation at a time."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy
 from attrs import frozen
@@ -103,6 +103,25 @@ def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:
     return numpy.array([part[name] for name in families], dtype=numpy.int64)
 
 
+def folded(
+    evidence: Evidence, folds: int, start: Mapping[str, float]
+) -> Iterator[tuple[NDArray[numpy.bool_], dict[str, float]]]:
+    """For each part of the families which measurements it holds, and the unknowns fitted to all others.
+
+    Where there are no others, what is expected has to do.
+
+    Args:
+        evidence: all measurements.
+        folds: parts that the families are dealt to, in the order of their names.
+        start: where each fit begins.
+    """
+    part = parts(evidence.families, folds)
+    for fold in sorted(set(part.tolist())):
+        held = part == fold
+        expected = {each.name: each.range.prior for each in evidence.unknowns}
+        yield held, expected if held.all() else fit(evidence, ~held, start)
+
+
 def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) -> Array:
     """Seconds of every measurement, predicted from a fit to other families only. Shape `(measurements,)`.
 
@@ -111,12 +130,7 @@ def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) 
         folds: parts that the families are dealt to, in the order of their names.
         start: where each fit begins.
     """
-    part = parts(evidence.families, folds)
-    found = numpy.zeros(len(part))
-    for fold in sorted(set(part.tolist())):
-        held = part == fold
-        if held.all():  # Nothing else to learn from: what is expected has to do.
-            found[held] = predicted(evidence, {each.name: each.range.prior for each in evidence.unknowns})[held]
-        else:
-            found[held] = predicted(evidence, fit(evidence, ~held, start))[held]
+    found = numpy.zeros(len(evidence.families))
+    for held, values in folded(evidence, folds, start):
+        found[held] = predicted(evidence, values)[held]
     return found
