@@ -1,1 +1,1 @@
-"""How far predictions are from measured training runs: `python -m benchmarks.fidelity`; benchmarks/README.md tells how."""
+"""How far predictions are from measured training runs; benchmarks/README.md tells how this is measured."""
