@@ -6,11 +6,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from attrs import asdict
+
+from benchmarks.fidelity.ablation import ablation
 from benchmarks.fidelity.figures import figures
 from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import table
-from benchmarks.fidelity.report import document, text, write
+from benchmarks.fidelity.report import document, effects_text, text, write
 from benchmarks.fidelity.runs import priced, read_runs
+from benchmarks.fidelity.terms import TERMS
 from benchmarks.memory import peaks
 from nest.calibrate.generations import FOLDS
 from nest.errors import InputError
@@ -30,6 +34,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         "runs", type=Path, nargs="?", default=PUBLISHED, help="measured runs as JSON lines (default: published.jsonl)"
     )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write fidelity.md, .json and .svg here")
+    parser.add_argument("--ablation", action="store_true", help="switch each term of the cost model off in turn, too")
+    parser.add_argument("--only", nargs="+", metavar="TERM", help="terms to switch off (all)")
     parser.add_argument("--folds", type=int, default=FOLDS, metavar="N", help=f"parts held out in turn ({FOLDS})")
     return parser.parse_args(given)
 
@@ -61,14 +67,20 @@ def main(given: Sequence[str] | None = None) -> int:
     tell("")
     printed = text(found)
     print("\n".join(printed))
+    command = " ".join(["python -m benchmarks.fidelity", *([] if options.runs == PUBLISHED else [str(options.runs)])])
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
         plots, told = plotted(seen, options.output)
         print(told, file=sys.stderr)
-        command = " ".join(
-            ["python -m benchmarks.fidelity", *([] if options.runs == PUBLISHED else [str(options.runs)])]
-        )
         write(options.output, "fidelity", command, printed, document(found), plots)
+    if options.ablation:
+        terms = [each for each in TERMS if options.only is None or each.name in options.only]
+        effects = ablation(seen, costs, terms, tell)
+        tell("")
+        printed = effects_text(found, effects)
+        print("\n" + "\n".join(printed))
+        if options.output is not None:
+            write(options.output, "ablation", f"{command} --ablation", printed, [asdict(each) for each in effects], [])
     return 0
 
 

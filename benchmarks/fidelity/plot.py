@@ -1,6 +1,7 @@
 """Predicted against measured batch times as SVG; the same figures give the same bytes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy
 
@@ -20,8 +21,8 @@ def plotted(table: Table, folder: Path) -> tuple[list[str], str]:
     except ImportError:
         return [], "no plot: matplotlib is not installed; pip install 'nest-planner[benchmarks]' brings it"
     matplotlib.use("svg")
-    inks = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
-    with matplotlib.rc_context({"svg.hashsalt": "nest", "legend.labelcolor": INK, **inks}):
+    inks: Any = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
+    with matplotlib.rc_context({**inks, "svg.hashsalt": "nest", "legend.labelcolor": INK}):
         _draw(table, folder / "fidelity.svg")
     return ["fidelity.svg"], "plot: fidelity.svg"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from attrs import asdict
 
+from benchmarks.fidelity.ablation import Effect
 from benchmarks.fidelity.figures import COLUMNS, Figures, PeerRow
 from benchmarks.fidelity.ranking import CLOSE, Agreement
 from benchmarks.fidelity.statistics import Errors
@@ -83,6 +84,34 @@ def _ranking(rows: Mapping[str, Agreement]) -> list[str]:
         f"{percent(each.regret):>9}{percent(each.worst):>8}{100 * each.close:>10.0f} %"
         for name, each in rows.items()
     ]
+
+
+def effects_text(found: Figures, effects: Sequence[Effect]) -> list[str]:
+    """What each term switched off does, the most harmful first, as lines; those that do nothing last."""
+    base = found.errors[-1].columns["validated"]
+    assert base is not None
+    total = found.ranking.get("all")
+    head = f"{'without':{NAME}}{'runs':>5}{'others kept':>13}{'fitted again':>14}"
+    head += f"{'correlation':>13}{'regret':>8}{'worst':>8}"
+    ranked = "" if total is None else _order(total)
+    lines = [
+        f"{head}  group hurt most",
+        f"{'(everything on)':{NAME}}{base.count:>5}{'':>13}{percent(base.mean):>14}{ranked}",
+    ]
+    idle = [each for each in effects if each.idle(base.mean)]
+    for each in sorted(effects, key=lambda effect: -effect.fitted):
+        if each not in idle:
+            ranked = f"{'':>29}" if each.ranking is None else _order(each.ranking)
+            row = f"{each.term:{NAME}}{each.runs:>5}{percent(each.kept):>13}{percent(each.fitted):>14}{ranked}"
+            lines.append(f"{row}  {each.hurt} {percent(each.before).strip()} to {percent(each.after).strip()}")
+    if idle:
+        lines += ["", "terms that do nothing here, and the runs they have a part in:"]
+        lines += [f"{each.term:{NAME}}{each.runs:>5}" for each in idle]
+    return lines
+
+
+def _order(each: Agreement) -> str:
+    return f"{figure(each.correlation):>13}{percent(each.regret):>8}{percent(each.worst):>8}"
 
 
 def figure(value: float | None) -> str:
