@@ -77,7 +77,7 @@ def main(given: Sequence[str] | None = None) -> int:
         terms = [each for each in TERMS if options.only is None or each.name in options.only]
         effects = ablation(seen, costs, terms, tell)
         tell("")
-        printed = effects_text(found, effects)
+        printed = effects_text(effects)
         print("\n" + "\n".join(printed))
         if options.output is not None:
             write(options.output, "ablation", f"{command} --ablation", printed, [asdict(each) for each in effects], [])

@@ -7,15 +7,20 @@ from attrs import evolve, frozen
 
 from benchmarks.fidelity.predictions import Array, Fold, Generation, Table, gathered, spread
 from benchmarks.fidelity.ranking import Agreement, agreement, task_sets
+from benchmarks.fidelity.refit import refitted
 from benchmarks.fidelity.runs import Told
 from benchmarks.fidelity.terms import WITHOUT, Plugin, Term, Without
-from nest.calibrate.devices import Evidence, fit
+from nest.calibrate.devices import Evidence
 from nest.calibrate.generations import MeasuredRun, evidence, taken_apart
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import Registry, registry
 
 NOTHING = 5e-4
 """Change of every mean error up to which a term is said to do nothing: what repeated fits may differ by."""
+
+
+NOTHING_OFF = Term("(nothing)", "everything is on")
+"""What the effects of terms are compared with."""
 
 
 @frozen
@@ -50,8 +55,15 @@ class Effect:
 
 
 def ablation(table: Table, costs: CostModel, terms: Sequence[Term], told: Told) -> list[Effect]:
-    """The effect of each of `terms`."""
-    return [_effect(table, costs, term, told) for term in terms]
+    """The effect of nothing at all, and of each of `terms`.
+
+    All unknowns are first fitted once more in the way that is used without a term, so that only the term differs.
+    """
+    told("with everything on")
+    again = tuple(evolve(each, folds=tuple(refitted(each.evidence, each.folds))) for each in table.generations)
+    base = gathered(again, [each.validated for each in again], len(table.runs))
+    table = evolve(table, generations=again, validated=base)
+    return [effect(table, NOTHING_OFF, base, base), *(_effect(table, costs, term, told) for term in terms)]
 
 
 def _effect(table: Table, costs: CostModel, term: Term, told: Told) -> Effect:
@@ -62,7 +74,7 @@ def _effect(table: Table, costs: CostModel, term: Term, told: Told) -> Effect:
         frozen_there = generation.validated if seen is None else spread(seen, _left(generation.folds, seen))
         again = frozen_there
         if seen is not None and seen.unknowns and not numpy.allclose(frozen_there, generation.validated, rtol=1e-9):
-            again = spread(seen, refitted(generation, seen))
+            again = spread(seen, refitted(seen, _left(generation.folds, seen)))
         kept.append(frozen_there)
         fitted.append(again)
     count = len(table.runs)
@@ -87,14 +99,6 @@ def effect(table: Table, term: Term, kept: Array, fitted: Array) -> Effect:
         after=float(new[chosen[hurt]].mean()),
         ranking=agreement(task_sets(runs), fitted, table.measured),
     )
-
-
-def refitted(generation: Generation, seen: Evidence) -> list[Fold]:
-    """The folds of a generation with the unknowns of `seen` fitted again, from where they were."""
-    return [
-        Fold(fold.held, fit(seen, ~fold.held, fold.values) if not fold.held.all() else fold.values)
-        for fold in _left(generation.folds, seen)
-    ]
 
 
 def _left(folds: Sequence[Fold], seen: Evidence) -> list[Fold]:

@@ -86,28 +86,30 @@ def _ranking(rows: Mapping[str, Agreement]) -> list[str]:
     ]
 
 
-def effects_text(found: Figures, effects: Sequence[Effect]) -> list[str]:
-    """What each term switched off does, the most harmful first, as lines; those that do nothing last."""
-    base = found.errors[-1].columns["validated"]
-    assert base is not None
-    total = found.ranking.get("all")
+def effects_text(effects: Sequence[Effect]) -> list[str]:
+    """What each term switched off does, the most harmful first, as lines; those that do nothing last.
+
+    Args:
+        effects: the first one of nothing at all.
+    """
+    base = effects[0]
     head = f"{'without':{NAME}}{'runs':>5}{'others kept':>13}{'fitted again':>14}"
-    head += f"{'correlation':>13}{'regret':>8}{'worst':>8}"
-    ranked = "" if total is None else _order(total)
-    lines = [
-        f"{head}  group hurt most",
-        f"{'(everything on)':{NAME}}{base.count:>5}{'':>13}{percent(base.mean):>14}{ranked}",
-    ]
-    idle = [each for each in effects if each.idle(base.mean)]
-    for each in sorted(effects, key=lambda effect: -effect.fitted):
+    lines = [f"{head}{'correlation':>13}{'regret':>8}{'worst':>8}  group hurt most", _effect(base)]
+    idle = [each for each in effects[1:] if each.idle(base.fitted)]
+    for each in sorted(effects[1:], key=lambda effect: -effect.fitted):
         if each not in idle:
-            ranked = f"{'':>29}" if each.ranking is None else _order(each.ranking)
-            row = f"{each.term:{NAME}}{each.runs:>5}{percent(each.kept):>13}{percent(each.fitted):>14}{ranked}"
-            lines.append(f"{row}  {each.hurt} {percent(each.before).strip()} to {percent(each.after).strip()}")
+            lines.append(
+                f"{_effect(each)}  {each.hurt} {percent(each.before).strip()} to {percent(each.after).strip()}"
+            )
     if idle:
-        lines += ["", "terms that do nothing here, and the runs they have a part in:"]
+        lines += ["", "terms that do nothing here, and the predictions they have a part in:"]
         lines += [f"{each.term:{NAME}}{each.runs:>5}" for each in idle]
     return lines
+
+
+def _effect(each: Effect) -> str:
+    ranked = " " * 29 if each.ranking is None else _order(each.ranking)
+    return f"{each.term:{NAME}}{each.runs:>5}{percent(each.kept):>13}{percent(each.fitted):>14}{ranked}"
 
 
 def _order(each: Agreement) -> str:

@@ -58,6 +58,17 @@ def weights(families: Sequence[str]) -> Array:
     return numpy.asarray(found * numpy.sqrt(len(families) / (found**2).sum()))
 
 
+def expected(evidence: Evidence) -> Prior:
+    """What is believed of the logarithms of the unknowns, in their order."""
+    ranges = [each.range for each in evidence.unknowns]
+    return Prior(
+        center=numpy.log([each.prior for each in ranges]),
+        spread=numpy.array([each.spread for each in ranges]),
+        low=numpy.log([each.low for each in ranges]),
+        high=numpy.log([each.high for each in ranges]),
+    )
+
+
 def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, float] | None = None) -> dict[str, float]:
     """The unknowns under which predictions of the `chosen` measurements come closest, by name.
 
@@ -70,13 +81,7 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, fl
     """
     families = [name for name, taken in zip(evidence.families, chosen, strict=True) if taken]
     weight, measured = weights(families), evidence.seconds[chosen]
-    ranges = [each.range for each in evidence.unknowns]
-    prior = Prior(
-        center=numpy.log([each.prior for each in ranges]),
-        spread=numpy.array([each.spread for each in ranges]),
-        low=numpy.log([each.low for each in ranges]),
-        high=numpy.log([each.high for each in ranges]),
-    )
+    prior = expected(evidence)
 
     def residuals(logarithms: Array) -> Array:
         return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
