@@ -1,5 +1,6 @@
 """Links fitted to measured collectives: what made them comes out, and the catalogue's are what the command writes."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -117,3 +118,28 @@ def test_links_nobody_measured_are_what_their_sources_say() -> None:
     for name, known in links().items():
         if name.startswith(("infiniband", "ethernet", "pcie")):
             assert plain(known) == rounded(evolve(known, lines=planned_lines(known)))
+
+
+def test_four_machines_of_b200_made_the_link_between_them(shared: Path, tmp_path: Path) -> None:
+    """All-reduces by payload, and one of 32 H200, as bus bandwidths."""
+    hardware = json.loads((shared / "fidelity" / "hardware.json").read_text())["measured_collectives"]
+    units = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+    rows = [
+        (float(payload[:-3]) * units[payload[-3:]], several, "nvlink5")
+        for payload, (_, several) in hardware["B200_allreduce_busbw_by_payload_GBps_[1node,4node]"].items()
+    ]
+    rows.append((2.0**32, hardware["H200_4node_32gpu_EFA_allreduce_4GiB_busbw_GBps"]["ring"], "nvlink4"))
+    path = tmp_path / "efa.jsonl"
+    path.write_text(
+        "\n".join(
+            json.dumps(
+                {"nest": 1, "measurement": "collective", "kind": "all_reduce", "bytes": size, "members": [8, 4]}
+                | {"seconds": 2 * 31 / 32 * size / (busbw * 1e9), "link": [inside, "efa"]}
+                | {"bandwidth": [link(inside).bandwidth, 50e9]}
+            )
+            for size, busbw, inside in rows
+        )
+    )
+    (found,) = calibrate_links(read_measurements([path]), MODEL, "nccl")
+    assert plain(link("efa")) == rounded(found.link)
+    assert found.after[ALL, ALL, ALL].median < 0.05
