@@ -141,6 +141,19 @@ def test_the_framework_default_fills_the_cluster_with_replicas() -> None:
     assert plan.lower_bound is None
 
 
+def test_zero_3_between_slow_nodes_is_not_free_because_data_parallel_communication_overlaps() -> None:
+    training = {**SMALL["training"], "overlap": {"data": True}}
+    decided = {"replicas": 8, "pp": 1, "zero": 3, "micro_batch": 1}
+    found, free, all_shows = (
+        nest.evaluate({**SMALL, "training": {**training, **more}}, fix=decided).batch_time
+        for more in ({}, {"exposed": 0.0}, {"exposed": 1.0})
+    )
+    assert found is not None
+    assert free is not None
+    assert all_shows is not None
+    assert 1.5 * free < found < all_shows
+
+
 def test_a_decision_on_the_call_wins_over_the_file() -> None:
     plan = nest.evaluate({**SMALL, "fixed": {"pp": 2, "tp": 2}}, fix={"pp": 4})
     assert len(plan.stages) == 4
@@ -208,3 +221,18 @@ def test_a_profile_without_the_usual_recompute_mode_takes_its_first() -> None:
     only_full = {**profile["candidates"][0], "name": "full only", "recompute": {"full": modes["none"]}}
     plan = nest.evaluate({**PROBLEM, "profile": {**profile, "candidates": [plain, only_full]}, "constraints": []})
     assert plan.stages[0].recompute == "full"
+
+
+def test_blocks_are_what_candidates_run() -> None:
+    problem = {
+        "nest": 1,
+        "model": {"transformer": {"layers": 4, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100}},
+        "training": {"global_batch": 8, "sequence_length": 64, "micro_batch": [1, 2]},
+        "cluster": {"device": "a100-sxm-40g", "levels": [{"fanout": 4, "link": "nvlink3"}]},
+        "strategies": {"tp": [1, 2], "cp": [1]},
+    }
+    found = planner.blocks(problem)
+    assert {(block.degree("tp"), block.micro_batch) for block in found} == {(1, 1), (1, 2), (2, 1), (2, 2)}
+    assert all(operator.flops >= 0 for block in found for operator in block.graph.operators)
+    with pytest.raises(InputError, match="profile"):
+        planner.blocks("examples/measured-layers/problem.yaml")

@@ -1,6 +1,6 @@
 """Problems in numbers and their answers: all that solvers see and say."""
 
-from nest.instance.candidate import Array, Candidate, ParameterGroup, RecomputeMode, read_only
+from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, Level
 from nest.instance.collective_line import CollectiveLine
 from nest.instance.instance import Instance, LayerGraph, Space
@@ -17,6 +17,7 @@ __all__ = [
     "Instance",
     "LayerGraph",
     "Level",
+    "Overheads",
     "ParameterGroup",
     "RecomputeMode",
     "Result",
