@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from attrs import evolve
 
 from nest.errors import FieldError, FieldErrors, InputError, InternalError
+from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution, Standing
@@ -158,6 +159,24 @@ def evaluate(
         summary=_figures(instance, solution, priced, whole, known),
         plugins=known.distributions(),
     )
+
+
+@_without_faulty_plugins
+def blocks(problem: Source | Problem, *, plugins: Registry | None = None) -> tuple[Block, ...]:
+    """What one device of each candidate of a problem would run, for commands that measure it; nothing is priced.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        InputError: the problem cannot be used, or has a profile in place of a model.
+    """
+    from nest.formulate.blocks import model_blocks
+
+    known = plugins or registry()
+    with _naming(problem):
+        return model_blocks(_self_contained(problem, known), known)
 
 
 @_without_faulty_plugins

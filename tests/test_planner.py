@@ -221,3 +221,18 @@ def test_a_profile_without_the_usual_recompute_mode_takes_its_first() -> None:
     only_full = {**profile["candidates"][0], "name": "full only", "recompute": {"full": modes["none"]}}
     plan = nest.evaluate({**PROBLEM, "profile": {**profile, "candidates": [plain, only_full]}, "constraints": []})
     assert plan.stages[0].recompute == "full"
+
+
+def test_blocks_are_what_candidates_run() -> None:
+    problem = {
+        "nest": 1,
+        "model": {"transformer": {"layers": 4, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100}},
+        "training": {"global_batch": 8, "sequence_length": 64, "micro_batch": [1, 2]},
+        "cluster": {"device": "a100-sxm-40g", "levels": [{"fanout": 4, "link": "nvlink3"}]},
+        "strategies": {"tp": [1, 2], "cp": [1]},
+    }
+    found = planner.blocks(problem)
+    assert {(block.degree("tp"), block.micro_batch) for block in found} == {(1, 1), (1, 2), (2, 1), (2, 2)}
+    assert all(operator.flops >= 0 for block in found for operator in block.graph.operators)
+    with pytest.raises(InputError, match="profile"):
+        planner.blocks("examples/measured-layers/problem.yaml")

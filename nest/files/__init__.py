@@ -3,7 +3,7 @@
 Heavy libraries load when a function is called, not when this module is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ __all__ = [
     "placed",
     "read",
     "read_mapping",
+    "read_records",
     "read_text",
     "read_value",
     "structure",
@@ -57,6 +58,17 @@ def read_mapping(path: Path) -> "Source":
     from nest.files.source import read_source
 
     return read_source(Path(path))
+
+
+def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tuple[Any, ...]:
+    """The records in a file of JSON lines, one a line; `class_of` tells the class of each from its keys and values.
+
+    Raises:
+        InputErrors: every mistake found, each with file, line, path and remedy.
+    """
+    from nest.files.lines import read_records
+
+    return read_records(Path(path), class_of)
 
 
 def structure(mapping: Mapping[str, Any], cls: type[T]) -> T:

@@ -80,6 +80,15 @@ def read_source(path: Path) -> Source:
     Raises:
         InputError: it cannot be read, or is not YAML, JSON or TOML with a mapping at its top.
     """
+    return parse(read_text_of(path), str(path))
+
+
+def read_text_of(path: Path) -> str:
+    """What the file at `path` says.
+
+    Raises:
+        InputError: it cannot be read, is too large, or is not text.
+    """
     try:
         if path.is_dir():
             raise PlacedErrors([f"{path}: this is a folder; name a file in it."])
@@ -95,10 +104,9 @@ def read_source(path: Path) -> Source:
     if len(data) > LARGEST_FILE:
         raise PlacedErrors([f"{path}: this has more than the {_LARGEST} nest reads."])
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise PlacedErrors([f"{path}: this is not text in UTF-8; nest reads YAML, JSON and TOML."]) from None
-    return parse(text, str(path))
 
 
 _LARGEST = f"{LARGEST_FILE // 2**20} MiB"

@@ -1,9 +1,18 @@
 """What people write: frozen records of problem and plan files, without any input or output."""
 
-from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
+from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
+from nest.spec.coefficients import Coefficients, Range, ranges
 from nest.spec.fixed import Fixed
+from nest.spec.measurements import (
+    CollectiveMeasurement,
+    Measurement,
+    OperatorMeasurement,
+    RunFigures,
+    RunMeasurement,
+    read_measurements,
+)
 from nest.spec.model import MlaSpec, TransformerSpec
-from nest.spec.plan import CandidateSummary, PlacementRecord, PlanDocument, StageRecord
+from nest.spec.plan import CandidateSummary, MemoryBreakdown, PlacementRecord, PlanDocument, StageRecord
 from nest.spec.problem import Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
 from nest.spec.topology import (
@@ -20,6 +29,8 @@ from nest.spec.training import Overlap, Training
 __all__ = [
     "CandidateSummary",
     "ClusterSpec",
+    "Coefficients",
+    "CollectiveMeasurement",
     "DeviceSpec",
     "DragonflySpec",
     "FatTreeSpec",
@@ -28,8 +39,12 @@ __all__ = [
     "LevelSpec",
     "MatrixPeaks",
     "MatrixSpec",
+    "Measurement",
+    "MemoryBreakdown",
+    "MemoryOverheads",
     "MeshSpec",
     "MlaSpec",
+    "OperatorMeasurement",
     "Overlap",
     "PlacementRecord",
     "PlanDocument",
@@ -39,9 +54,14 @@ __all__ = [
     "ProfileRecompute",
     "ProfileSpec",
     "RailOptimisedSpec",
+    "Range",
+    "RunFigures",
+    "RunMeasurement",
     "Search",
     "StageRecord",
     "TorusSpec",
     "Training",
     "TransformerSpec",
+    "ranges",
+    "read_measurements",
 ]

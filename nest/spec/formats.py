@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nest.spec.measurements import Measurement
 from nest.spec.plan import PlanDocument
 from nest.spec.problem import Problem
 from nest.spec.profile import ProfileSpec
 from nest.spec.topology import Topology
 
-FORMATS: Mapping[str, Any] = {"problem": Problem, "profile": ProfileSpec, "plan": PlanDocument, "topology": Topology}
+FORMATS: Mapping[str, Any] = {
+    "problem": Problem,
+    "profile": ProfileSpec,
+    "plan": PlanDocument,
+    "topology": Topology,
+    "measurement": Measurement,
+}

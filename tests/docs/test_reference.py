@@ -31,6 +31,7 @@ RECORDS = {
         spec.Search,
         spec.Fixed,
     ],
+    "measurements.md": [spec.OperatorMeasurement, spec.CollectiveMeasurement, spec.RunMeasurement, spec.RunFigures],
     "plan.md": [spec.PlanDocument, spec.StageRecord, spec.CandidateSummary],
 }
 

@@ -20,6 +20,12 @@ LONG = ULYSSES / "examples" / "llama-2-7b-on-32-single-gpu-nodes" / "problem.yam
 ALLOWED = {"hooks", "catalogue", "instance", "graph", "spec", "files", "units", "errors"}
 """Rooms of nest that a plug-in may import: hooks and below, and no solver."""
 
+CONDUCTOR = {"planner"}
+"""What commands of a plug-in may call beside: the walks through the house that nest's own commands call."""
+
+LIBRARIES = {"nest-torch": ["torch>=2.7,<3"]}
+"""What a distribution needs beside nest."""
+
 
 def project(folder: Path) -> dict[str, Any]:
     return dict(tomllib.loads((folder / "pyproject.toml").read_text())["project"])
@@ -57,7 +63,7 @@ def nest(*arguments: str, path: str = "", seed: str = "0") -> str:
 def test_a_distribution_says_what_it_is(folder: Path) -> None:
     about = project(folder)
     assert about["name"] == folder.name
-    assert about["dependencies"] == ["nest-planner"]
+    assert about["dependencies"] == ["nest-planner", *LIBRARIES.get(folder.name, [])]
     assert (folder / about["readme"]).is_file()
     assert list((folder / "tests").glob("test_*.py"))
     for target in about["entry-points"]["nest"].values():
@@ -71,7 +77,7 @@ def test_a_distribution_uses_what_built_ins_may_use(folder: Path) -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             rooms = {name.split(".")[1] for name in names if name.startswith("nest.")}
-            assert rooms <= ALLOWED, path
+            assert rooms <= ALLOWED | CONDUCTOR, path
             assert "nest" not in names, path
 
 

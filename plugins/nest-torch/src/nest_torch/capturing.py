@@ -1,0 +1,235 @@
+"""Operator graphs of PyTorch modules, traced with `torch.export`, without numbers and without memory for weights."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import Any
+
+import torch
+
+from nest.errors import InputError
+from nest.graph import Operator, OperatorGraph, Parameter, Tensor
+from nest_torch.axes import Atom, Dim, fresh, leaves
+from nest_torch.layering import Layering, layering
+from nest_torch.makers import MAKERS
+from nest_torch.naming import BATCH, Shapes, name_axes
+from nest_torch.recording import Recorder
+from nest_torch.unfused import mark_attention
+from nest_torch.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
+
+TRACED_BATCH = 3
+"""Samples a module is traced with: few, and no factor of usual sizes, so that the batch is told from other axes."""
+
+Axes = Sequence[str]
+"""Names of the dimensions of one input; empty: no name."""
+
+
+def capture(
+    module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    keywords: Mapping[str, Any] | None = None,
+    axes: Sequence[Axes] | None = None,
+    family: str = "",
+) -> OperatorGraph:
+    """The operator graph of a module for one sample.
+
+    Args:
+        module: a `torch.nn.Module`, with its weights on any device; on the meta device they take no memory. It is
+            traced in the mode, training or evaluation, that it is in.
+        example_inputs: positional arguments of its forward pass. Of tensors only sizes, data type and device count.
+        keywords: arguments by keyword.
+        axes: names of the dimensions of each tensor among the arguments, positional ones first: `batch`, `sequence`,
+            ...; left out, the first dimension of each is the batch, and the second the sequence where there are two
+            of whole numbers or three of others.
+        family: name for reports; empty: that of the module's class.
+
+    Raises:
+        InputError: the module cannot be traced, no dimension is the batch, or an operator loses it.
+    """
+    named = _Inputs(axes)
+    positional = tuple(named.traced(each) for each in example_inputs)
+    by_name = {name: named.traced(each) for name, each in (keywords or {}).items()}
+    if not named.has_batch:
+        raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
+    program = _exported(module, positional, by_name)
+    recorder = Recorder(MAKERS)
+    recorder.run(program.graph_module, _given(program, module, named))
+    operators = recorder.operators
+    if not operators:
+        raise InputError("the module computes nothing from its inputs.")
+    _check_batch(operators)
+    mark_attention(operators)
+    name_axes(operators)
+    return _graph(operators, layering(operators), family or type(module).__name__)
+
+
+class _Inputs:
+    """The tensors a module is called with: what is traced in their place, and their axes."""
+
+    def __init__(self, axes: Sequence[Axes] | None) -> None:
+        self._axes = list(axes) if axes is not None else None
+        self._atoms: dict[str, Atom] = {}
+        self.dims: list[tuple[Dim, ...]] = []
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether a dimension was called batch."""
+        return BATCH in self._atoms
+
+    def traced(self, given: Any) -> Any:
+        """A tensor without numbers in place of `given`, for the traced number of samples; other things as they are."""
+        if not isinstance(given, torch.Tensor):
+            return given
+        names = self._names(given)
+        lengths = [int(length) for length in given.shape]
+        sizes = [TRACED_BATCH if name == BATCH else length for name, length in zip(names, lengths, strict=True)]
+        dims = tuple(self._dim(name, length) for name, length in zip(names, sizes, strict=True))
+        self.dims.append(dims)
+        return torch.zeros(sizes, dtype=given.dtype, device=given.device)
+
+    def _names(self, given: Any) -> Sequence[str]:
+        index, rank = len(self.dims), given.dim()
+        if self._axes is not None:
+            if index >= len(self._axes) or len(self._axes[index]) != rank:
+                raise InputError(f"axes must name the {rank} dimensions of tensor {index} among the inputs.")
+            return self._axes[index]
+        sequence = rank == (3 if given.is_floating_point() else 2)
+        usual = [BATCH, "sequence" if sequence else ""]
+        return [*usual, *[""] * rank][:rank]
+
+    def _dim(self, name: str, length: int) -> Dim:
+        if not name:
+            return fresh(length)
+        atom = self._atoms.setdefault(name, Atom(length, name, fixed=True))
+        if atom.size != length:
+            raise InputError(f"axis {name} of the inputs is {atom.size} long in one place and {length} in another.")
+        return (atom,) if length > 1 else ()
+
+
+def _exported(module: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    level = logging.root.manager.disable
+    logging.disable()  # What PyTorch has to say of a program that it cannot trace is pages long.
+    try:
+        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+            return torch.export.export(module, positional, keywords, strict=False)
+    except Exception as error:  # Whatever the module's own code raises ends here too.
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(
+            f"{type(module).__name__} cannot be traced for {TRACED_BATCH} samples: {reason[:200].rstrip('.')}. Neither "
+            "sizes nor branches may depend on what tensors hold; replace the part where they do."
+        ) from None
+    finally:
+        logging.disable(level)
+
+
+def _given(program: Any, module: Any, inputs: _Inputs) -> list[Any]:
+    """What stands for each placeholder of a program: parameters, constants and inputs."""
+    dims = iter(inputs.dims)
+    values = []
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    for spec, node in zip(program.graph_signature.input_specs, placeholders, strict=True):
+        held = node.meta.get("val")
+        if not isinstance(held, torch.Tensor):
+            values.append(held)
+            continue
+        origin = {"PARAMETER": PARAMETER, "USER_INPUT": INPUT}.get(spec.kind.name, CONSTANT)
+        shape = next(dims) if origin == INPUT else tuple(fresh(int(length)) for length in held.shape)
+        learned = origin == PARAMETER
+        stored = Stored(str(spec.target or node.name), origin, shape, int(held.dtype.itemsize), learned)
+        values.append(Value(stored, shape, stored.itemsize))
+    return values
+
+
+def _check_batch(operators: Sequence[Recorded]) -> None:
+    """Every product of what comes with the data must know which axis is the batch: else it is counted several times."""
+    batched: set[int] = set()
+    for operator in operators:
+        reads = any(
+            id(stored) in batched or (stored.origin == INPUT and _has_batch(stored.dims)) for stored in operator.inputs
+        )
+        if not reads:
+            continue
+        batched.update(id(each) for stored in operator.outputs for each in (stored, *stored.whole()))
+        if operator.flops_per_point and not any(_has_batch((extent.dim,)) for extent in operator.space):
+            raise InputError(
+                f"in {operator.path or 'the module'} ({operator.target}) the batch can no longer be told apart. "
+                "Keep it the first dimension there."
+            )
+
+
+def _has_batch(dims: Sequence[Dim]) -> bool:
+    return any(leaf.name == BATCH for dim in dims for leaf in leaves(dim))
+
+
+def _graph(operators: Sequence[Recorded], layers: Layering, family: str) -> OperatorGraph:
+    shapes = Shapes(operators, layers.of)
+    names: set[str] = set()
+    tensors: dict[int, Tensor] = {}
+    owners: set[int] = set()
+    found = []
+    for operator, layer in zip(operators, layers.of, strict=True):
+        name = _unique(_operator_name(operator, layers.layers[layer]), names)
+        written = [each for stored in operator.outputs for each in stored.whole()]
+        for index, stored in enumerate(written):
+            tensors[id(stored)] = _tensor(stored, name if len(written) == 1 else f"{name}.{index}", shapes)
+        found.append(_operator(operator, name, layers.layers[layer], tensors, owners, shapes))
+    return OperatorGraph(tuple(found), layers.layers, layers.blocks, family)
+
+
+def _operator(
+    operator: Recorded, name: str, layer: str, tensors: dict[int, Tensor], owners: set[int], shapes: Shapes
+) -> Operator:
+    def named(items: Sequence[Stored]) -> tuple[Tensor, ...]:
+        whole = dict.fromkeys(each for stored in items for each in stored.whole())
+        return tuple(tensors.setdefault(id(each), _tensor(each, each.name, shapes)) for each in whole)
+
+    outputs = named(operator.outputs)
+    space, contracted = shapes.space(operator.space) if operator.space else (outputs[0].shape if outputs else (), ())
+    tied = [stored for stored in operator.parameters if id(stored) in owners]
+    owners.update(id(stored) for stored in operator.parameters)
+    return Operator(
+        name=name,
+        layer=layer,
+        kind=operator.kind,
+        space=space,
+        flops_per_point=operator.flops_per_point,
+        backward_flops_ratio=operator.backward_flops_ratio,
+        inputs=named(operator.inputs),
+        outputs=outputs,
+        parameters=_parameters(operator.parameters, tied, shapes),
+        saves=tuple(dict.fromkeys(tensor.name for tensor in named(operator.saves))),
+        contracted=contracted,
+        model_flops_per_point=operator.model_flops_per_point,
+    )
+
+
+def _parameters(learned: Sequence[Stored], tied: Sequence[Stored], shapes: Shapes) -> tuple[Parameter, ...]:
+    names: set[str] = set()
+    return tuple(
+        Parameter(_unique(each.name.rpartition(".")[2], names), shapes.shape(each.dims), tied=each in tied)
+        for each in learned
+    )
+
+
+def _tensor(stored: Stored, name: str, shapes: Shapes) -> Tensor:
+    return Tensor(name, shapes.shape(stored.dims), float(stored.itemsize), stored.differentiable)
+
+
+def _operator_name(operator: Recorded, layer: str) -> str:
+    """`layer/module`, with what it does where the module's name does not tell."""
+    path = operator.path.removeprefix(layer).removeprefix(".") if operator.path.startswith(layer) else operator.path
+    plain = operator.target.strip("_")
+    inner = path if path and operator.parameters else ".".join(part for part in (path, plain) if part)
+    return f"{layer}/{inner}"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """`name`, or with a number where it is taken."""
+    unique, count = name, 1
+    while unique in taken:
+        count += 1
+        unique = f"{name}.{count}"
+    taken.add(unique)
+    return unique

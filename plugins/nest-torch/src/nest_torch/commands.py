@@ -1,0 +1,214 @@
+"""`nest profile` and `nest capture`: what each does is in modules of their own, which load PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nest.spec.measurements import Measurement
+    from nest_torch.experiments import Experiment
+    from nest_torch.machine import Machine
+
+PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
+"""What PyTorch can measure of the precisions nest knows."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("profile")(profile)
+    app.command("capture")(capture)
+
+
+def profile(
+    device: str = typer.Option("", help="cpu, cuda or cuda:N; left out, a GPU where there is one."),
+    precision: str = typer.Option("bf16", help="fp32, fp16, bf16, fp8; several with commas between them."),
+    kind: list[str] = typer.Option([], help="A kind of operator to measure; may be repeated. Left out, all."),
+    shapes: Path | None = typer.Option(None, metavar="FILE", help="Measure the operators listed in this file."),
+    model: Path | None = typer.Option(None, metavar="PROBLEM", help="Measure what plans of this problem would run."),
+    seconds: float = typer.Option(120.0, min=0.1, help="Time to spend; what comes last is left out when it is up."),
+    repeats: int = typer.Option(20, min=3, help="Samples of each, of which the median counts."),
+    cold: bool = typer.Option(False, "--cold", help="Empty the caches before each run."),
+    processes: int = typer.Option(1, min=1, help="Above 1: measure collectives between so many processes instead."),
+    link: str = typer.Option("", help="Name of the link between the processes, for the records."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="FILE", help="JSON lines; left out, they go to standard output."
+    ),
+) -> None:
+    """Measure operators, or collectives, with PyTorch on the machine at hand.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from nest.errors import InputError
+    from nest.files import check_writable
+
+    precisions = _precisions(precision)
+    if shapes is not None and model is not None:
+        raise InputError("--shapes and --model both say what to measure; give one of them.")
+    if output is not None:
+        check_writable(output)
+    _need_torch()
+    from nest_torch.collectives import launched
+
+    if processes > 1 or launched() is not None:
+        found, skipped = _collectives(device, precisions[0], processes, link, repeats, seconds)
+    else:
+        from nest_torch.machine import machine
+
+        here = machine(device)
+        found, skipped = _operators(
+            here, _chosen(here, precisions, shapes, model, kind), precisions, repeats, seconds, cold
+        )
+    if found is None:
+        return
+    for each in skipped:
+        typer.echo(f"nest: not measured: {each}.", err=True)
+    if not found:
+        raise InputError("nothing could be measured; the lines above say why.")
+    _write(output, found)
+
+
+def _precisions(text: str) -> tuple[str, ...]:
+    from nest.errors import InputError
+
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    strange = next((word for word in words if word not in PRECISIONS), None)
+    if strange is not None or not words:
+        raise InputError(f"--precision takes {', '.join(PRECISIONS)}, with commas between several; got {text!r:.40}.")
+    return words
+
+
+def _need_torch() -> None:
+    """Say plainly that PyTorch is missing, where it is."""
+    from importlib.util import find_spec
+
+    from nest.errors import InputError
+
+    if find_spec("torch") is None:
+        raise InputError("PyTorch is not installed here; `pip install torch` brings it.")
+
+
+def _chosen(
+    here: Machine, precisions: Sequence[str], shapes: Path | None, model: Path | None, kinds: Sequence[str]
+) -> tuple[Experiment, ...]:
+    """The experiments of a file, of a problem, or of the default grid; of some kinds only."""
+    from nest.errors import InputError
+    from nest.spec.measurements import OPERATORS
+    from nest_torch.experiments import read_experiments
+    from nest_torch.grid import default_grid
+    from nest_torch.problem_shapes import problem_experiments
+
+    strange = next((kind for kind in kinds if kind not in OPERATORS), None)
+    if strange is not None:
+        raise InputError(f"--kind {strange}: the kinds of operator are {', '.join(OPERATORS)}.")
+    if shapes is not None:
+        found = read_experiments(shapes)
+    elif model is not None:
+        found = problem_experiments(model)
+    else:
+        widest = max({"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}[precision] for precision in precisions)
+        found = default_grid(here.most_flops, here.most_bytes, widest)
+    kept = tuple(each for each in found if not kinds or each.kind in kinds)
+    if not kept:
+        raise InputError(f"--kind {', '.join(kinds)}: there is nothing of this kind to measure.")
+    return kept
+
+
+def _operators(
+    here: Machine,
+    experiments: Sequence[Experiment],
+    precisions: Sequence[str],
+    repeats: int,
+    seconds: float,
+    cold: bool,
+) -> tuple[list[Measurement], list[str]]:
+    from nest_torch.profiling import Effort, Skipped, plan, profile
+    from nest_torch.progress import Progress
+
+    rows = plan(experiments, precisions)
+    found: list[Measurement] = []
+    skipped: list[str] = []
+    with Progress(len(rows)) as progress:
+        for each in profile(rows, here, Effort(repeats, seconds, cold), progress):
+            if isinstance(each, Skipped):
+                skipped.append(f"{each.told}: {each.reason.rstrip('.')}")
+            else:
+                found.append(each)
+    return found, skipped
+
+
+def _collectives(
+    device: str, precision: str, processes: int, link: str, repeats: int, seconds: float
+) -> tuple[list[Measurement] | None, list[str]]:
+    """The measurements; None in every process but the first of those that a launcher started."""
+    from nest.errors import InputError
+    from nest_torch.collectives import Group, among_own_processes, launched, measured
+    from nest_torch.machine import machine
+
+    if precision == "fp8":
+        raise InputError("--precision fp8: collectives are measured in fp32, fp16 or bf16.")
+    asked = machine(device).device.type
+    started = launched()
+    if started is None:
+        own, skipped = among_own_processes(Group(processes, asked, precision, link, repeats, seconds))
+        return [*own], skipped
+    rank, count, nodes = started
+    if count < 2:
+        raise InputError("the launcher started one process; collectives are measured between two or more.")
+    found, skipped = measured(rank, Group(count, asked, precision, link, repeats, seconds, nodes), "env://")
+    return ([*found], skipped) if rank == 0 else (None, [])
+
+
+def _write(output: Path | None, found: Sequence[Measurement]) -> None:
+    import json
+
+    from nest.files import unstructure, write_text
+
+    text = "".join(json.dumps(unstructure(each), allow_nan=False) + "\n" for each in found)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(output, text)
+        typer.echo(f"{output}: {len(found)} measurements.")
+
+
+def capture(
+    factory: str = typer.Argument(
+        ..., metavar="MODULE:FACTORY", help="Where a function or class that makes the module is; MODULE may end in .py."
+    ),
+    given: list[str] = typer.Option(
+        ..., "--input", "-i", metavar="TYPE[AXES]", help="An input in order, such as 'int64[batch,sequence=2048]'."
+    ),
+    precision: str = typer.Option("bf16", help="Number format of weights and activations: fp32, fp16 or bf16."),
+    output: Path = typer.Option(..., "--output", "-o", metavar="FILE", help="The operator graph, as .json."),
+) -> None:
+    """Write the operator graph of a PyTorch module, for `model:` of a problem. Weights take no memory.
+
+    Exit code 0: done; 2: bad input.
+    """
+    import json
+
+    from nest.errors import InputError
+    from nest.files import check_writable, unstructure, write_text
+
+    check_writable(output)
+    if output.suffix.lower() != ".json":
+        raise InputError(f"--output {output}: the name must end in .json.")
+    _need_torch()
+    from nest_torch.capturing import capture as captured
+    from nest_torch.inputs import inputs
+    from nest_torch.loading import load
+
+    example, axes = inputs(given, precision)
+    module = load(factory, precision)
+    graph = captured(module, example, axes=axes)
+    write_text(output, json.dumps(unstructure(graph), allow_nan=False) + "\n")
+    told = f"{graph.parameter_count} parameters, {graph.model_flops:.6g} FLOP for one sample"
+    typer.echo(f"{output}: {len(graph.operators)} operators in {len(graph.layers)} layers, {told}.")
+    unused = sum(each.numel() for each in module.parameters()) - graph.parameter_count
+    if unused:
+        typer.echo(f"nest: {unused} parameters take no part in the result and are left out.", err=True)

@@ -1,0 +1,192 @@
+"""`nest profile`: what it writes can be read, is what was asked for, and comes in a fixed order."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from nest.errors import InputError
+from nest.spec import CollectiveMeasurement, OperatorMeasurement, read_measurements
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
+
+from nest_torch.commands import register  # noqa: E402
+from nest_torch.experiments import Experiment  # noqa: E402
+from nest_torch.machine import machine  # noqa: E402
+from nest_torch.operators import Unavailable, prepared  # noqa: E402
+from nest_torch.profiling import Effort, Skipped, plan, profile  # noqa: E402
+
+ROWS: dict[str, int | bool] = {"rows": 8, "width": 16}
+ATTENTION: dict[str, int | bool] = {"batch": 2, "heads": 4, "kv_heads": 2, "head": 8, "sequence": 16, "causal": True}
+PRODUCT: dict[str, int | bool] = {"batch": 1, "rows": 8, "columns": 16, "contracted": 32}
+EXPERIMENTS = [
+    Experiment("matmul", PRODUCT),
+    Experiment("matmul", PRODUCT, "backward"),
+    Experiment("matmul", {**PRODUCT, "batch": 3}),
+    Experiment("attention", ATTENTION),
+    Experiment("attention", ATTENTION, "backward"),
+    Experiment("attention", {**ATTENTION, "kv_heads": 4, "keys": 32, "causal": False}),
+    Experiment("norm", ROWS),
+    Experiment("norm", ROWS, "backward"),
+    Experiment("elementwise", ROWS),
+    Experiment("activation", ROWS),
+    Experiment("activation", {**ROWS, "branches": 2}, "backward"),
+    Experiment("softmax", ROWS, "backward"),
+    Experiment("embedding", {**ROWS, "vocab": 10}),
+    Experiment("update", {"parameters": 64}),
+    Experiment("copy", bytes=1024),
+    Experiment("launch"),
+]
+
+
+def called(*arguments: str) -> Result:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    register(app)
+    return CliRunner().invoke(app, [*arguments])
+
+
+def refused(*arguments: str) -> str:
+    result = called(*arguments)
+    assert isinstance(result.exception, InputError)
+    return str(result.exception)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: f"{each.kind}-{each.direction}")
+def test_every_kind_is_measured(experiment: Experiment) -> None:
+    (found,) = profile([(experiment, "fp32")], machine("cpu"), Effort(3, 0.1, False), lambda *_: None)
+    assert isinstance(found, OperatorMeasurement)
+    assert (found.kind, found.shape, found.direction) == (experiment.kind, experiment.shape, experiment.direction)
+    assert found.seconds > 0
+    assert found.bytes == experiment.moved(4)
+    assert found.repeats >= 3
+    assert found.versions["torch"] == torch.__version__
+
+
+def test_products_are_those_of_their_sizes() -> None:
+    """What is timed has the shape the record says."""
+    shapes: list[tuple[int, ...]] = []
+    linear = torch.nn.functional.linear
+
+    def seen(source: Any, weight: Any) -> Any:
+        shapes.append((*source.shape, *weight.shape))
+        return linear(source, weight)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "linear", seen)
+        with prepared(Experiment("matmul", PRODUCT), machine("cpu"), "fp32") as run:
+            run()
+    assert set(shapes) == {(8, 32, 16, 32)}
+
+
+def test_precisions_that_make_no_difference_are_measured_once() -> None:
+    rows = plan([Experiment("copy", bytes=8), Experiment("norm", ROWS)], ["bf16", "fp32"])
+    assert [(each.kind, precision) for each, precision in rows] == [
+        ("copy", "fp32"),
+        ("norm", "bf16"),
+        ("norm", "fp32"),
+    ]
+
+
+def test_what_a_machine_cannot_run_is_said_and_left_out() -> None:
+    with pytest.raises(Unavailable, match="only matrix products"), prepared(EXPERIMENTS[6], machine("cpu"), "fp8"):
+        pass
+    large = Experiment("copy", bytes=2.0**60)
+    rows = [(large, "fp32"), (EXPERIMENTS[6], "fp8"), (EXPERIMENTS[6], "fp32")]
+    found = list(profile(rows, machine("cpu"), Effort(3, 5.0, False), lambda *_: None))
+    assert [type(each) for each in found] == [Skipped, Skipped, OperatorMeasurement]
+    assert [each.reason for each in found[:1] if isinstance(each, Skipped)] == ["it does not fit the memory"]
+
+
+def test_when_the_time_is_up_the_rest_is_left_out() -> None:
+    rows = [(EXPERIMENTS[6], "fp32")] * 5
+    (skipped,) = profile(rows, machine("cpu"), Effort(3, 0.0, False), lambda *_: None)
+    assert isinstance(skipped, Skipped)
+    assert skipped.told == "5 of 5 experiments"
+
+
+def test_the_command_writes_what_is_read_back(tmp_path: Path) -> None:
+    shapes, output = tmp_path / "shapes.yaml", tmp_path / "found.jsonl"
+    shapes.write_text(
+        "operators:\n"
+        "  - {kind: norm, shape: {rows: 8, width: 16}}\n"
+        "  - {kind: matmul, shape: {batch: 1, rows: 8, columns: 8, contracted: 8}}\n"
+    )
+    asked = ("profile", "--device", "cpu", "--shapes", str(shapes), "--precision", "fp32,bf16", "--repeats", "3")
+    result = called(*asked, "--seconds", "30", "--output", str(output))
+    assert result.exit_code == 0
+    assert result.stdout == f"{output}: 4 measurements.\n"
+    found = read_measurements(output)
+    kinds = [(each.kind, each.precision) for each in found if isinstance(each, OperatorMeasurement)]
+    assert kinds == [("norm", "fp32"), ("norm", "bf16"), ("matmul", "fp32"), ("matmul", "bf16")]
+    assert list(tmp_path.iterdir()) == [shapes, output] or set(tmp_path.iterdir()) == {shapes, output}
+    printed = called(*asked, "--seconds", "30", "--kind", "norm")
+    assert [line[:60] for line in printed.stdout.splitlines()] == [
+        line[:60] for line in output.read_text().splitlines()[:2]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--device", "tpu"), "--device must be cpu, cuda"),
+        (("--precision", "bf17"), "--precision takes fp32"),
+        (("--precision", ","), "--precision takes fp32"),
+        (("--device", "cpu", "--kind", "convolution"), "the kinds of operator are"),
+        (("--shapes", "a", "--model", "b"), "give one of them"),
+        (("--output", "/nowhere/at/all.jsonl"), "there is no folder"),
+        (("--device", "cpu", "--shapes", "/nowhere/at/all.yaml"), "there is no such file"),
+        (("--device", "cpu", "--processes", "2", "--precision", "fp8"), "collectives are measured in"),
+    ],
+)
+def test_mistakes_are_told_in_plain_words(arguments: tuple[str, ...], told: str) -> None:
+    assert told in refused("profile", *arguments)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told() -> None:
+    assert "PyTorch finds no GPU here" in refused("profile", "--device", "cuda")
+
+
+def test_without_pytorch_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert refused("profile") == "PyTorch is not installed here; `pip install torch` brings it."
+
+
+def test_collectives_between_processes(tmp_path: Path) -> None:
+    """Two processes of this machine, started by the command itself, so in a process of its own."""
+    output = tmp_path / "found.jsonl"
+    program = (
+        "import typer, nest_torch.commands as commands\n"
+        "if __name__ == '__main__':\n"
+        "    app = typer.Typer()\n"
+        "    commands.register(app)\n"
+        "    app()\n"
+    )
+    script = tmp_path / "run.py"
+    script.write_text(program)
+    arguments = ["profile", "--device", "cpu", "--precision", "fp32", "--processes", "2", "--repeats", "3"]
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments, "--seconds", "2", "--link", "loopback", "--output", str(output)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = read_measurements(output)
+    assert all(isinstance(each, CollectiveMeasurement) for each in found)
+    first = [each for each in found if isinstance(each, CollectiveMeasurement) and each.bytes == 1024]
+    assert {each.kind for each in first} == {
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "point_to_point",
+    }
+    assert all((each.members, each.nodes, each.link) == (2, 1, "loopback") for each in first)
