@@ -8,7 +8,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.calibrate.robust_fit import Prior, robust_fit
-from nest.calibrate.unknowns import Unknown, calibrated
+from nest.calibrate.unknowns import Unknown, calibration
 from nest.spec import DeviceSpec
 
 Array = NDArray[numpy.float64]
@@ -19,8 +19,8 @@ NOISE = 0.06
 OUTLIER = 0.06
 """Relative error beyond which a measurement counts less and less."""
 
-STEPS = 30
-"""Most steps of a fit; from the prior ten are usual."""
+STEPS, SETTLED = 30, 1e-5
+"""Most steps of a fit, and what the last gains at most, relatively: three digits of a coefficient need no more."""
 
 DIGITS = 3
 """Significant digits of fitted numbers."""
@@ -82,7 +82,7 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, fl
         return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
 
     begin = None if start is None else numpy.log([start[each.name] for each in evidence.unknowns])
-    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, start=begin)
+    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, start=begin, settled=SETTLED)
     return {name: float(f"{value:.{DIGITS}g}") for name, value in _values(evidence, found).items()}
 
 
@@ -93,7 +93,8 @@ def _values(evidence: Evidence, logarithms: Array) -> dict[str, float]:
 
 def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
     """Seconds of every measurement with `values` of the unknowns."""
-    return evidence.predict({name: calibrated(device, values) for name, device in evidence.devices.items()})
+    found = calibration("", values)
+    return evidence.predict({name: found.on(device) for name, device in evidence.devices.items()})
 
 
 def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) -> Array:

@@ -15,7 +15,7 @@ STIFFEST = 1e10
 """Damping at which steps no longer change anything."""
 
 SETTLED = 1e-10
-"""A step that lowers the objective by less, relatively, is the last."""
+"""A step that lowers the objective by less, relatively, is usually the last."""
 
 
 @frozen(eq=False)
@@ -43,6 +43,7 @@ def robust_fit(
     starts: int = 1,
     steps: int = 100,
     start: Array | None = None,
+    settled: float = SETTLED,
 ) -> Array:
     """Coefficients that make residuals small, outliers counting less, and stay near the prior where nothing else tells.
 
@@ -59,18 +60,25 @@ def robust_fit(
         starts: how often to start.
         steps: most steps taken from each.
         start: where the first begins; None: at the center.
+        settled: a step that lowers the objective by less, relatively, is the last.
     """
     drawn = numpy.random.default_rng(0).standard_normal((starts, len(prior.center)))
     drawn[0] = 0.0
     begins = prior.center + drawn * prior.spread
     if start is not None:
         begins[0] = start
-    ends = [_descend(residuals, each, prior, scale, noise, steps) for each in begins]
+    ends = [_descend(residuals, each, prior, scale, noise, steps, settled) for each in begins]
     return min(ends, key=lambda end: end[0])[1]
 
 
 def _descend(
-    residuals: Callable[[Array], Array], start: Array, prior: Prior, scale: float, noise: float, steps: int
+    residuals: Callable[[Array], Array],
+    start: Array,
+    prior: Prior,
+    scale: float,
+    noise: float,
+    steps: int,
+    settled: float,
 ) -> tuple[float, Array]:
     """The objective and the coefficients that damped steps from `start` end at."""
     at = numpy.clip(start, prior.low, prior.high)
@@ -88,9 +96,9 @@ def _descend(
             damping *= 4.0
         else:
             break
-        settled = value - lower < SETTLED * value
+        last = value - lower < settled * value
         at, found, value, damping = trial, there, lower, max(damping / 10.0, 1e-12)
-        if settled:
+        if last:
             break
     return value, at
 

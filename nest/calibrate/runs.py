@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.errors import InputError
+from nest.formulate.exposure import data_parallel_exposure
 from nest.formulate.ledger import Ledger
 from nest.graph import Operator
 from nest.hooks.protocols import CostModel
@@ -146,8 +147,6 @@ class Runs:
         self._updates = self._of_stages(self._of_layers(self._ahead, self._operators.prices(asked).update))
         space = [each.instance.space for each in self.ledgers]
         self._hiding = numpy.array([each.hiding for each in space])
-        stated = [each.problem.training.exposed for each in self.ledgers]
-        self._stated = numpy.array([numpy.nan if each is None else each for each in stated])
 
     def predict(self, devices: Mapping[str, DeviceSpec]) -> Array:
         """Batch times on devices by name, seconds. Shape `(runs,)`."""
@@ -163,7 +162,7 @@ class Runs:
                 (self._again, prices.forward),
             )
         )
-        return self._batch_times(self._of_stages(numpy.asarray(layers)), terms, prices)
+        return self._batch_times(self._of_stages(numpy.asarray(layers)), devices, prices)
 
     def _seconds(self, direction: _Direction, seconds: Array, host: Array, exposed: Array, launch: Array) -> Array:
         """Of each layer in one direction (`nest.formulate.layer_times`)."""
@@ -178,13 +177,17 @@ class Runs:
         )
         return numpy.maximum(numpy.where(self._overlap, overlapped, computation + communication), launching)
 
-    def _batch_times(self, compute: Array, terms: Sequence[Any], prices: Prices) -> Array:
+    def _batch_times(self, compute: Array, devices: Mapping[str, DeviceSpec], prices: Prices) -> Array:
         """PROBLEM.md section 4, for all runs; `compute` are the seconds of stages per micro-batch."""
-        floor = [term.data_exposed if hides else 1.0 for term, hides in zip(terms, self._hiding, strict=True)]
-        waiting = [1.0 if hides else term.synchronisation for term, hides in zip(terms, self._hiding, strict=True)]
-        told = ~numpy.isnan(self._stated)
-        share = numpy.where(told, self._stated, floor)[self._run_of_stage]
-        once = numpy.where(told, 1.0, waiting)[self._run_of_stage] * self._sync
+        found = [
+            data_parallel_exposure(ledger.problem, devices[name])
+            for ledger, name in zip(self.ledgers, self._devices, strict=True)
+        ]
+        share, waiting = (
+            numpy.array([getattr(each, name) for each in found])[self._run_of_stage]
+            for name in ("exposed", "synchronisation")
+        )
+        once = waiting * self._sync
         hides = self._hiding[self._run_of_stage]
 
         def shown(seconds: Array) -> Array:
@@ -220,7 +223,7 @@ class Runs:
 
 def _exposing(ledger: Ledger, share: float) -> Any:
     """The instance with `share` of data-parallel communication exposed, whatever could hide it."""
-    space = evolve(ledger.instance.space, exposed=share, hiding=False)
+    space = evolve(ledger.instance.space, exposed=share, hiding=False, synchronisation=1.0)
     return evolve(ledger.instance, space=space)
 
 
@@ -251,4 +254,3 @@ class _Collector:
 
 def _columns(rows: Sequence[tuple[float, ...]]) -> Array:
     return numpy.asarray(numpy.array(rows, dtype=numpy.float64).reshape(-1, 5).T)
-

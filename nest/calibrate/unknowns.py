@@ -6,6 +6,7 @@ from statistics import fmean
 
 from attrs import evolve, frozen
 
+from nest.catalogue import Calibration
 from nest.spec import Coefficients, DeviceSpec, Range, ranges
 
 WIDE = "bf16"
@@ -58,15 +59,18 @@ def _share(name: str, usual: str, least: float, spread: float, devices: Sequence
     return Unknown(name, Range(least, 1.0, prior, spread))
 
 
-def calibrated(device: DeviceSpec, values: Mapping[str, float]) -> DeviceSpec:
-    """`device` with what was found: `values` by the names of `unknowns`."""
-    coefficients = {name: values[name] for name in ranges() if name in values}
-    own = values.get(f"{SUSTAINED}.{device.name}", 1.0)
-    shares = {name: value for name, value in values.items() if name.partition(".")[0] in SHARES}
-    return evolve(
-        device,
-        efficiency={**device.efficiency, **shares},
-        calibration=evolve(Coefficients(), **coefficients, sustained=own),
+def calibration(name: str, values: Mapping[str, float], sources: tuple[str, ...] = ()) -> Calibration:
+    """What was found of the generation `name`: `values` by the names of `unknowns`."""
+    return Calibration(
+        name=name,
+        efficiency={each: value for each, value in values.items() if each.partition(".")[0] in SHARES},
+        coefficients=Coefficients(**{each: values[each] for each in ranges() if each in values}),
+        sustained={
+            each.removeprefix(f"{SUSTAINED}."): value
+            for each, value in values.items()
+            if each.startswith(f"{SUSTAINED}.")
+        },
+        sources=sources,
     )
 
 

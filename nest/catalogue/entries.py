@@ -4,7 +4,7 @@ from attrs import Factory, evolve, field, frozen, validators
 
 from nest.errors import InputError
 from nest.instance import CollectiveLine
-from nest.spec import LevelSpec, Training
+from nest.spec import Coefficients, DeviceSpec, LevelSpec, Training
 
 SINGLE, HALF = 4.0, 2.0
 """Bytes of a single-precision number, and of one of 16 bits (IEEE 754)."""
@@ -91,6 +91,34 @@ class ClusterEntry:
     levels: tuple[LevelSpec, ...]
     memory: float | None = None
     sources: tuple[str, ...] = ()
+
+
+@frozen
+class Calibration:
+    """What measured runs on the devices of one generation told of them (`nest calibrate devices`).
+
+    Attributes:
+        name: of the generation, as `generation` of its devices.
+        efficiency: shares of roofs by kind of operator, in place of those that were published.
+        coefficients: terms beside the roofs; their `sustained` is 1.
+        sustained: that of each device which was measured apart, by name; 1 for others.
+        sources: what it was fitted to, and how well it does.
+    """
+
+    name: str
+    efficiency: dict[str, float]
+    coefficients: Coefficients
+    sustained: dict[str, float] = field(factory=dict)
+    sources: tuple[str, ...] = ()
+
+    def on(self, device: DeviceSpec) -> DeviceSpec:
+        """`device`, described by its published figures, with what was found."""
+        return evolve(
+            device,
+            efficiency={**device.efficiency, **self.efficiency},
+            calibration=evolve(self.coefficients, sustained=self.sustained.get(device.name, 1.0)),
+            sources=(*device.sources, *(f"calibration: {source}" for source in self.sources)),
+        )
 
 
 @frozen

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from nest.catalogue.entries import ClusterEntry, Link, LinkLine, Optimizer, Precision
+from nest.catalogue.entries import Calibration, ClusterEntry, Link, LinkLine, Optimizer, Precision
 from nest.catalogue.names import unknown_name
 from nest.spec import Coefficients, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 
@@ -28,17 +28,35 @@ def _entries(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @cache
-def devices() -> dict[str, DeviceSpec]:
-    """Every device, by name."""
+def published_devices() -> dict[str, DeviceSpec]:
+    """Every device as its published figures describe it, by name."""
     return {
         name: DeviceSpec(
             name=name,
             peak=MatrixPeaks(**content.pop("peak")),
-            calibration=Coefficients(**content.pop("calibration", {})),
             memory_overheads=MemoryOverheads(**content.pop("memory_overheads", {})),
             **content,
         )
         for name, content in _entries("devices")
+    }
+
+
+@cache
+def calibrations() -> dict[str, Calibration]:
+    """What is known of each generation of devices from measured runs, by its name."""
+    return {
+        name: Calibration(name=name, coefficients=Coefficients(**content.pop("coefficients", {})), **content)
+        for name, content in _entries("calibrations")
+    }
+
+
+@cache
+def devices() -> dict[str, DeviceSpec]:
+    """Every device, calibrated where its generation is, by name."""
+    known = calibrations()
+    return {
+        name: known[device.generation].on(device) if device.generation in known else device
+        for name, device in published_devices().items()
     }
 
 

@@ -128,6 +128,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
             formulation.operators,
             formulation.together,
             formulation.even_blocks(_parts(problem)),
+            device,
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )

@@ -98,6 +98,7 @@ class Space:
             is no choice.
         hiding: whether data-parallel communication hides under compute only as far as that lasts (section "Hiding" of
             docs/explanation/problem.md); else `exposed` says it all.
+        synchronisation: seconds that what is sent once per batch takes, over those of the collective model.
     """
 
     global_batch: int
@@ -114,6 +115,7 @@ class Space:
     blocks: tuple[tuple[int, ...], ...] = ()
     zero_degrees: tuple[int | None, ...] = (None,)
     hiding: bool = False
+    synchronisation: float = 1.0
 
 
 @frozen(eq=False)

@@ -2,7 +2,7 @@
 
 from attrs import field, frozen
 
-from nest.spec.validators import all_different, at_least, between, each, every, not_empty, one_of
+from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 
 OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
@@ -39,6 +39,9 @@ class Training:
             None: 0 when `overlap.data`, else 1.
         hiding: whether data-parallel communication hides only as far as there is compute to hide under, `exposed` being
             the least share that shows; None: where a `model` is planned with `overlap.data` and without `exposed`.
+        synchronisation: seconds that gradients and weights take once per batch over those of the collective model:
+            ranks out of step, many small buckets, several groups on one link; None: what the device's calibration says
+            where a `model` is planned without `overlap.data`, else 1.
         overlap: what the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`; None: `flash`, but with `precision: fp16` `unfused`,
             as the frameworks that published runs in fp16 had no fused attention (Megatron-LM, arXiv 2104.04473 and
@@ -69,6 +72,7 @@ class Training:
     uneven_batch: bool = False
     exposed: float | None = field(default=None, validator=between(0, 1))
     hiding: bool | None = None
+    synchronisation: float | None = field(default=None, validator=above(0))
     overlap: Overlap = Overlap()
     attention: str | None = field(default=None, validator=one_of(("flash", "unfused")))
     selective: tuple[str, ...] = ("attention",)

@@ -206,6 +206,8 @@ def random_training(random: Random, candidates: list[dict]) -> dict:
         training["hiding"] = True
         training["exposed"] = random.choice([0.0, 0.0, 0.1, 0.3, 1.0])
         send_more(random, candidates)
+    if random.random() < 0.25:
+        training["synchronisation"] = random.choice([0.5, 1.5, 4.0])
     if random.random() < 0.2:
         training["overlap"] = {"data": random.random() < 0.5}
     return training

@@ -67,6 +67,7 @@ def zero_times(
         c += add_c
         y += add_y
         updates += add_u
+    y *= given(problem["training"], "synchronisation", 1.0)
     e, w = exposed_share(problem), compute_time(candidate, layers, recompute)
     if not hides(problem):
         return e * c, e * y + updates

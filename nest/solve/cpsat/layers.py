@@ -253,23 +253,24 @@ class LayerModel:
         """This share of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
         per_micro_batch: Term = 0
         per_batch: Term = 0
+        once = share * self._instance.space.synchronisation
         for sums, group in self._groups(choice):
             gradients, weights = (tuple(sums[name].tolist()) for name in ("gradients", "weights"))
             shards = group.shards if choice.zero else (group.shape,)
-            scatter = partial(self._collective, share, stage, "reduce_scatter", gradients, shards)
-            gather = partial(self._collective, share, stage, "all_gather", weights, shards)
+            scatter = partial(self._collective, stage=stage, kind="reduce_scatter", sizes=gradients, shapes=shards)
+            gather = partial(self._collective, stage=stage, kind="all_gather", sizes=weights, shapes=group.shards)
             if choice.zero and group.replicates:
                 held = tuple((sums["gradients"] / group.count).tolist())
-                reduce = self._collective(share, stage, "all_reduce", held, group.replicates, scale.sync_ticks)
+                reduce = self._collective(once, stage, "all_reduce", held, group.replicates, scale.sync_ticks)
                 per_batch = per_batch + reduce
             if choice.zero >= 2:
-                per_micro_batch = per_micro_batch + scatter(scale.ticks)
+                per_micro_batch = per_micro_batch + scatter(share, ticks=scale.ticks)
             if choice.zero == 3:
-                per_micro_batch = per_micro_batch + 2 * gather(scale.ticks)
+                per_micro_batch = per_micro_batch + 2 * gather(share, ticks=scale.ticks)
             if choice.zero <= 1:
-                per_batch = per_batch + (2 if choice.zero == 0 else 1) * scatter(scale.sync_ticks)
+                per_batch = per_batch + (2 if choice.zero == 0 else 1) * scatter(once, ticks=scale.sync_ticks)
             if choice.zero in (1, 2):
-                per_batch = per_batch + gather(scale.sync_ticks)
+                per_batch = per_batch + gather(once, ticks=scale.sync_ticks)
         return per_micro_batch, per_batch
 
     def _update(self, stage: int, choice: Choice, scale: Scale) -> Term:

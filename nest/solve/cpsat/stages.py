@@ -102,11 +102,12 @@ def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> Stage
         (mode.name, zero) for mode in parts.candidate.recompute for zero in dict.fromkeys(instance.space.zero)
     )
     sharded = {zero: _sharded(instance, parts, groups, zero) for zero in dict.fromkeys(instance.space.zero)}
+    waited = instance.space.synchronisation
     rows = []
     for recompute, zero in modes:
         mode, (every, once, update, held) = parts.recompute[recompute], sharded[zero]
         work = parts.compute + mode["extra"]
-        rows.append((mode, work + _shown(instance, every, work), _shown(instance, once, work) + update, held))
+        rows.append((mode, work + _shown(instance, every, work), _shown(instance, waited * once, work) + update, held))
     reserve = instance.cluster.reserve
     return StageCosts(
         modes=modes,

@@ -351,14 +351,15 @@ def stage_tables(
     compute = stages.differences(sums.compute)
     reserve, exposed, hiding = instance.cluster.reserve, instance.space.exposed, instance.space.hiding
     # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
-    shown = {} if hiding else {n: (exposed * each.time, exposed * each.sync + each.update) for n, each in zeros.items()}
+    waited = {n: instance.space.synchronisation * each.sync for n, each in zeros.items()}
+    shown = {} if hiding else {n: (exposed * z.time, exposed * waited[n] + z.update) for n, z in zeros.items()}
     modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
     kept: list[tuple[Choice, ChoiceTable]] = []
     for choice in choices:
         extra, first, more = modes[choice.recompute]
         zero, work = zeros[choice.zero], compute + extra
         if hiding:
-            time, sync = _left(zero.time, work, exposed), _left(zero.sync, work, exposed) + zero.update
+            time, sync = _left(zero.time, work, exposed), _left(waited[choice.zero], work, exposed) + zero.update
         else:
             time, sync = shown[choice.zero]
         table = ChoiceTable(work + time, sync, zero.memory + first + reserve, more)
