@@ -3,8 +3,8 @@
 from nest.spec import DeviceSpec, Problem
 
 MEASURED = 0.45
-"""The margin of devices of which no peak is known: the largest of those that have one. `python -m benchmarks.memory RUNS`
-derives them; docs/explanation/cost-model.md ("How sure memory is") tells more."""
+"""The margin of devices of which no peak is known: the largest of those that have one.
+`python -m benchmarks.memory RUNS` derives them; docs/explanation/cost-model.md ("How sure memory is") tells more."""
 
 
 def memory_margin(problem: Problem, device: DeviceSpec | None) -> float:
