@@ -141,6 +141,19 @@ def test_the_framework_default_fills_the_cluster_with_replicas() -> None:
     assert plan.lower_bound is None
 
 
+def test_zero_3_between_slow_nodes_is_not_free_because_data_parallel_communication_overlaps() -> None:
+    training = {**SMALL["training"], "overlap": {"data": True}}
+    decided = {"replicas": 8, "pp": 1, "zero": 3, "micro_batch": 1}
+    found, free, all_shows = (
+        nest.evaluate({**SMALL, "training": {**training, **more}}, fix=decided).batch_time
+        for more in ({}, {"exposed": 0.0}, {"exposed": 1.0})
+    )
+    assert found is not None
+    assert free is not None
+    assert all_shows is not None
+    assert 1.5 * free < found < all_shows
+
+
 def test_a_decision_on_the_call_wins_over_the_file() -> None:
     plan = nest.evaluate({**SMALL, "fixed": {"pp": 2, "tp": 2}}, fix={"pp": 4})
     assert len(plan.stages) == 4

@@ -3,8 +3,9 @@
 The entries are data files in `nest/library`, one a file, in SI units, each with its sources.
 """
 
-from nest.catalogue.entries import ClusterEntry, Link, Optimizer, Precision
+from nest.catalogue.entries import Calibration, ClusterEntry, Link, Optimizer, Precision
 from nest.catalogue.load import (
+    calibrations,
     clusters,
     device,
     devices,
@@ -14,15 +15,18 @@ from nest.catalogue.load import (
     optimizers,
     precision,
     precisions,
+    published_devices,
 )
 from nest.catalogue.names import unknown_name
 from nest.catalogue.network import named_cluster, network_levels
 
 __all__ = [
+    "Calibration",
     "ClusterEntry",
     "Link",
     "Optimizer",
     "Precision",
+    "calibrations",
     "clusters",
     "device",
     "devices",
@@ -34,5 +38,6 @@ __all__ = [
     "optimizers",
     "precision",
     "precisions",
+    "published_devices",
     "unknown_name",
 ]

@@ -3,7 +3,8 @@
 from attrs import Factory, evolve, field, frozen, validators
 
 from nest.errors import InputError
-from nest.spec import LevelSpec, Training
+from nest.instance import CollectiveLine
+from nest.spec import Coefficients, DeviceSpec, LevelSpec, Training
 
 SINGLE, HALF = 4.0, 2.0
 """Bytes of a single-precision number, and of one of 16 bits (IEEE 754)."""
@@ -15,15 +16,50 @@ _SHARE = [validators.gt(0.0), validators.le(1.0)]
 
 
 @frozen
+class LinkLine:
+    """A protocol by which a library runs collectives on a link (`nest.instance.CollectiveLine`).
+
+    Attributes:
+        protocol: its name, for readers.
+        kinds: the collectives it runs.
+        base: seconds of a call.
+        step: seconds of each step.
+        efficiency: share of the nominal bandwidth that it reaches.
+        own: what the share of the buffer that a member need not receive costs, as part of what a share received costs.
+        in_switch: whether the switches reduce.
+        members: fewest members with which the library uses it.
+    """
+
+    protocol: str
+    kinds: tuple[str, ...]
+    base: float
+    step: float
+    efficiency: float = field(validator=_SHARE)
+    own: float = 0.0
+    in_switch: bool = False
+    members: int = 2
+
+    def on(self, bandwidth: float) -> CollectiveLine:
+        """The protocol on a link of so many nominal bytes per second."""
+        return CollectiveLine(
+            self.kinds, self.base, self.step, self.efficiency * bandwidth, self.own, self.in_switch, self.members
+        )
+
+
+@frozen
 class Link:
     """A kind of network link.
 
     Attributes:
         name: as a level's `link` names it.
-        efficiency: share of the nominal bandwidth that collectives reach.
-        latency: seconds per step of a collective, end to end.
+        efficiency: share of the nominal bandwidth that messages reach, and collectives without `lines`.
+        latency: seconds per step of them, end to end.
         bandwidth: nominal bytes per second, per device and direction; None: the level must give it.
         sources: where each figure was read, or how it was fitted.
+        lines: how collectives run on it; none: by latency and efficiency alone.
+        generations: for a family of links, those of its members with a bandwidth of their own: a level of that
+            bandwidth is made of them.
+        description: one line.
     """
 
     name: str
@@ -31,6 +67,9 @@ class Link:
     latency: float = field(validator=validators.ge(0))
     bandwidth: float | None = field(default=None, validator=validators.optional(validators.gt(0)))
     sources: tuple[str, ...] = ()
+    lines: tuple[LinkLine, ...] = ()
+    generations: tuple[str, ...] = ()
+    description: str = ""
 
 
 @frozen
@@ -52,6 +91,34 @@ class ClusterEntry:
     levels: tuple[LevelSpec, ...]
     memory: float | None = None
     sources: tuple[str, ...] = ()
+
+
+@frozen
+class Calibration:
+    """What measured runs on the devices of one generation told of them (`nest calibrate devices`).
+
+    Attributes:
+        name: of the generation, as `generation` of its devices.
+        efficiency: shares of roofs by kind of operator, in place of those that were published.
+        coefficients: terms beside the roofs; their `sustained` is 1.
+        sustained: that of each device which was measured apart, by name; 1 for others.
+        sources: what it was fitted to, and how well it does.
+    """
+
+    name: str
+    efficiency: dict[str, float]
+    coefficients: Coefficients
+    sustained: dict[str, float] = field(factory=dict)
+    sources: tuple[str, ...] = ()
+
+    def on(self, device: DeviceSpec) -> DeviceSpec:
+        """`device`, described by its published figures, with what was found."""
+        return evolve(
+            device,
+            efficiency={**device.efficiency, **self.efficiency},
+            calibration=evolve(self.coefficients, sustained=self.sustained.get(device.name, 1.0)),
+            sources=(*device.sources, *(f"calibration: {source}" for source in self.sources)),
+        )
 
 
 @frozen

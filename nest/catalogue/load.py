@@ -1,14 +1,14 @@
 """Reading the data files of `nest/library`: TOML, one entry a file, named after it, read once."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from nest.catalogue.entries import ClusterEntry, Link, Optimizer, Precision
+from nest.catalogue.entries import Calibration, ClusterEntry, Link, LinkLine, Optimizer, Precision
 from nest.catalogue.names import unknown_name
-from nest.spec import DeviceSpec, LevelSpec, MatrixPeaks
+from nest.spec import Coefficients, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 
 Entry = TypeVar("Entry")
 
@@ -28,18 +28,49 @@ def _entries(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @cache
-def devices() -> dict[str, DeviceSpec]:
-    """Every device, by name."""
+def published_devices() -> dict[str, DeviceSpec]:
+    """Every device as its published figures describe it, by name."""
     return {
-        name: DeviceSpec(name=name, peak=MatrixPeaks(**content.pop("peak")), **content)
+        name: DeviceSpec(
+            name=name,
+            peak=MatrixPeaks(**content.pop("peak")),
+            memory_overheads=MemoryOverheads(**content.pop("memory_overheads", {})),
+            **content,
+        )
         for name, content in _entries("devices")
+    }
+
+
+@cache
+def calibrations() -> dict[str, Calibration]:
+    """What is known of each generation of devices from measured runs, by its name."""
+    return {
+        name: Calibration(name=name, coefficients=Coefficients(**content.pop("coefficients", {})), **content)
+        for name, content in _entries("calibrations")
+    }
+
+
+@cache
+def devices() -> dict[str, DeviceSpec]:
+    """Every device, calibrated where its generation is, by name."""
+    known = calibrations()
+    return {
+        name: known[device.generation].on(device) if device.generation in known else device
+        for name, device in published_devices().items()
     }
 
 
 @cache
 def links() -> dict[str, Link]:
     """Every kind of link, by name."""
-    return {name: Link(name=name, **content) for name, content in _entries("links")}
+    return {name: link_entry(name, content) for name, content in _entries("links")}
+
+
+def link_entry(name: str, content: Mapping[str, Any]) -> Link:
+    """The link that a file of the catalogue describes."""
+    figures: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in content.items()}
+    lines = tuple(LinkLine(**{**line, "kinds": tuple(line["kinds"])}) for line in figures.pop("lines", ()))
+    return Link(name=name, lines=lines, **figures)
 
 
 @cache

@@ -1,15 +1,15 @@
 """From levels as written to levels in numbers, and clusters by name."""
 
 from collections.abc import Sequence
-from math import prod
+from math import isclose, prod
 
 from attrs import evolve
 
-from nest.catalogue.entries import ClusterEntry
+from nest.catalogue.entries import ClusterEntry, Link
 from nest.catalogue.load import clusters, link
 from nest.catalogue.names import unknown_name
 from nest.errors import InputError
-from nest.instance.cluster import Level
+from nest.instance import CollectiveLine, Level
 from nest.spec import LevelSpec
 
 
@@ -17,7 +17,8 @@ def network_levels(levels: Sequence[LevelSpec], place: str = "cluster.levels") -
     """The levels in numbers.
 
     A level that names a link reaches the link's share of its bandwidth, and takes from the link the latency
-    and bandwidth it leaves out. A level without a link is taken as written; its latency, left out, is 0.
+    and bandwidth it leaves out, and how collectives run on it; with a latency of its own they run by the formulas of
+    PROBLEM.md section 1. A level without a link is taken as written; its latency, left out, is 0.
 
     Raises:
         InputError: a link is unknown, or a level has no bandwidth.
@@ -28,10 +29,14 @@ def network_levels(levels: Sequence[LevelSpec], place: str = "cluster.levels") -
 def _level(level: LevelSpec, index: int, place: str) -> Level:
     bandwidth: float | None = level.bandwidth
     latency: float | None = level.latency
+    lines: tuple[CollectiveLine, ...] = ()
     if level.link is not None:
         kind = link(level.link, f"{place}.link")
         nominal = kind.bandwidth if bandwidth is None else bandwidth
-        bandwidth = None if nominal is None else nominal * kind.efficiency
+        if nominal is not None:
+            kind = _generation(kind, nominal)
+            bandwidth = nominal * kind.efficiency
+            lines = tuple(line.on(nominal) for line in kind.lines) if latency is None else ()
         latency = kind.latency if latency is None else latency
     if bandwidth is None:
         raise InputError(
@@ -39,7 +44,13 @@ def _level(level: LevelSpec, index: int, place: str) -> Level:
             "or name a link with a bandwidth of its own such as `nvlink4`."
         )
     name = level.name or f"level {index}"
-    return Level(name, level.fanout, bandwidth, 0.0 if latency is None else latency, level.link)
+    return Level(name, level.fanout, bandwidth, 0.0 if latency is None else latency, level.link, lines)
+
+
+def _generation(kind: Link, bandwidth: float) -> Link:
+    """The member of a family of links that has this bandwidth; the family itself where none has."""
+    members = (link(name) for name in kind.generations)
+    return next((each for each in members if each.bandwidth and isclose(each.bandwidth, bandwidth)), kind)
 
 
 def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:

@@ -16,6 +16,7 @@ COMMANDS = (
     "models",
     "catalogue",
     "topology",
+    "calibrate",
     "strategies",
     "plugins",
     "schema",

@@ -44,3 +44,23 @@ class ProgressLine:
 def progress_line(doing: str) -> ProgressLine | None:
     """The line, where standard error is a terminal; `doing` is its first word."""
     return ProgressLine(doing) if sys.stderr.isatty() else None
+
+
+class ShareLine(ProgressLine):
+    """One line on the terminal, from two seconds on: what is being done, and the share that is."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self._begun = time.monotonic()
+
+    def tell(self, doing: str, share: float) -> None:
+        """Show what is being done, now and then."""
+        now = time.monotonic()
+        if now - self._begun > 2 and now - self._shown > 0.5:
+            self._shown = now
+            self._put(f"{doing}: {share:.0%}")
+
+
+def share_line() -> ShareLine | None:
+    """The line, where standard error is a terminal."""
+    return ShareLine() if sys.stderr.isatty() else None

@@ -1,13 +1,19 @@
 """The roofline: an operator takes as long as its arithmetic or its memory traffic, whichever is longer.
 
 Williams, Waterman and Patterson, Roofline: an insightful visual performance model (CACM 52(4), 2009), with
-both roofs lowered by the share a device is known to reach. docs/explanation/cost-model.md tells what is
-counted.
+both roofs lowered by the share a device is known to reach, and the arithmetic one by what the shape of a product or of
+attention costs (docs/explanation/cost-model.md); a device without a calibration has the roofs only.
 """
 
+from collections.abc import Iterable
+
+from attrs import frozen
+
 from nest.catalogue import optimizer, precision
+from nest.costs.products import Product, padding, product
 from nest.errors import InputError
 from nest.graph import Operator, has_axis
+from nest.graph.tensor import axis_size
 from nest.hooks.protocols import OperatorCost
 from nest.spec import DeviceSpec, Training
 
@@ -15,9 +21,29 @@ BACKWARD_TRAFFIC = 2.0
 """Backward bytes over forward bytes: the pass reads the gradients of what the forward pass wrote and
 again what that read, and writes gradients of it; gradients are as large as what they belong to."""
 
+USUAL_HEAD = 128
+"""Channels per head at which a device's `efficiency.attention` is stated: those of the kernels' published figures."""
+
+
+@frozen
+class Peak:
+    """The arithmetic roof of an operator on a device.
+
+    Attributes:
+        reached: FLOP per second that large operators of its kind reach.
+        nominal: FLOP per second of its number format.
+        wide: FLOP per second of the format that everything but products with weights is computed in.
+        narrow: whether operands are converted to a narrower format first.
+    """
+
+    reached: float
+    nominal: float
+    wide: float
+    narrow: bool
+
 
 class Roofline:
-    """Per direction `max(flops / (peak*efficiency), bytes / (bandwidth*efficiency)) + launch_overhead`."""
+    """Per direction the longer of arithmetic and memory traffic, and the time to launch it."""
 
     name = "roofline"
 
@@ -30,16 +56,84 @@ class Roofline:
         peak = _peak(operator, device, training)
         bandwidth = device.memory_bandwidth * efficiency(device, "memory")
         moved = operator.bytes_read + operator.bytes_written + _parameter_traffic(operator, training)
-        forward = max(operator.flops / peak, moved / bandwidth) + device.launch_overhead
-        backward = 0.0
-        if operator.parameters or any(tensor.differentiable for tensor in operator.inputs):
-            moved *= BACKWARD_TRAFFIC
-            backward = max(operator.backward_flops / peak, moved / bandwidth) + device.launch_overhead
+        forward, backward = _seconds(operator, device, peak, moved / bandwidth)
+        if peak.narrow:
+            forward += device.calibration.cast * operator.bytes_read / bandwidth
+            backward += device.calibration.cast * operator.bytes_written / bandwidth
+        learns = operator.parameters or any(tensor.differentiable for tensor in operator.inputs)
         update = 0.0
         if operator.parameters:
             state = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
             update = operator.parameter_count * state / bandwidth
-        return OperatorCost(forward, backward, update=update, transient=_gradient_bytes(operator))
+        return OperatorCost(
+            forward + device.launch_overhead,
+            backward + device.launch_overhead if learns else 0.0,
+            update=update,
+            transient=_gradient_bytes(operator),
+            host=device.calibration.host_launch,
+        )
+
+
+def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float) -> tuple[float, float]:
+    """Seconds forward and backward, without launching and converting.
+
+    Args:
+        operator: what runs.
+        device: where.
+        peak: its arithmetic roof.
+        traffic: seconds of what it moves forward.
+    """
+    if operator.kind == "attention" and len(operator.inputs) > 2:
+        share = _attention_share(operator, device)
+        forward, backward = operator.flops / share, operator.backward_flops / share
+        backward /= device.calibration.attention_backward
+        return max(forward / peak.reached, traffic), max(backward / peak.reached, BACKWARD_TRAFFIC * traffic)
+    shape = product(operator) if operator.flops else None
+    if shape is None:
+        longer = max(operator.backward_flops / peak.reached, BACKWARD_TRAFFIC * traffic)
+        return max(operator.flops / peak.reached, traffic), longer
+    forward = max(operator.flops / peak.reached * _slowdown(shape, shape, device, peak), traffic)
+    halves = (_slowdown(half, shape, device, peak) for half in shape.backward)
+    return forward, _sum(max(operator.backward_flops / 2 / peak.reached * half, traffic) for half in halves)
+
+
+def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) -> float:
+    """Seconds of a product over those of its FLOP at the speed that large ones reach.
+
+    Filling and draining a tile takes the time of `contracted_half` elements in the wide format, whatever the format of
+    the product, and few rows leave the device waiting (docs/explanation/cost-model.md).
+
+    Args:
+        shape: the product.
+        forward: the one of the forward pass, whose rows are tokens.
+        device: where it runs.
+        peak: its arithmetic roof.
+    """
+    terms = device.calibration
+    filling = 1 + terms.contracted_half * (peak.nominal / peak.wide) / shape.contracted
+    waiting = 1 + terms.rows_half / forward.rows
+    if device.multiprocessors is None:
+        return filling * waiting
+    return filling * waiting * padding(shape.count, shape.rows, shape.columns, device.multiprocessors)
+
+
+def _attention_share(operator: Operator, device: DeviceSpec) -> float:
+    """Speed of a fused attention kernel over that of many keys, `USUAL_HEAD` channels and a key-value head per head."""
+    terms = device.calibration
+    head, keys = axis_size(operator.space, "head"), axis_size(operator.space, "keys")
+    channels = head / (head + terms.head_half) * (USUAL_HEAD + terms.head_half) / USUAL_HEAD
+    heads = axis_size(operator.inputs[0].shape, "heads")
+    sharing = heads / (axis_size(operator.inputs[1].shape, "kv_heads") if _grouped(operator) else heads)
+    return float(channels * keys / (keys + terms.sequence_half) * max(sharing, 1.0) ** terms.shared_keys)
+
+
+def _grouped(operator: Operator) -> bool:
+    return has_axis(operator.inputs[1].shape, "kv_heads")
+
+
+def _sum(values: Iterable[float]) -> float:
+    first, second = values
+    return first + second
 
 
 def efficiency(device: DeviceSpec, kind: str, number_format: str = "") -> float:
@@ -48,22 +142,37 @@ def efficiency(device: DeviceSpec, kind: str, number_format: str = "") -> float:
     return known.get(f"{kind}.{number_format}", known.get(kind, known.get("default", 1.0)))
 
 
-def _peak(operator: Operator, device: DeviceSpec, training: Training) -> float:
-    """FLOP per second this operator can reach: the peak of the first format of the precision the device has.
+def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
+    """The arithmetic roof of an operator: the peak of the first format of the precision that the device has.
 
     Products with weights run in the narrow format; the vocabulary projection and all else do not (Transformer
     Engine converts linear layers inside blocks only).
     """
     formats = precision(training.precision)
-    narrow = operator.kind == "matmul" and operator.parameters and not _has_vocabulary(operator)
-    for number_format in formats.products if narrow else formats.other:
+    wide_format, wide = _first_peak(formats.other, device, training)
+    chosen, nominal = wide_format, wide
+    if operator.kind == "matmul" and operator.parameters and not _has_vocabulary(operator):
+        chosen, nominal = _first_peak(formats.products, device, training)
+    share = efficiency(device, _kind(operator), chosen) * device.calibration.sustained
+    if any(parameter.group == "expert" for parameter in operator.parameters):
+        share *= device.calibration.grouped
+    return Peak(nominal * share, nominal, wide, chosen != wide_format)
+
+
+def _first_peak(formats: Iterable[str], device: DeviceSpec, training: Training) -> tuple[str, float]:
+    for number_format in formats:
         peak: float | None = getattr(device.peak, number_format)
         if peak is not None:
-            return peak * efficiency(device, operator.kind, number_format)
+            return number_format, peak
     raise InputError(
         f"training.precision is {training.precision}, but device {device.name!r} has no matrix peak for it "
         "or for a wider format; choose another precision or give the device's `peak`."
     )
+
+
+def _kind(operator: Operator) -> str:
+    """The kind whose efficiency counts: products of an attention that stores its scores are matrix products."""
+    return "matmul" if operator.kind == "attention" and len(operator.inputs) < 3 else operator.kind
 
 
 def _has_vocabulary(operator: Operator) -> bool:

@@ -7,11 +7,15 @@ from attrs import evolve
 
 from nest.catalogue import device, named_cluster, network_levels
 from nest.errors import InputError
+from nest.files import read
 from nest.formulate.topology import topology
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Level
 from nest.spec import ClusterSpec, DeviceSpec
 from nest.units import Bytes
+
+SUFFIXES = (".toml", ".yaml", ".yml", ".json")
+"""How names of files of figures end."""
 
 MOST_DEVICES = 2**20
 """More devices than any cluster has; beyond it a fan-out is a slip, and tables over devices would not fit."""
@@ -34,14 +38,40 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
         entry = named_cluster(spec.name)
         own = entry.memory if spec.device is None else None
         named = evolve(spec, device=spec.device or entry.device, memory=_first(spec.memory, own))
-        return _assembled(named, network_levels(entry.levels))
+        return _assembled(named, network_levels(entry.levels), base)
     if spec.topology is not None:
         found = topology(spec.topology, registry, base)
         if not isinstance(found, Cluster):
-            return _assembled(spec, found.best.levels)
+            return _assembled(spec, found.best.levels, base)
         own = found.memory if spec.device is None else None
-        return _assembled(evolve(spec, memory=_first(spec.memory, own)), found.levels)
-    return _assembled(spec, network_levels(spec.levels or ()))
+        return _assembled(evolve(spec, memory=_first(spec.memory, own)), found.levels, base)
+    return _assembled(spec, network_levels(spec.levels or ()), base)
+
+
+def described(name: str | DeviceSpec, base: Path | None = None, place: str = "cluster.device") -> DeviceSpec:
+    """The device that `name` stands for: figures in place, an entry of the catalogue, or a file of figures.
+
+    Args:
+        name: what is written.
+        base: folder that relative paths start from; None: the working directory.
+        place: where it is written, for errors.
+
+    Raises:
+        InputError: there is no such device or file, or the file cannot be read.
+    """
+    if isinstance(name, DeviceSpec):
+        return name
+    if not is_file(name):
+        return device(name, place)
+    path = (base or Path()) / name
+    if not path.is_file():
+        raise InputError(f"{place}: there is no file {str(path)!r:.200}; `nest devices` lists the names known.")
+    return read(path, DeviceSpec)
+
+
+def is_file(name: str) -> bool:
+    """Whether a device is given as a file of figures."""
+    return "/" in name or Path(name).suffix in SUFFIXES
 
 
 def _first(written: float | None, own: float | None) -> Bytes | None:
@@ -50,8 +80,8 @@ def _first(written: float | None, own: float | None) -> Bytes | None:
     return None if chosen is None else Bytes(chosen)
 
 
-def _assembled(spec: ClusterSpec, levels: tuple[Level, ...]) -> tuple[Cluster, DeviceSpec | None]:
-    chosen = device(spec.device) if isinstance(spec.device, str) else spec.device
+def _assembled(spec: ClusterSpec, levels: tuple[Level, ...], base: Path | None) -> tuple[Cluster, DeviceSpec | None]:
+    chosen = None if spec.device is None else described(spec.device, base)
     if chosen is not None:
         chosen = evolve(chosen, engines=spec.engines or chosen.engines)
         _check_device(chosen)

@@ -7,11 +7,12 @@ from attrs import evolve
 from nest.catalogue import unknown_name
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.choices import FORESEEN
+from nest.formulate.exposure import data_parallel_exposure
 from nest.formulate.partition import partition, unknown_layer
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
-from nest.spec import Problem
+from nest.spec import DeviceSpec, Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
 
@@ -31,6 +32,7 @@ def build_space(
     operators: Mapping[str, tuple[str, ...]] | None = None,
     together: tuple[tuple[int, ...], ...] = (),
     even_blocks: tuple[tuple[int, ...], ...] = (),
+    device: DeviceSpec | None = None,
 ) -> Space:
     """The plans `problem` allows.
 
@@ -44,11 +46,13 @@ def build_space(
         operators: names of what each layer of the model is planned as, where that is not the layer itself.
         together: groups of layers that no cut may part, beside those of constraints.
         even_blocks: layers of each block that schedules of several chunks deal out.
+        device: the accelerator, whose calibration says how much of data-parallel communication shows; None: nothing.
 
     Raises:
         InputErrors: names, values or layers that are unknown or impossible, all of them.
     """
     fixed = problem.decided
+    exposure = data_parallel_exposure(problem, device)
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, experts)
     parts = operators or {}
@@ -68,7 +72,7 @@ def build_space(
         space = Space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
-            exposed=problem.training.exposed_share,
+            exposed=exposure.exposed,
             schedules=_with_chunks(allowed_schedules(problem, registry), len(even_blocks), fixed.get("chunks")),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
@@ -79,6 +83,8 @@ def build_space(
             together=together,
             blocks=even_blocks,
             zero_degrees=allowed_zero_degrees(problem),
+            hiding=exposure.hiding,
+            synchronisation=exposure.synchronisation,
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None

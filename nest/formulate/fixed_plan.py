@@ -45,6 +45,15 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
         InputError: the decisions do not make a plan.
     """
     instance = build_instance(evaluation_problem(problem, known), known)
+    return instance, decide(instance, problem, known)
+
+
+def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
+    """The decisions of `problem.fixed` on the instance of `evaluation_problem`, completed with the usual defaults.
+
+    Raises:
+        InputError: the decisions do not make a plan.
+    """
     # Building the instance has refused decisions that are not whole numbers.
     decided = cast("Mapping[str, int]", problem.decided)
     index = _usual_candidate(instance, known)
@@ -66,7 +75,7 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     broken = structure_violations(instance, solution) or permission_violations(instance, solution)
     if broken:
         raise InputError("fixed does not describe a plan: " + "; ".join(broken) + ".")
-    return instance, solution
+    return solution
 
 
 def _usual_candidate(instance: Instance, known: Registry) -> int:

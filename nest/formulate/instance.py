@@ -12,12 +12,14 @@ from nest.formulate.absent import without_absent
 from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
 from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
-from nest.formulate.constrain import build_space
+from nest.formulate.constrain import allowed_zero, build_space
 from nest.formulate.granularity import branched_regions
-from nest.formulate.layer_kinds import layer_kinds
+from nest.formulate.layer_kinds import LayerKinds, layer_kinds
+from nest.formulate.margin import memory_margin
 from nest.formulate.names import check_names
 from nest.formulate.offload import host
 from nest.formulate.operators import kept_whole
+from nest.formulate.overheads import between_blocks
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
@@ -40,6 +42,9 @@ class Formulation:
         experts: whether the model has routed experts, or candidates of a profile say how theirs are split.
         operators: names of the operators of each layer of the model, where operators are what is planned.
         together: groups of layers that no cut may part.
+        sharded: of a model, the blocks the candidates were made of.
+        kinds: of a model, its layers by kind.
+        pricing: of a model, what priced it.
     """
 
     graph: LayerGraph
@@ -48,6 +53,9 @@ class Formulation:
     experts: bool = False
     operators: Mapping[str, tuple[str, ...]] = field(factory=dict)
     together: tuple[tuple[int, ...], ...] = ()
+    sharded: tuple[Block, ...] = ()
+    kinds: LayerKinds | None = None
+    pricing: Pricing | None = None
 
     def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """What people count when they deal a model to stages, in order, each with its name and layers as indices.
@@ -101,6 +109,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
     problem = without_absent(problem, registry)
     check_names(problem, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
+    cluster = cluster.with_margin(memory_margin(problem, device))
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, base, cluster)
     else:
@@ -119,6 +128,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
             formulation.operators,
             formulation.together,
             formulation.even_blocks(_parts(problem)),
+            device,
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )
@@ -173,6 +183,7 @@ def _from_model(
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
         host=host(device, training),
+        between=between_blocks(problem, allowed_zero(problem)),
     )
     limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)
@@ -190,6 +201,9 @@ def _from_model(
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
         together=kept_whole(whole, layers, training.selective) if by_operator else together,
+        sharded=blocks,
+        kinds=layers,
+        pricing=pricing,
     )
 
 

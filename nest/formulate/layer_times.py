@@ -29,11 +29,15 @@ class Timing:
         engines: of the device, by name (docs/explanation/operator-scheduling.md).
         overlap: whether the framework cuts collectives up so that they hide under what they wait for and what waits
             for them (`training.overlap.tensor`).
+        exposed: share of collectives that such an overlap does not hide.
+        host_launch: seconds the host takes to launch a collective.
     """
 
     model: LayerTimes
     engines: tuple[str, ...]
     overlap: bool
+    exposed: float = 0.0
+    host_launch: float = 0.0
 
     def seconds(
         self,
@@ -41,10 +45,12 @@ class Timing:
         engines: Sequence[str],
         precedence: Sequence[tuple[int, int]],
         hidden: float = 0.0,
+        host: float = 0.0,
     ) -> float:
         """Seconds of a layer in one direction.
 
-        With `overlap` the longer of two things counts: computation, held up by no collective, and all collectives.
+        With `overlap` the longer of two things counts: computation, held up by the exposed share of collectives, and
+        all collectives. No layer takes less than the host needs to launch it.
 
         Args:
             times: seconds of computation and of communication of each operator.
@@ -52,11 +58,13 @@ class Timing:
             precedence: `(before, after)`, indices of operators.
             hidden: seconds of communication that other operators hide, beside those of `times`: it keeps links busy all
                 the same.
+            host: seconds the host takes to launch all of it.
         """
         if not self.overlap:
-            return self.model.seconds([sum(pair) for pair in times], engines, precedence)
+            return max(self.model.seconds([sum(pair) for pair in times], engines, precedence), host)
         computation = self.model.seconds([pair[0] for pair in times], engines, precedence)
-        return max(computation, sum(pair[1] for pair in times) + hidden)
+        communication = sum(pair[1] for pair in times)
+        return max(computation + self.exposed * communication, communication + hidden, host)
 
 
 def engine_of(operator: Operator, engines: Sequence[str]) -> str:

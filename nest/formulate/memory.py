@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.offload import Host
+from nest.formulate.overheads import Beside
 from nest.formulate.priced import PricedLayer, PricedOperator, shares
 from nest.formulate.recompute import Kept, from_elsewhere, recompute_modes, tensor_bytes
-from nest.instance import RecomputeMode
+from nest.formulate.working_set import WorkingSet, working_sets
+from nest.instance import Overheads, RecomputeMode
 from nest.spec import Training
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
@@ -21,6 +23,7 @@ WHOLE = "full"
 STAGE = "stage"
 """The mode that runs whole stages again, and keeps what enters them."""
 
+NOTHING_BESIDES, NO_WORK = Beside(), WorkingSet(0.0, 0.0)
 
 BUFFERS = 2
 """Layers whose activations may be on their way while one is at work: one to the host, one from it."""
@@ -35,12 +38,14 @@ class Bill:
         first: bytes kept for one micro-batch in flight.
         more: bytes kept for each further one.
         peak: transient bytes.
+        buffers: bytes of them that communication fills and empties.
     """
 
     extra: float
     first: float
     more: float
     peak: float
+    buffers: float = 0.0
 
 
 Bills = dict[str, list[Bill]]
@@ -55,6 +60,7 @@ def modes(
     timing: Timing,
     by_operator: bool,
     host: Host | None = None,
+    besides: Beside = NOTHING_BESIDES,
 ) -> tuple[RecomputeMode, ...]:
     """Every recompute mode.
 
@@ -67,6 +73,7 @@ def modes(
         by_operator: whether cuts may fall inside layers. What a block recomputed in full then reads of the stage in
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
         host: where activations may be kept, in the mode `offload`.
+        besides: what the layers need beside what their operators keep and work on.
     """
     data = from_elsewhere([row.operator for layer in layers for row in layer.rows])
     entering = max((layer.passing for layer in layers), default=0.0)
@@ -80,7 +87,7 @@ def modes(
         names = (*names, OFFLOAD)
         _add_offloaded(bills, layers, repeated, timing, host)
     stashing = {STAGE, WHOLE} if by_operator else {STAGE}
-    return tuple(_mode(name, bills, index, name in stashing) for name in names)
+    return tuple(_mode(name, bills, index, name in stashing, besides) for name in names)
 
 
 def _add_offloaded(
@@ -105,17 +112,29 @@ def _add_offloaded(
                 first=0.0 if again else part.first,
                 more=0.0 if again else part.more,
                 peak=part.peak + size + moving,
+                buffers=part.buffers,
             )
             for part, extra in zip(bill["none"], waiting, strict=True)
         ]
 
 
-def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: bool) -> RecomputeMode:
+def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: bool, besides: Beside) -> RecomputeMode:
+    """A mode over the planned layers. What a stage needs once is in each `peak`: the stage takes the largest."""
     rows = [row for bill in bills for row in bill[name]]
-    extra, first, more, peak = (
-        numpy.array([getattr(row, column) for row in rows])[index] for column in ("extra", "first", "more", "peak")
+    extra, first, more, peak, buffers = (
+        numpy.array([getattr(row, column) for row in rows])[index]
+        for column in ("extra", "first", "more", "peak", "buffers")
     )
-    return RecomputeMode(name, extra, first=first, more=more, peak=peak, stash_inputs=stash)
+    used = 1 - besides.fragmentation
+    return RecomputeMode(
+        name,
+        extra,
+        first=first,
+        more=more / used,
+        peak=peak + besides.buffers + besides.framework,
+        stash_inputs=stash,
+        overheads=Overheads(besides.fragmentation, besides.framework, buffers + besides.buffers),
+    )
 
 
 def _bills(
@@ -140,6 +159,7 @@ def _bills(
     """
     operators = [row.operator for row in layer.rows]
     sizes = tensor_bytes(operators)
+    working = working_sets(layer.rows)
     found: Bills = {}
     for mode, kept in recompute_modes(operators, training.selective, repeated, data).items():
         names = frozenset(operator.name for operator in kept.again)
@@ -152,10 +172,15 @@ def _bills(
         # One micro-batch's inputs of a stage that begins inside a layer, whichever of its layers is at work; the
         # others' are stashed inputs.
         transient += entering if mode in {WHOLE, STAGE} else 0.0
-        peaks = [transient + max((row.cost.transient for row in part), default=0.0) for part in layer.parts]
+        largest = [
+            max((working[row.operator.name] for row in part), key=lambda each: each.bytes, default=NO_WORK)
+            for part in layer.parts
+        ]
+        peaks = [transient + each.bytes for each in largest]
         first = [each + own for each, own in zip(first, _saved_beside(layer, kept, one=True), strict=True)]
         more = [each + own for each, own in zip(more, _saved_beside(layer, kept, one=False), strict=True)]
-        found[mode] = [Bill(*row) for row in zip(extra, first, more, peaks, strict=True)]
+        buffers = [each.buffers for each in largest]
+        found[mode] = [Bill(*row) for row in zip(extra, first, more, peaks, buffers, strict=True)]
     return found
 
 

@@ -13,6 +13,7 @@ from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.memory import modes
 from nest.formulate.offload import Host
 from nest.formulate.operators import inseparable, owners, passing
+from nest.formulate.overheads import BetweenBlocks, beside
 from nest.formulate.priced import PricedLayer, PricedOperator
 from nest.formulate.recompute import tensor_bytes
 from nest.graph import Block, Collective, Communication, Operator
@@ -38,6 +39,7 @@ class Pricing:
         collectives: prices operators that communicate.
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
+        between: what may go on between the blocks of a plan.
     """
 
     cluster: Cluster
@@ -49,6 +51,7 @@ class Pricing:
     collectives: CollectiveModel
     layer_times: LayerTimes
     host: Host | None = None
+    between: BetweenBlocks = field(factory=BetweenBlocks)
     _costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
@@ -71,6 +74,13 @@ class Pricing:
         if key not in self._shapes:
             self._shapes[key] = tuple(dict.fromkeys(self.cluster.shape(group) for group in block.groups(axis)))
         return self._shapes[key]
+
+    @property
+    def timing(self) -> Timing:
+        """How the times of operators become a layer's."""
+        terms = self.device.calibration
+        overlap = self.training.overlap.tensor
+        return Timing(self.layer_times, self.device.engines, overlap, terms.tensor_exposed, terms.host_launch)
 
     def layer(
         self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
@@ -98,19 +108,24 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
     """
-    blocks = frozenset(layers.graph.blocks or layers.graph.layers)  # None named: every layer is taken to be repeated.
-    repeated = [layer in blocks for layer in layers.graph.layers]
-    priced = [
-        pricing.layer(originals, operators, again, block, layers.by_operator)
-        for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
-    ]
+    found = priced_layers(block, layers, pricing)
+    priced, repeated = [layer for layer, _ in found], [again for _, again in found]
     index = numpy.array(layers.kinds)
-    timing = Timing(pricing.layer_times, pricing.device.engines, pricing.training.overlap.tensor)
+    timing = pricing.timing
 
     def spread(values: Callable[[PricedLayer], Sequence[float]]) -> Array:
         parts = [value for layer in priced for value in values(layer)]
         return numpy.array(parts, dtype=numpy.float64).take(index)
 
+    besides = beside(
+        block,
+        tuple(priced),
+        pricing.precision.weights,
+        pricing.precision.gradients,
+        pricing.cluster,
+        pricing.device,
+        pricing.between,
+    )
     return Candidate(
         name=name,
         degrees=dict(block.degrees),
@@ -120,9 +135,22 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
         backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
-        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host),
+        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host, besides),
         tensor_bytes=_crossing_bytes(block, layers),
     )
+
+
+def priced_layers(block: Block, layers: LayerKinds, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
+    """One layer of each kind as `block` has it, priced, and whether it is a transformer block.
+
+    Where none is named, every layer is taken to be one.
+    """
+    blocks = frozenset(layers.graph.blocks or layers.graph.layers)
+    repeated = [layer in blocks for layer in layers.graph.layers]
+    return [
+        (pricing.layer(originals, operators, again, block, layers.by_operator), again)
+        for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
+    ]
 
 
 def _priced_layer(

@@ -41,6 +41,13 @@ class PricedOperator:
         """Seconds of `hidden` in one direction."""
         return self.hidden[0 if direction is Direction.FORWARD else 1]
 
+    def launching(self, direction: Direction, host_launch: float) -> float:
+        """Seconds the host takes to launch it in one direction, `host_launch` for each collective."""
+        if self.operator.collective is None:
+            return self.cost.host if self.times(direction)[0] else 0.0
+        made = self.operator.collective
+        return host_launch * len(made.forward if direction is Direction.FORWARD else made.backward)
+
 
 @frozen(slots=False)
 class PricedLayer:
@@ -89,6 +96,7 @@ class PricedLayer:
             [engine_of(self.rows[place].operator, timing.engines) for place in counted],
             waiting,
             sum(self.rows[place].hides(direction) for place in counted),
+            sum(self.rows[place].launching(direction, timing.host_launch) for place in counted),
         )
         parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
         return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])

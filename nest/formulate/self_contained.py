@@ -5,6 +5,7 @@ from pathlib import Path
 from attrs import evolve
 
 from nest.files import read
+from nest.formulate.cluster import described, is_file
 from nest.formulate.sources import resolve_model
 from nest.formulate.topology import in_place
 from nest.hooks.registry import Registry, registry
@@ -12,7 +13,7 @@ from nest.spec import Problem, ProfileSpec
 
 
 def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
-    """`problem` with its model, profile and topology in place, so that a plan file can carry it alone.
+    """`problem` with its model, profile, device and topology in place, so that a plan file can carry it alone.
 
     Args:
         problem: as written.
@@ -26,4 +27,7 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
         problem = evolve(problem, model=resolve_model(problem.model, base))
     if isinstance(problem.profile, str):
         problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
-    return evolve(problem, cluster=in_place(problem.cluster, known or registry(), base))
+    cluster = in_place(problem.cluster, known or registry(), base)
+    if isinstance(cluster.device, str) and is_file(cluster.device):
+        cluster = evolve(cluster, device=described(cluster.device, base))
+    return evolve(problem, cluster=cluster)

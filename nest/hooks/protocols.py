@@ -50,6 +50,7 @@ class OperatorCost:
         update: seconds of the optimizer step of its parameters, once per batch.
         saved: bytes kept for the backward pass beyond the tensors the operator `saves`.
         transient: bytes needed only while it runs.
+        host: seconds the host takes to launch it, in each direction; a layer takes no less than its operators together.
     """
 
     forward: float
@@ -57,6 +58,7 @@ class OperatorCost:
     update: float = 0.0
     saved: float = 0.0
     transient: float = 0.0
+    host: float = 0.0
 
 
 @runtime_checkable

@@ -63,7 +63,7 @@ def _degrees(found: Any, block: Block, context: Any) -> tuple[int, ...]:
 def _operator_cost(found: Any, *_: Any, **__: Any) -> OperatorCost:
     if not isinstance(found, OperatorCost):
         raise Nonsense(f"{_shown(found)} is no OperatorCost")
-    names = ("forward", "backward", "update", "saved", "transient")
+    names = ("forward", "backward", "update", "saved", "transient", "host")
     return OperatorCost(**{name: amount(getattr(found, name), name) for name in names})
 
 

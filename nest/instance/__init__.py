@@ -1,7 +1,8 @@
 """Problems in numbers and their answers: all that solvers see and say."""
 
-from nest.instance.candidate import Array, Candidate, ParameterGroup, RecomputeMode, read_only
+from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, Level
+from nest.instance.collective_line import CollectiveLine
 from nest.instance.instance import Instance, LayerGraph, Space
 from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule, chunks_of
 from nest.instance.solution import Result, Solution, StageDecision, Standing
@@ -11,10 +12,12 @@ __all__ = [
     "Candidate",
     "ChunkedSchedule",
     "Cluster",
+    "CollectiveLine",
     "CollectiveModel",
     "Instance",
     "LayerGraph",
     "Level",
+    "Overheads",
     "ParameterGroup",
     "RecomputeMode",
     "Result",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy
 from attrs import Factory, field, frozen
+from attrs.converters import optional
 from numpy.typing import NDArray
 
 from nest.errors import InputError
@@ -42,6 +43,21 @@ class ParameterGroup:
 
 
 @frozen(eq=False)
+class Overheads:
+    """What of a recompute mode's bytes is no tensor of an operator; for reports only: they contain it.
+
+    Attributes:
+        fragmentation: share of `more` in which no tensor lies.
+        framework: bytes of each layer's `peak` that the driver and libraries hold.
+        buffers: bytes of `peak` that communication fills and empties, shape `(layers,)`; None: none.
+    """
+
+    fragmentation: float = 0.0
+    framework: float = 0.0
+    buffers: Array | None = field(default=None, converter=optional(read_only), repr=False)
+
+
+@frozen(eq=False)
 class RecomputeMode:
     """What one recompute mode costs and saves; arrays of shape `(layers,)`.
 
@@ -52,6 +68,7 @@ class RecomputeMode:
         more: bytes for each further one.
         peak: transient bytes; a stage takes the largest of its layers.
         stash_inputs: whether a stage keeps its inputs for each further micro-batch.
+        overheads: what of all this is no tensor of an operator.
     """
 
     name: str
@@ -60,6 +77,7 @@ class RecomputeMode:
     more: Array = field(converter=read_only, repr=False)
     peak: Array = field(converter=read_only, repr=False)
     stash_inputs: bool = False
+    overheads: Overheads = Overheads()
 
 
 @frozen(eq=False)

@@ -6,11 +6,14 @@ from itertools import accumulate
 from operator import mul
 
 import numpy
-from attrs import field, frozen, validators
+from attrs import Factory, evolve, field, frozen, validators
 from numpy.typing import NDArray
 
+from nest.instance.collective_line import CollectiveLine
 
-@frozen
+
+# Hashed whenever a collective is priced, so once.
+@frozen(cache_hash=True)
 class Level:
     """One level of a hierarchical network.
 
@@ -21,6 +24,8 @@ class Level:
         latency: seconds from end to end.
         link: name of the link in the catalogue that the level is made of; None: it names none. Collective models may
             tell by it what the network can do.
+        lines: how collectives run on that link; none: by `latency` and `bandwidth` alone, as PROBLEM.md section 1 says.
+            Messages from point to point go by these two in any case.
     """
 
     name: str
@@ -28,6 +33,7 @@ class Level:
     bandwidth: float = field(validator=validators.gt(0))
     latency: float = field(validator=validators.ge(0))
     link: str | None = None
+    lines: tuple[CollectiveLine, ...] = ()
 
 
 @frozen(slots=False)
@@ -36,13 +42,26 @@ class Cluster:
 
     Attributes:
         levels: innermost first.
-        memory: bytes per device (`H`).
+        memory: bytes per device that plans may be estimated to need (`H`).
         reserve: bytes of it kept free.
+        margin: share by which what a plan needs, the reserve apart, may exceed its estimate; `memory` leaves room.
+        device_memory: bytes per device, room for the margin included.
     """
 
     levels: tuple[Level, ...] = field(validator=validators.min_len(1))
     memory: float = field(validator=validators.gt(0))
     reserve: float = field(default=0.0, validator=validators.ge(0))
+    margin: float = field(default=0.0, validator=validators.ge(0))
+    device_memory: float = field(default=Factory(lambda self: self.memory, takes_self=True))
+
+    def with_margin(self, margin: float) -> "Cluster":
+        """The cluster whose `memory` leaves room for the margin: what takes all of it may grow to `device_memory`."""
+        room = (self.device_memory - self.reserve) / (1 + margin)
+        return evolve(self, memory=self.reserve + room if margin else self.device_memory, margin=margin)
+
+    def upper(self, memory: float) -> float:
+        """The most that a plan estimated to need `memory` bytes, the reserve included, is taken to need."""
+        return self.reserve + (memory - self.reserve) * (1 + self.margin) if self.margin else memory
 
     @cached_property
     def capacities(self) -> tuple[int, ...]:

@@ -82,7 +82,7 @@ class Space:
     Attributes:
         global_batch: samples per optimizer step.
         uneven_batch: whether `M` may be rounded up.
-        exposed: share of data-parallel communication that is not hidden (`e`).
+        exposed: share of data-parallel communication that is not hidden (`e`); with `hiding`, that no compute hides.
         schedules: pipeline schedules to choose from, preferred first.
         rank_orders: rank orders to choose from, preferred first.
         zero: ZeRO stages to choose from, preferred first.
@@ -96,6 +96,9 @@ class Space:
         zero_degrees: ranks over which ZeRO may shard at most, to choose from, preferred first; None among them: all
             that hold the same parameters. One that divides the ranks of a parameter group into no equal shard groups
             is no choice.
+        hiding: whether data-parallel communication hides under compute only as far as that lasts (section "Hiding" of
+            docs/explanation/problem.md); else `exposed` says it all.
+        synchronisation: seconds that what is sent once per batch takes, over those of the collective model.
     """
 
     global_batch: int
@@ -111,6 +114,8 @@ class Space:
     together: tuple[tuple[int, ...], ...] = ()
     blocks: tuple[tuple[int, ...], ...] = ()
     zero_degrees: tuple[int | None, ...] = (None,)
+    hiding: bool = False
+    synchronisation: float = 1.0
 
 
 @frozen(eq=False)

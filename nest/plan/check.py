@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from nest.errors import InputError
 from nest.instance import Instance, Solution
 from nest.plan.document import document, solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.spec import CandidateSummary, PlanDocument
+from nest.spec import CandidateSummary, PlanDocument, StageRecord
 
 TOLERANCE = 1e-9
 """Relative difference below which two numbers agree (PROBLEM.md section 5)."""
@@ -114,6 +114,21 @@ def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
     fields = ("devices", "time", "sync_time", "memory", "in_flight", "level_in", "level_out")
     for index, (stated, derived) in enumerate(zip(plan.stages, fresh.stages, strict=True)):
         pairs += [(f"stages[{index}].{name}", getattr(stated, name), getattr(derived, name), 0.0) for name in fields]
+        pairs += _memory(f"stages[{index}]", stated, derived)
+    return pairs
+
+
+def _memory(place: str, stated: StageRecord, derived: StageRecord) -> list[Comparison]:
+    """What a stage's memory is compared with and made of, as far as it is told; parts are differences of its size."""
+    pairs: list[Comparison] = []
+    if stated.upper_memory is not None:
+        pairs.append((f"{place}.upper_memory", stated.upper_memory, derived.upper_memory, 0.0))
+    if stated.memory_breakdown is not None and derived.memory_breakdown is not None:
+        parts = asdict(derived.memory_breakdown)
+        pairs += [
+            (f"{place}.memory_breakdown.{name}", getattr(stated.memory_breakdown, name), part, derived.memory)
+            for name, part in parts.items()
+        ]
     return pairs
 
 

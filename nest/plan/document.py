@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from attrs import asdict
+
 from nest.errors import InputError
 from nest.instance import Instance, Solution, StageDecision
 from nest.plan.evaluate import PricedPlan
-from nest.spec import CandidateSummary, PlanDocument, StageRecord
+from nest.spec import CandidateSummary, MemoryBreakdown, PlanDocument, StageRecord
 from nest.spec.problem import RANK_ORDERS
 
 FORMAT_VERSION = 1
@@ -39,6 +41,8 @@ def document(
             in_flight=stage.in_flight,
             level_in=stage.level_in,
             level_out=stage.level_out,
+            upper_memory=stage.upper_memory,
+            memory_breakdown=MemoryBreakdown(**asdict(stage.parts)),
         )
         for decision, stage in zip(solution.stages, priced.stages, strict=True)
     )

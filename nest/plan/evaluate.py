@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.plan.chunks import even_chunks
+from nest.plan.memory import MemoryParts, memory_parts
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity."""
@@ -54,6 +55,8 @@ class PricedStage:
         level_out: level of the boundary behind, -1 for none.
         first_device: first device in replica 0.
         width: devices of the block.
+        parts: what its memory is made of.
+        upper_memory: the most it is taken to need: bytes, `training.memory_margin` and the reserve included.
     """
 
     compute: float
@@ -71,6 +74,8 @@ class PricedStage:
     level_out: int
     first_device: int
     width: int
+    parts: MemoryParts
+    upper_memory: float
 
     @property
     def time(self) -> float:
@@ -91,13 +96,15 @@ class PricedPlan:
         micro_batches: micro-batches per replica (`M`).
         weights: `(A, B)` of the schedule.
         stages: in pipeline order.
-        capacity: bytes per device (`H`).
+        capacity: bytes per device that stages may be estimated to need (`H`): there is room for the margin beside it.
+        device_memory: bytes per device.
     """
 
     micro_batches: int
     weights: tuple[float, float]
     stages: tuple[PricedStage, ...]
     capacity: float
+    device_memory: float
 
     @property
     def slowest(self) -> float:
@@ -122,7 +129,7 @@ class PricedPlan:
 
     @property
     def overfull(self) -> tuple[bool, ...]:
-        """For each stage, whether its memory exceeds capacity."""
+        """For each stage, whether its memory, margin included, exceeds what a device has."""
         return tuple(stage.memory > self.capacity * (1 + MEMORY_SLACK) for stage in self.stages)
 
     @property
@@ -169,7 +176,10 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         for index, stage in enumerate(solution.stages)
     )
     weights = schedule.weights(micro_batches, len(stages))
-    return PricedPlan(micro_batches, (float(weights[0]), float(weights[1])), stages, instance.cluster.memory)
+    cluster = instance.cluster
+    return PricedPlan(
+        micro_batches, (float(weights[0]), float(weights[1])), stages, cluster.memory, cluster.device_memory
+    )
 
 
 def schedule_of(instance: Instance, solution: Solution) -> Schedule:
@@ -278,52 +288,76 @@ def _price_stage(
     layers = list(stage.layers)
     entering = [cut_bytes(instance, candidate, front) for front, _ in runs]
     leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
-    sharding, sync, state = _state_costs(instance, stage, peers)
-    more = float(mode.more[layers].sum()) + (sum(entering) if mode.stash_inputs else 0.0)
+    compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
+    recompute = float(mode.extra[layers].sum())
+    sharding, sync, held = _state_costs(instance, stage, peers, compute + recompute)
+    state = sum(held)
+    further = (in_flight - 1) * float(mode.more[layers].sum())
+    kept = float(mode.first[layers].sum()) + further
+    stashed = (in_flight - 1) * sum(entering) if mode.stash_inputs else 0.0
+    peak = float(mode.peak[layers].max())
+    reserve = instance.cluster.reserve
     return PricedStage(
-        compute=float((candidate.forward[layers] + candidate.backward[layers]).sum()),
-        recompute=float(mode.extra[layers].sum()),
+        compute=compute,
+        recompute=recompute,
         arriving=sum(_point_to_point(instance.cluster, each, around[0]) for each in entering),
         returning=sum(_point_to_point(instance.cluster, each, around[1]) for each in leaving),
         sharding=sharding,
         sync=sync,
         state=state,
-        activations=float(mode.first[layers].sum()) + (in_flight - 1) * more,
-        peak=float(mode.peak[layers].max()),
-        reserve=instance.cluster.reserve,
+        activations=kept + stashed,
+        peak=peak,
+        reserve=reserve,
         in_flight=in_flight,
         level_in=around[0],
         level_out=around[1],
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
+        parts=memory_parts(mode, layers, held, kept + stashed, further, reserve),
+        upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
     )
 
 
-def _state_costs(instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...]) -> tuple[float, float, float]:
-    """Seconds per micro-batch, seconds per batch and bytes of the parameter groups at the stage's ZeRO stage."""
+def _state_costs(
+    instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...], work: float
+) -> tuple[float, float, tuple[float, float, float]]:
+    """Seconds per micro-batch and per batch of the parameter groups at the stage's ZeRO stage, and what they hold.
+
+    That is bytes of weights, gradients and optimizer. `work` are the seconds the stage computes per micro-batch,
+    recomputation included.
+    """
     candidate = instance.candidates[stage.candidate]
-    exposed, zero = instance.space.exposed, stage.zero
+    zero = stage.zero
     layers = list(stage.layers)
-    per_micro_batch = per_batch = memory = 0.0
+    per_micro_batch = per_batch = updating = 0.0
+    held = [0.0, 0.0, 0.0]
     for group, peer in zip(candidate.state, peers, strict=True):
         weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
         optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
-        scatter = exposed * _slowest(instance, "reduce_scatter", gradients, peer.shards if zero else (peer.shape,))
-        gather = exposed * _slowest(instance, "all_gather", weights, peer.shards)
+        scatter = _slowest(instance, "reduce_scatter", gradients, peer.shards if zero else (peer.shape,))
+        gather = _slowest(instance, "all_gather", weights, peer.shards)
         # Shards are summed over the replicate groups once per batch.
-        reduce = exposed * _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates)
+        reduce = _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates)
         added = {
-            0: (0.0, 2 * scatter + update),
-            1: (0.0, scatter + gather + reduce + update / peer.sharing),
-            2: (scatter, gather + reduce + update / peer.sharing),
-            3: (scatter + 2 * gather, reduce + update / peer.sharing),
+            0: (0.0, 2 * scatter),
+            1: (0.0, scatter + gather + reduce),
+            2: (scatter, gather + reduce),
+            3: (scatter + 2 * gather, reduce),
         }[zero]
         per_micro_batch += added[0]
         per_batch += added[1]
-        memory += weights / (peer.sharing if zero >= 3 else 1)
-        memory += gradients / (peer.sharing if zero >= 2 else 1)
-        memory += optimizer / (peer.sharing if zero >= 1 else 1)
-    return per_micro_batch, per_batch, memory
+        updating += update / (peer.sharing if zero else 1)
+        for index, (size, sharded_from) in enumerate(((weights, 3), (gradients, 2), (optimizer, 1))):
+            held[index] += size / (peer.sharing if zero >= sharded_from else 1)
+    # The first forward and the last backward pass of a batch are all that what is sent once per batch hides under.
+    once = _exposed(instance, instance.space.synchronisation * per_batch, work) + updating
+    return _exposed(instance, per_micro_batch, work), once, (held[0], held[1], held[2])
+
+
+def _exposed(instance: Instance, seconds: float, work: float) -> float:
+    """What `seconds` of data-parallel communication add beside `work` seconds of compute (docs: "Hiding")."""
+    shown = instance.space.exposed * seconds
+    return max(shown, seconds - work) if instance.space.hiding else shown
 
 
 def _slowest(instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...]) -> float:

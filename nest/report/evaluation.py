@@ -56,7 +56,7 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
         "devices_used": used,
         "bubble_share": priced.bubble_share,
         "time_shares": time_shares(priced),
-        "memory_capacity": priced.capacity,
+        "memory_capacity": priced.device_memory,
     }
     if facts is not None and priced.batch_time > 0:
         tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time

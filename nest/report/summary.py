@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+from nest.report.memory import memory_table
 from nest.report.table import ranges, table
 from nest.spec import PlacementRecord, PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds
@@ -27,6 +28,9 @@ def summary(plan: PlanDocument) -> str:
         return f"No feasible plan. {plan.diagnosis}"
     level_names = tuple(plan.summary.get("levels", ()))
     lines = [_headline(plan), "", _figures(plan), "", _stages(plan, level_names)]
+    if plan.lower_bound is None:  # What the memory of a plan is made of is asked of plans that are decided.
+        parts = memory_table(plan.stages, MOST_ROWS)
+        lines += ["", parts] if parts else []
     shares = plan.summary.get("time_shares")
     if shares:
         lines += ["", _shares(shares, plan.batch_time or 0.0)]
@@ -35,8 +39,19 @@ def summary(plan: PlanDocument) -> str:
     if plan.runner_up is not None:
         lines += ["", f"Runner-up: {plan.runner_up['reason']}."]
     if not plan.fits:
-        lines += ["", "This plan does not fit: a stage needs more memory than a device has."]
+        lines += ["", _overfull(plan)]
     return "\n".join(lines)
+
+
+def _overfull(plan: PlanDocument) -> str:
+    """By which of the two estimates of memory the plan does not fit."""
+    capacity = plan.summary.get("memory_capacity", 0.0)
+    if any(stage.memory > capacity for stage in plan.stages):
+        return "This plan does not fit: a stage needs more memory than a device has."
+    return (
+        "This plan may not fit: a stage's upper estimate of memory, training.memory_margin included, is above what a "
+        "device has."
+    )
 
 
 def _placement(placement: PlacementRecord, by_levels: float) -> str:

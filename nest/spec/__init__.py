@@ -1,6 +1,7 @@
 """What people write: frozen records of problem and plan files, without any input or output."""
 
-from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
+from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
+from nest.spec.coefficients import Coefficients, Range, ranges
 from nest.spec.fixed import Fixed
 from nest.spec.measurements import (
     CollectiveMeasurement,
@@ -11,7 +12,7 @@ from nest.spec.measurements import (
     read_measurements,
 )
 from nest.spec.model import MlaSpec, TransformerSpec
-from nest.spec.plan import CandidateSummary, PlacementRecord, PlanDocument, StageRecord
+from nest.spec.plan import CandidateSummary, MemoryBreakdown, PlacementRecord, PlanDocument, StageRecord
 from nest.spec.problem import Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
 from nest.spec.topology import (
@@ -28,6 +29,7 @@ from nest.spec.training import Overlap, Training
 __all__ = [
     "CandidateSummary",
     "ClusterSpec",
+    "Coefficients",
     "CollectiveMeasurement",
     "DeviceSpec",
     "DragonflySpec",
@@ -38,6 +40,8 @@ __all__ = [
     "MatrixPeaks",
     "MatrixSpec",
     "Measurement",
+    "MemoryBreakdown",
+    "MemoryOverheads",
     "MeshSpec",
     "MlaSpec",
     "OperatorMeasurement",
@@ -50,6 +54,7 @@ __all__ = [
     "ProfileRecompute",
     "ProfileSpec",
     "RailOptimisedSpec",
+    "Range",
     "RunFigures",
     "RunMeasurement",
     "Search",
@@ -57,5 +62,6 @@ __all__ = [
     "TorusSpec",
     "Training",
     "TransformerSpec",
+    "ranges",
     "read_measurements",
 ]

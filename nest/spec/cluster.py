@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from attrs import field, frozen
 
+from nest.spec.coefficients import Coefficients
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,
@@ -12,7 +13,7 @@ from nest.spec.topology import (
     RailOptimisedSpec,
     TorusSpec,
 )
-from nest.spec.validators import above, all_different, at_least, each, every, including, not_empty, one_of
+from nest.spec.validators import above, all_different, at_least, between, each, every, including, not_empty, one_of
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 
 MATRIX, VECTOR, COMMUNICATION = "matrix", "vector", "communication"
@@ -57,6 +58,27 @@ class MatrixPeaks:
 
 
 @frozen
+class MemoryOverheads:
+    """Device memory that holds no tensor, though tools such as `nvidia-smi` count it as used.
+
+    docs/explanation/cost-model.md ("Memory that holds no tensor") says where the catalogue's figures come from.
+
+    Attributes:
+        context: bytes of the driver's context and of the code that libraries load.
+        communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in.
+        fragmentation: share of the memory held for the activations of micro-batches in flight, beyond the first, in
+            which no tensor lies, because the allocator cannot use it; at most 0.9.
+        margin: share by which peaks measured on devices of its generation exceed the estimate at most: what
+            `training.memory_margin` is where it is left out. None: nothing was measured.
+    """
+
+    context: Bytes = field(default=Bytes(0.0), validator=at_least(0))
+    communicator: Bytes = field(default=Bytes(0.0), validator=at_least(0))
+    fragmentation: float = field(default=0.0, validator=between(0, 0.9))
+    margin: float | None = field(default=None, validator=at_least(0))
+
+
+@frozen
 class DeviceSpec:
     """An accelerator.
 
@@ -73,6 +95,11 @@ class DeviceSpec:
         host_bandwidth: nominal bytes per second between the device and its host's memory, in each direction; `host` of
             `efficiency` is the share reached. None: not known.
         host_memory_bandwidth: bytes per second of the host's memory, shared out to its devices; None: not known.
+        multiprocessors: units that work on one tile of a matrix product each; None: not known, and products take what
+            their FLOP take however they divide into tiles.
+        generation: devices of one generation are calibrated together; empty: the device alone.
+        calibration: terms of the cost model beside the roofs.
+        memory_overheads: memory that holds no tensor; left out, there is none.
     """
 
     name: str
@@ -85,6 +112,10 @@ class DeviceSpec:
     engines: tuple[str, ...] = field(default=(MATRIX,), validator=_ENGINES)
     host_bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
     host_memory_bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
+    multiprocessors: int | None = field(default=None, validator=at_least(1))
+    generation: str = ""
+    calibration: Coefficients = field(factory=Coefficients)
+    memory_overheads: MemoryOverheads = MemoryOverheads()
 
 
 @frozen

@@ -31,6 +31,33 @@ class CandidateSummary:
 
 
 @frozen
+class MemoryBreakdown:
+    """What a stage's memory is made of, bytes; the parts add up to it.
+
+    Attributes:
+        weights: parameters.
+        gradients: of the parameters.
+        optimizer: its state.
+        activations: of all micro-batches in flight.
+        transient: what lives only while a layer runs, communication apart.
+        communication: buffers of communication.
+        framework: what driver and libraries hold.
+        fragmentation: memory held for activations in which no tensor lies.
+        reserve: kept free.
+    """
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    transient: float
+    communication: float
+    framework: float
+    fragmentation: float
+    reserve: float
+
+
+@frozen
 class StageRecord:
     """One pipeline stage of a plan.
 
@@ -42,12 +69,15 @@ class StageRecord:
         devices: first device and number of devices in replica 0.
         time: seconds per micro-batch (`t_i` of PROBLEM.md section 4).
         sync_time: seconds once per batch (`y_i`).
-        memory: bytes, the reserve included.
+        memory: bytes as estimated, the reserve included.
         in_flight: micro-batches in flight; a fraction where a stage has several chunks.
         level_in: level of the boundary in front, -1 for none; with several chunks that of the first stage leads to the
             last one.
         level_out: level of the boundary behind, -1 for none; with several chunks that of the last stage leads to the
             first one.
+        upper_memory: bytes that are compared with a device's: the estimate with `training.memory_margin` of it on top,
+            the reserve apart; None: `memory`.
+        memory_breakdown: what `memory` is made of; None: not told.
     """
 
     layers: tuple[str, ...]
@@ -61,6 +91,8 @@ class StageRecord:
     in_flight: float
     level_in: int
     level_out: int
+    upper_memory: float | None = None
+    memory_breakdown: MemoryBreakdown | None = None
 
 
 @frozen
@@ -93,7 +125,7 @@ class PlanDocument:
         batch_time: seconds per optimizer step; None when infeasible.
         lower_bound: no plan is faster, seconds; None when infeasible.
         throughput: samples per second; None when infeasible.
-        fits: whether every stage's memory is within capacity.
+        fits: whether every stage's `upper_memory` is within a device's.
         candidate: None when infeasible.
         data_parallel: replicas `d`.
         rank_order: `pp-inner` or `dp-inner`.

@@ -2,7 +2,7 @@
 
 from attrs import field, frozen
 
-from nest.spec.validators import all_different, at_least, between, each, every, not_empty, one_of
+from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 
 OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
@@ -37,8 +37,15 @@ class Training:
         uneven_batch: round the number of micro-batches up instead of refusing a remainder (PROBLEM.md section 3).
         exposed: share of data-parallel communication that is not hidden (`e` of PROBLEM.md section 4), 0 to 1;
             None: 0 when `overlap.data`, else 1.
+        hiding: whether data-parallel communication hides only as far as there is compute to hide under, `exposed` being
+            the least share that shows; None: where a `model` is planned with `overlap.data` and without `exposed`.
+        synchronisation: seconds that gradients and weights take once per batch over those of the collective model:
+            ranks out of step, many small buckets, several groups on one link; None: what the device's calibration says
+            where a `model` is planned without `overlap.data`, else 1.
         overlap: what the framework hides under compute.
-        attention: `flash` (scores are never stored) or `unfused`.
+        attention: `flash` (scores are never stored) or `unfused`; None: `flash`, but with `precision: fp16` `unfused`,
+            as the frameworks that published runs in fp16 had no fused attention (Megatron-LM, arXiv 2104.04473 and
+            2205.05198; BLOOM, arXiv 2211.05100).
         selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer.
         primary_weights: where products run in 8 bits, the format the weights are kept in: `fp8`, or `bf16` with 8-bit
             copies beside them; None: as the precision's entry in the catalogue says.
@@ -50,6 +57,8 @@ class Training:
             `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
         context_exchange: how context parallelism passes keys and values on: `ring` (from neighbour to neighbour, under
             the attention of those at hand) or `all_gather`.
+        memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
+            with a device's; None: with `model` what measured runs ask for, with `profile` 0.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.
     """
@@ -62,11 +71,14 @@ class Training:
     schedule: tuple[str, ...] = field(default=("1f1b",), validator=not_empty)
     uneven_batch: bool = False
     exposed: float | None = field(default=None, validator=between(0, 1))
+    hiding: bool | None = None
+    synchronisation: float | None = field(default=None, validator=above(0))
     overlap: Overlap = Overlap()
-    attention: str = field(default="flash", validator=one_of(("flash", "unfused")))
+    attention: str | None = field(default=None, validator=one_of(("flash", "unfused")))
     selective: tuple[str, ...] = ("attention",)
     context_exchange: str = field(default="ring", validator=one_of(("ring", "all_gather")))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
+    memory_margin: float | None = field(default=None, validator=at_least(0))
     primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
     gradients: str | None = field(default=None, validator=one_of(("fp32", "bf16", "fp16")))
     master_weights: bool | None = None
@@ -79,3 +91,10 @@ class Training:
         if self.exposed is not None:
             return self.exposed
         return 0.0 if self.overlap.data else 1.0
+
+    @property
+    def stores_scores(self) -> bool:
+        """Whether attention runs without a fused kernel, so that its scores are stored."""
+        if self.attention is not None:
+            return self.attention == "unfused"
+        return self.precision == "fp16"

@@ -67,7 +67,7 @@ def _bad_costs(
             yield f"the price of operator {operator.name!r} is a {type(cost).__name__}, not an OperatorCost"
             continue
         priced.append(device)
-        for part in ("forward", "backward", "update", "saved", "transient"):
+        for part in ("forward", "backward", "update", "saved", "transient", "host"):
             amount = getattr(cost, part)
             if not isinstance(amount, int | float) or not isfinite(amount) or amount < 0:
                 yield f"`{part}` of operator {operator.name!r} is {amount!r}"

@@ -81,6 +81,7 @@ def random_problem(random: Random, kind: str = "any", *, sharded: bool = False) 
         problem["fixed"] = random_fixed(random, problem)
     if parted:
         problem.setdefault("constraints", []).append("zero_degree < dp")
+    ask_for_replicas(random, problem)
     return problem
 
 
@@ -124,6 +125,7 @@ def random_chunked_problem(random: Random) -> dict:
             problem["constraints"].append(random.choice(["chunks >= 2", "chunks == 1 or pp <= 2", "chunks * pp <= 4"]))
     elif random.random() < 0.2:
         problem["fixed"] = random_fixed(random, problem)
+    ask_for_replicas(random, problem)
     return problem
 
 
@@ -200,9 +202,31 @@ def random_training(random: Random, candidates: list[dict]) -> dict:
         training["uneven_batch"] = random.random() < 0.6
     if random.random() < 0.6:
         training["exposed"] = random.choice([0.0, 0.3, 0.75, 1.0])
+    if random.random() < 0.35:
+        training["hiding"] = True
+        training["exposed"] = random.choice([0.0, 0.0, 0.1, 0.3, 1.0])
+        send_more(random, candidates)
+    if random.random() < 0.25:
+        training["synchronisation"] = random.choice([0.5, 1.5, 4.0])
     if random.random() < 0.2:
         training["overlap"] = {"data": random.random() < 0.5}
     return training
+
+
+def send_more(random: Random, candidates: list[dict]) -> None:
+    """Let more data-parallel communication be about than compute can hide, mostly."""
+    factor = random.choice([1.0, 4.0, 15.0])
+    for candidate in candidates:
+        for group in candidate["state"].values():
+            group["gradients"] = [size * factor for size in group["gradients"]]
+            if random.random() < 0.5:
+                group["weights"] = [size * factor for size in group["weights"]]
+
+
+def ask_for_replicas(random: Random, problem: dict) -> None:
+    """Where communication hides, let there often be some."""
+    if problem["training"].get("hiding") and random.random() < 0.5:
+        problem["constraints"] = [*problem.get("constraints", []), "replicas > 1"]
 
 
 def random_search(random: Random, problem: dict) -> None:

@@ -47,7 +47,8 @@ def random_chain(random: Random, *, sharded: bool = False) -> dict:
             "global_batch": random.choice([6, 7, 9, 10, 12, 14, 15, 18, 20, 21, 24, 28, 30, 36, 64]),
             "schedule": random.choice(["1f1b", "1f1b", "1f1b", "gpipe", "nest"]),
             "uneven_batch": random.random() < 0.5,
-            "exposed": random.choice([1.0, 1.0, 1.0, 0.3]),
+            **random.choice([{"exposed": 1.0}, {"exposed": 1.0}, {"exposed": 0.3}, {"exposed": 0.1, "hiding": True}]),
+            **random.choice([{}, {}, {"synchronisation": 2.5}]),
         },
         "cluster": cluster,
         "search": {

@@ -25,6 +25,7 @@ from nest.errors import InputError
 from nest.instance import Level
 from nest.spec import LevelSpec, Training
 from nest.spec.training import PRECISIONS
+from nest.units import BytesPerSecond
 
 PROMISED = [
     "v100-sxm-32g",
@@ -214,9 +215,25 @@ def test_levels_take_from_their_link_what_they_leave_out() -> None:
             LevelSpec(fanout=2, bandwidth=100.0, latency=7.0, link="nvlink"),  # type: ignore[arg-type]
         ]
     )
+    lines = tuple(line.on(nvlink4.bandwidth) for line in nvlink4.lines)
+    assert lines
     assert written == Level("level 0", 2, 100.0, 0.0)
-    assert named == Level("node", 2, nvlink4.bandwidth * nvlink4.efficiency, nvlink4.latency, "nvlink4")
+    assert named == Level("node", 2, nvlink4.bandwidth * nvlink4.efficiency, nvlink4.latency, "nvlink4", lines)
     assert partly == Level("level 2", 2, 100.0 * nvlink.efficiency, 7.0, "nvlink")
+
+
+@pytest.mark.parametrize("generation", links()["nvlink"].generations)
+def test_a_family_of_links_is_the_member_whose_bandwidth_a_level_has(generation: str) -> None:
+    bandwidth = BytesPerSecond(links()[generation].bandwidth or 0)
+    named, told = network_levels(
+        [
+            LevelSpec(fanout=2, link=generation, name="node"),
+            LevelSpec(fanout=2, link="nvlink", bandwidth=bandwidth, name="node"),
+        ]
+    )
+    assert told == evolve(named, link="nvlink")
+    (other,) = network_levels([LevelSpec(fanout=2, link="nvlink", bandwidth=BytesPerSecond(200e9))])
+    assert other.bandwidth == 200e9 * links()["nvlink"].efficiency
 
 
 @pytest.mark.parametrize(

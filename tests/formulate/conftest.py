@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nest.spec import ClusterSpec, Fixed, LevelSpec, Problem, Training, TransformerSpec
+from tests.bare_devices import bare
 
 DENSE = TransformerSpec(layers=4, hidden=64, ffn=128, heads=8, kv_heads=4, vocab=500)
 EXPERTS = TransformerSpec(
@@ -19,7 +20,10 @@ NODES = (
 
 @pytest.fixture
 def problem() -> Callable[..., Problem]:
-    """A problem on 16 A100; `training`, `cluster` and `fixed` take single keys, the rest goes to `Problem`."""
+    """A problem on 16 A100 all of whose memory holds tensors.
+
+    `training`, `cluster` and `fixed` take single keys, the rest goes to `Problem`.
+    """
 
     def build(
         model: Any = DENSE,
@@ -30,7 +34,7 @@ def problem() -> Callable[..., Problem]:
         **rest: Any,
     ) -> Problem:
         asked = {"global_batch": 16, "sequence_length": 128, "micro_batch": (1, 2), **(training or {})}
-        machines = {"levels": NODES, "device": "a100-sxm-80g", **(cluster or {})}
+        machines = {"levels": NODES, "device": bare("a100-sxm-80g"), **(cluster or {})}
         return Problem(
             nest=1,
             model=model,

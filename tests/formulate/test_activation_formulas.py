@@ -23,6 +23,7 @@ from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import RecomputeMode
 from nest.spec import ClusterSpec, LevelSpec, Problem, Training
+from tests.bare_devices import bare
 
 
 @frozen
@@ -71,7 +72,7 @@ def block_modes(size: Size, sequence_parallel: bool, **training: Any) -> dict[st
         training=Training(
             global_batch=size.b, sequence_length=size.s, micro_batch=(size.b,), **{"attention": "unfused", **training}
         ),
-        cluster=ClusterSpec(device="a100-sxm-80g", levels=(LevelSpec(fanout=8, link="nvlink3"),)),
+        cluster=ClusterSpec(device=bare("a100-sxm-80g"), levels=(LevelSpec(fanout=8, link="nvlink3"),)),
         strategies={"tp": (size.t,), "sp": (size.t if sequence_parallel else 1,)},
     )
     (found,) = build_instance(asked, registry()).candidates

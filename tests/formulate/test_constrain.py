@@ -9,7 +9,18 @@ from nest.errors import InputError, InputErrors
 from nest.formulate.instance import build_instance, formulate
 from nest.hooks.registry import registry
 from nest.instance import Space, chunks_of
-from nest.spec import Problem, Search, TransformerSpec
+from nest.spec import (
+    ClusterSpec,
+    LevelSpec,
+    Overlap,
+    Problem,
+    ProfileCandidate,
+    ProfileRecompute,
+    ProfileSpec,
+    Search,
+    Training,
+    TransformerSpec,
+)
 
 Build = Callable[..., Problem]
 EXPERTS = TransformerSpec(layers=2, hidden=64, ffn=128, heads=8, vocab=500, experts=4, top_k=2)
@@ -28,6 +39,34 @@ def test_defaults_leave_everything_open(problem: Build) -> None:
     assert found.constraints == ()
     assert found.partition is None
     assert (found.global_batch, found.uneven_batch, found.exposed) == (16, False, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("training", "exposed", "hiding"),
+    [
+        ({}, 1.0, False),
+        ({"overlap": Overlap(data=True)}, 0.0, True),
+        ({"overlap": Overlap(data=True), "exposed": 0.2}, 0.2, False),
+        ({"overlap": Overlap(data=True), "exposed": 0.2, "hiding": True}, 0.2, True),
+        ({"overlap": Overlap(data=True), "hiding": False}, 0.0, False),
+    ],
+)
+def test_overlap_of_a_model_hides_what_fits_unless_a_share_is_given(
+    problem: Build, training: dict[str, Any], exposed: float, hiding: bool
+) -> None:
+    found = space(problem(training=training))
+    assert (found.exposed, found.hiding) == (exposed, hiding)
+
+
+@pytest.mark.parametrize("hiding", [None, True])
+def test_a_profile_keeps_the_constant_unless_it_asks(hiding: bool | None) -> None:
+    training = Training(global_batch=4, overlap=Overlap(data=True), hiding=hiding)
+    nothing = ProfileRecompute(extra=(0.0,), first=(0.0,), more=(0.0,), peak=(0.0,))
+    one = ProfileCandidate("one", 1, 1, (1.0,), (2.0,), {}, {"none": nothing}, ())
+    profile = ProfileSpec(layers=("one",), edges=(), candidates=(one,))
+    cluster = ClusterSpec(levels=(LevelSpec(fanout=2, bandwidth=1e9, latency=0.0),), memory=1e9)
+    found = space(Problem(nest=1, training=training, cluster=cluster, profile=profile))
+    assert (found.exposed, found.hiding) == (0.0, bool(hiding))
 
 
 def test_search_restricts(problem: Build) -> None:

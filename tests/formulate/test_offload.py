@@ -18,6 +18,7 @@ from nest.hooks.registry import registry
 from nest.instance import Candidate
 from nest.spec import ClusterSpec, LevelSpec, Problem, Search, Training, TransformerSpec
 from nest.units import BytesPerSecond
+from tests.bare_devices import written
 
 Build = Callable[..., Problem]
 BOTH = ("optimizer", "activations")
@@ -185,8 +186,8 @@ def test_the_search_uses_it_where_it_pays(device_name: str, memory: str) -> None
     tight = {
         "nest": 1,
         "model": "llama-2-7b",
-        "cluster": {"device": device_name, "memory": memory, "levels": [{"fanout": 8, "link": "nvlink4"}]},
-        "training": {**TRAINING, "sequence_length": 16384, "schedule": ["gpipe"]},
+        "cluster": {"device": written(device_name), "memory": memory, "levels": [{"fanout": 8, "link": "nvlink4"}]},
+        "training": {**TRAINING, "sequence_length": 16384, "schedule": ["gpipe"], "memory_margin": 0},
         "fixed": {"tp": 2, "pp": 4},
     }
     without = nest.solve(tight)

@@ -20,6 +20,7 @@ from nest.instance import Candidate, Instance
 from nest.solve.dp.downsets import build
 from nest.solve.dp.solver import kept_together
 from nest.spec import Overlap, Problem, Search, TransformerSpec
+from tests.bare_devices import written
 
 Build = Callable[..., Problem]
 
@@ -195,8 +196,8 @@ def test_what_shares_its_bytes_is_not_parted() -> None:
 SMALL: dict[str, Any] = {
     "nest": 1,
     "model": "llama-2-7b",
-    "training": {"global_batch": 8, "sequence_length": 4096, "micro_batch": [1]},
-    "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 4, "link": "nvlink3"}]},
+    "training": {"global_batch": 8, "sequence_length": 4096, "micro_batch": [1], "memory_margin": 0},
+    "cluster": {"device": written("a100-sxm-80g"), "levels": [{"fanout": 4, "link": "nvlink3"}]},
 }
 
 

@@ -12,6 +12,7 @@ import nest
 from nest.errors import InputError
 from nest.formulate.recompute import recompute_modes, tensor_bytes
 from nest.graph import Collective, Communication, Operator, Tensor
+from tests.bare_devices import written
 
 
 def tensor(name: str, size: int = 1) -> Tensor:
@@ -190,8 +191,14 @@ def test_everything_saved_is_kept_or_comes_back(layer: tuple[Operator, ...], kin
 PIPELINE: dict[str, Any] = {
     "nest": 1,
     "model": "llama-2-7b",
-    "cluster": {"device": "h100-sxm", "memory": "30 GB", "levels": [{"fanout": 8, "link": "nvlink4"}]},
-    "training": {"global_batch": 16, "sequence_length": 16384, "micro_batch": [1], "schedule": ["gpipe"]},
+    "cluster": {"device": written("h100-sxm"), "memory": "30 GB", "levels": [{"fanout": 8, "link": "nvlink4"}]},
+    "training": {
+        "global_batch": 16,
+        "sequence_length": 16384,
+        "micro_batch": [1],
+        "schedule": ["gpipe"],
+        "memory_margin": 0,
+    },
     "fixed": {"tp": 2, "pp": 4},
 }
 

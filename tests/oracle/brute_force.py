@@ -109,7 +109,7 @@ class Search:
         key = (candidate["name"], layers, flying, cut, mode)
         if key not in self.known_options:
             recompute, zero = mode
-            more, sync = zero_times(self.problem, self.network, setting, candidate, layers, zero)
+            more, sync = zero_times(self.problem, self.network, setting, candidate, layers, recompute, zero)
             time = compute_time(candidate, layers, recompute) + more
             size = memory(self.problem, candidate, setting, layers, recompute, zero, flying, cut)
             self.known_options[key] = Option(mode, time, sync, size)

@@ -68,7 +68,7 @@ class Table:
             for behind in range(first + 1, self.count + 1):
                 layers = range(first, behind)
                 for mode, (recompute, zero) in enumerate(self.modes):
-                    more, sync = zero_times(problem, self.network, setting, candidate, layers, zero)
+                    more, sync = zero_times(problem, self.network, setting, candidate, layers, recompute, zero)
                     one, two = (
                         memory(problem, candidate, setting, layers, recompute, zero, flying, self.cut(first))
                         for flying in (1, 2)

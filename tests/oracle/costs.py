@@ -2,7 +2,7 @@
 
 from tests.oracle.network import Network
 from tests.oracle.partitions import cut_bytes
-from tests.oracle.settings import Setting, exposed_share, given
+from tests.oracle.settings import Setting, exposed_share, given, hides
 
 
 def weights(schedule: str, micro_batches: int, stages: int, chunks: int = 1) -> tuple[float, float]:
@@ -43,11 +43,10 @@ def compute_time(candidate: dict, layers, recompute: str) -> float:
 
 
 def zero_times(
-    problem: dict, network: Network, setting: Setting, candidate: dict, layers, zero: int
+    problem: dict, network: Network, setting: Setting, candidate: dict, layers, recompute: str, zero: int
 ) -> tuple[float, float]:
     """What the parameter groups add to `t` and to `y`."""
-    e = exposed_share(problem)
-    t = y = 0.0
+    c = y = updates = 0.0
     for group in candidate["state"].values():
         devices = sorted(setting.sharing(candidate["width"], group["ranks"]))
         z = setting.shards(group["ranks"])
@@ -59,15 +58,21 @@ def zero_times(
         ag = max(network.ring(weights, run) for run in runs)
         ar = max(2 * network.ring(gradients / z, members) for members in alike)
         u = over(layers, group["update"])
-        add_t, add_y = [
-            (0.0, e * 2 * all_rs + u),
-            (0.0, e * (rs + ar + ag) + u / z),
-            (e * rs, e * (ar + ag) + u / z),
-            (e * (rs + 2 * ag), e * ar + u / z),
+        add_c, add_y, add_u = [
+            (0.0, 2 * all_rs, u),
+            (0.0, rs + ar + ag, u / z),
+            (rs, ar + ag, u / z),
+            (rs + 2 * ag, ar, u / z),
         ][zero]
-        t += add_t
+        c += add_c
         y += add_y
-    return t, y
+        updates += add_u
+    y *= given(problem["training"], "synchronisation", 1.0)
+    e, w = exposed_share(problem), compute_time(candidate, layers, recompute)
+    if not hides(problem):
+        return e * c, e * y + updates
+    # Per micro-batch its compute hides what is sent; per batch, that of one micro-batch.
+    return max(e * c, c - w), max(e * y, y - w) + updates
 
 
 def transfer_time(network: Network, cuts, levels: tuple[int, int]) -> float:

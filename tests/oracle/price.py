@@ -63,7 +63,7 @@ def price(problem: dict, plan: dict) -> dict:
         cuts = [cuts_around(problem, candidate, sets, run) for run in range(i + 1, len(sets), count)]
         flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1, setting.chunks)
         entering = sum(front for front, _ in cuts)
-        more, sync = zero_times(problem, network, setting, candidate, layers, zero)
+        more, sync = zero_times(problem, network, setting, candidate, layers, recompute, zero)
         transfers = transfer_time(network, cuts, around)
         stages.append(
             {

@@ -37,6 +37,11 @@ def exposed_share(problem: dict) -> float:
     return given(training, "exposed", 0.0 if hidden else 1.0)
 
 
+def hides(problem: dict) -> bool:
+    """Whether data-parallel communication hides only under compute that lasts long enough; a profile has to ask."""
+    return given(problem["training"], "hiding", False)
+
+
 @dataclass(frozen=True)
 class Setting:
     """One choice of everything stages share.

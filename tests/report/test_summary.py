@@ -35,7 +35,8 @@ def told(used: list[int]) -> list[str]:
 def rows(lines: list[str]) -> list[list[str]]:
     """The cells of the stage table, its header first."""
     start = next(number for number, line in enumerate(lines) if line.startswith("stage "))
-    return [line.split() for number, line in enumerate(lines[start:]) if number != 1]
+    end = lines.index("", start)
+    return [line.split() for number, line in enumerate(lines[start:end]) if number != 1]
 
 
 def test_the_stages_of_one_candidate_do_not_repeat_it() -> None:

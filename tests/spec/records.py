@@ -125,6 +125,7 @@ def trainings(draw: st.DrawFn) -> Training:
         schedule=draw(some(words)),
         uneven_batch=draw(st.booleans()),
         exposed=draw(optional(st.floats(0, 1))),
+        hiding=draw(optional(st.booleans())),
         overlap=draw(st.builds(Overlap, st.booleans(), st.booleans(), st.booleans())),
         attention=draw(st.sampled_from(["flash", "unfused"])),
         selective=tuple(draw(st.lists(words, max_size=2))),

@@ -36,7 +36,7 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
     blocks = tuple(f"layers.{index}" for index in range(len(architecture.blocks)))
     for name, block in zip(blocks, architecture.blocks, strict=True):
         add = _add_post_norm_block if architecture.post_norm else _add_pre_norm_block
-        hidden = add(layer(name), block, hidden, training.attention == "unfused")
+        hidden = add(layer(name), block, hidden, training.stores_scores)
     add_head(layer("head"), architecture, hidden)
     return OperatorGraph(tuple(operators), ("embedding", *blocks, "head"), blocks, architecture.family)
 

@@ -202,15 +202,11 @@ class LayerModel:
         times: list[Term] = []
         sync = model.new_int_var(0, limit // scale.sync, "sync")
         for stage in range(stages):
-            work, shard = model.new_int_var(0, most, f"work {stage}"), model.new_int_var(0, most, f"shard {stage}")
+            own = model.new_int_var(0, most, f"own {stage}")
+            model.add(own >= self._over(stage, [scale.ticks(t) for t in self._least_work().tolist()]))
             for choice, taken in self._taken[stage].items():
-                used = self._candidate(choice)
-                each = used.forward + used.backward + used.mode(choice.recompute).extra
-                model.add(work >= self._over(stage, [scale.ticks(t) for t in each.tolist()])).only_enforce_if(taken)
-                per_micro_batch, per_batch = self._sharding(stage, choice, scale)
-                model.add(shard >= per_micro_batch).only_enforce_if(taken)
-                model.add(sync >= per_batch).only_enforce_if(taken)
-            times.append(work + shard)
+                self._stage_counts(stage, choice, taken, scale, own, sync)
+            times.append(own)
         for boundary in range(stages - 1):
             for stage in (boundary, boundary + 1):
                 times[stage] = times[stage] + self._transfer(boundary, stage, scale, most)
@@ -223,49 +219,87 @@ class LayerModel:
         model.add(self.batch_ticks == scale.slowest * slowest + scale.total * sum(whole) + scale.sync * sync)
         model.minimize(self.batch_ticks)
 
-    def _sharding(self, stage: int, choice: Choice, scale: Scale) -> tuple[Term, Term]:
-        """What ZeRO and the update add to the time, in ticks, and to the time per batch, in ticks of its own."""
+    def _stage_counts(self, stage: int, choice: Choice, taken: IntVar, scale: Scale, own: IntVar, sync: IntVar) -> None:
+        """Where a stage takes a choice, its time but for transfers, and the time per batch, are at least what it costs.
+
+        What hides under compute is the more of two things: compute with the share that shows at least, and all of the
+        communication; once per batch that share, and what the compute of one micro-batch leaves.
+        """
+        space, work = self._instance.space, self._work(choice)
+        computed = self._over(stage, [scale.ticks(t) for t in work.tolist()])
+        update = self._update(stage, choice, scale)
+        per_micro_batch, per_batch = self._sharding(stage, choice, scale, space.exposed)
+        self.model.add(own >= computed + per_micro_batch).only_enforce_if(taken)
+        self.model.add(sync >= per_batch + update).only_enforce_if(taken)
+        if space.hiding:
+            per_micro_batch, per_batch = self._sharding(stage, choice, scale, 1.0)
+            self.model.add(own >= per_micro_batch).only_enforce_if(taken)
+            hidden = [scale.covering_ticks(t) for t in work.tolist()]
+            # Without this the model only forgets a bound; with coefficients so large CP-SAT can be wrong.
+            if max(hidden) <= LARGEST_COEFFICIENT:
+                self.model.add(sync >= per_batch + update - self._over(stage, hidden)).only_enforce_if(taken)
+
+    def _work(self, choice: Choice) -> Floats:
+        """Seconds each layer computes."""
+        used = self._candidate(choice)
+        return used.forward + used.backward + used.mode(choice.recompute).extra
+
+    def _least_work(self) -> Floats:
+        """Seconds each layer computes at least, whatever its stage chooses: told apart, it spares CP-SAT much."""
+        least: Floats = numpy.minimum.reduce([self._work(choice) for choice in self._choices])
+        return least
+
+    def _sharding(self, stage: int, choice: Choice, scale: Scale, share: float) -> tuple[Term, Term]:
+        """This share of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
         per_micro_batch: Term = 0
         per_batch: Term = 0
+        once = share * self._instance.space.synchronisation
         for sums, group in self._groups(choice):
             gradients, weights = (tuple(sums[name].tolist()) for name in ("gradients", "weights"))
             shards = group.shards if choice.zero else (group.shape,)
-            scatter = partial(self._collective, stage, "reduce_scatter", gradients, shards)
-            gather = partial(self._collective, stage, "all_gather", weights, shards)
+            scatter = partial(self._collective, stage=stage, kind="reduce_scatter", sizes=gradients, shapes=shards)
+            gather = partial(self._collective, stage=stage, kind="all_gather", sizes=weights, shapes=group.shards)
             if choice.zero and group.replicates:
                 held = tuple((sums["gradients"] / group.count).tolist())
-                reduce = self._collective(stage, "all_reduce", held, group.replicates, scale.sync_ticks)
+                reduce = self._collective(once, stage, "all_reduce", held, group.replicates, scale.sync_ticks)
                 per_batch = per_batch + reduce
             if choice.zero >= 2:
-                per_micro_batch = per_micro_batch + scatter(scale.ticks)
+                per_micro_batch = per_micro_batch + scatter(share, ticks=scale.ticks)
             if choice.zero == 3:
-                per_micro_batch = per_micro_batch + 2 * gather(scale.ticks)
+                per_micro_batch = per_micro_batch + 2 * gather(share, ticks=scale.ticks)
             if choice.zero <= 1:
-                per_batch = per_batch + (2 if choice.zero == 0 else 1) * scatter(scale.sync_ticks)
+                per_batch = per_batch + (2 if choice.zero == 0 else 1) * scatter(once, ticks=scale.sync_ticks)
             if choice.zero in (1, 2):
-                per_batch = per_batch + gather(scale.sync_ticks)
-            update = sums["update"] / (group.count if choice.zero else 1)
-            per_batch = per_batch + self._over(stage, [scale.sync_ticks(u) for u in update.tolist()])
+                per_batch = per_batch + gather(once, ticks=scale.sync_ticks)
         return per_micro_batch, per_batch
+
+    def _update(self, stage: int, choice: Choice, scale: Scale) -> Term:
+        """What the optimizer step adds to the time per batch, in ticks of its own."""
+        total: Term = 0
+        for sums, group in self._groups(choice):
+            update = sums["update"] / (group.count if choice.zero else 1)
+            total = total + self._over(stage, [scale.sync_ticks(u) for u in update.tolist()])
+        return total
 
     @cache  # noqa: B019 - a model lives as long as its case is asked
     def _collective(
         self,
+        share: float,
         stage: int,
         kind: str,
         sizes: tuple[float, ...],
         shapes: tuple[tuple[int, ...], ...],
         ticks: Callable[[float], int],
     ) -> Term:
-        """Ticks a collective over the stage's bytes takes at least, on the slowest of groups of these shapes."""
+        """Ticks this share of a collective over the stage's bytes takes at least, on the slowest of these groups."""
         total = sum(sizes)
-        levels, exposed = self._instance.cluster.levels, self._instance.space.exposed
+        levels = self._instance.cluster.levels
         # Bytes are rounded down layer by layer, so this share of them may be missing from what a stage holds.
         missing = len(sizes) / UNITS
-        shares = [0.0, *(step / SIZES - missing for step in range(1, SIZES + 1))]
+        parts = [0.0, *(step / SIZES - missing for step in range(1, SIZES + 1))]
         prices = [
-            ticks(exposed * max(float(self._instance.collectives.time(kind, total * share, s, levels)) for s in shapes))
-            for share in shares
+            ticks(share * max(float(self._instance.collectives.time(kind, total * part, s, levels)) for s in shapes))
+            for part in parts
         ]
         spent: Term = prices[0]
         if total == 0 or max(prices) <= prices[0]:
@@ -323,12 +357,13 @@ class LayerModel:
 def terms(instance: Instance, case: Case) -> int:
     """Numbers that are rounded down on their own in one stage's time."""
     groups = max(len(instance.candidates[each].state) for each in case.candidates)
-    return len(instance.graph.layers) + 2 * len(instance.graph.tensors) + 4 * groups + 2
+    layers = len(instance.graph.layers) * (2 if instance.space.hiding else 1)
+    return layers + 2 * len(instance.graph.tensors) + 4 * groups + 2
 
 
 def exact(instance: Instance, case: Case) -> bool:
     """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
-    if instance.space.exposed == 0:
+    if instance.space.exposed == 0 and not instance.space.hiding:
         return True
     groups = [each for candidate in case.candidates for each in peers(instance, case, candidate)]
     return all(each.count == 1 and not each.replicates for each in groups)

@@ -67,6 +67,10 @@ class Scale:
         """Time once per batch, rounded down and cut off in the same way."""
         return min(max(floor(seconds * (1 - ROUNDING) / self.tick * self.parts / self.sync), 0), LARGEST_COEFFICIENT)
 
+    def covering_ticks(self, seconds: float) -> int:
+        """Time once per batch, rounded up and never cut off: what may be taken away from another."""
+        return max(ceil(seconds * (1 + ROUNDING) / self.tick * self.parts / self.sync), 0)
+
     def limit(self, seconds: float) -> int:
         """A limit on the batch time, rounded up."""
         return ceil(seconds * (1 + ROUNDING) / self.tick * self.parts)

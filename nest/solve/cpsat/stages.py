@@ -102,11 +102,16 @@ def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> Stage
         (mode.name, zero) for mode in parts.candidate.recompute for zero in dict.fromkeys(instance.space.zero)
     )
     sharded = {zero: _sharded(instance, parts, groups, zero) for zero in dict.fromkeys(instance.space.zero)}
-    rows = [(parts.recompute[recompute], *sharded[zero]) for recompute, zero in modes]
+    waited = instance.space.synchronisation
+    rows = []
+    for recompute, zero in modes:
+        mode, (every, once, update, held) = parts.recompute[recompute], sharded[zero]
+        work = parts.compute + mode["extra"]
+        rows.append((mode, work + _shown(instance, every, work), _shown(instance, waited * once, work) + update, held))
     reserve = instance.cluster.reserve
     return StageCosts(
         modes=modes,
-        time=numpy.array([parts.compute + mode["extra"] + added for mode, added, _, _ in rows]),
+        time=numpy.array([time for _, time, _, _ in rows]),
         sync=numpy.array([sync for _, _, sync, _ in rows]),
         one=numpy.array([mode["one"] + held + reserve for mode, _, _, held in rows]),
         more=numpy.array([mode["more"] for mode, _, _, _ in rows]),
@@ -114,33 +119,36 @@ def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> Stage
     )
 
 
-def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: int) -> tuple[Floats, Floats, Floats]:
-    """What a ZeRO stage adds to the time, to the time once per batch, and the bytes it keeps."""
-    nothing = numpy.zeros_like(parts.compute)
-    time, sync, held = nothing.copy(), nothing.copy(), nothing.copy()
-    exposed = instance.space.exposed
+def _shown(instance: Instance, seconds: Floats, work: Floats) -> Floats:
+    """What is seen of `seconds` of communication beside `work` seconds of compute."""
+    shown: Floats = instance.space.exposed * seconds
+    return numpy.maximum(shown, seconds - work) if instance.space.hiding else shown
+
+
+def _sharded(
+    instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Seconds a ZeRO stage communicates per micro-batch and per batch, the update's seconds, and the bytes kept."""
+    every, once, update, held = (numpy.zeros_like(parts.compute) for _ in range(4))
     for sums, group in zip(parts.state, groups, strict=True):
-        scatter = exposed * _collective(
-            instance, "reduce_scatter", sums["gradients"], group.shards if zero else (group.shape,)
-        )
-        gather = exposed * _collective(instance, "all_gather", sums["weights"], group.shards)
+        scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards if zero else (group.shape,))
+        gather = _collective(instance, "all_gather", sums["weights"], group.shards)
         if zero and group.replicates:
-            sync += exposed * _collective(instance, "all_reduce", sums["gradients"] / group.count, group.replicates)
-        update = sums["update"] / (group.count if zero else 1)
+            once += _collective(instance, "all_reduce", sums["gradients"] / group.count, group.replicates)
+        update += sums["update"] / (group.count if zero else 1)
         if zero == 0:
-            sync += 2 * scatter + update
+            once += 2 * scatter
         elif zero == 1:
-            sync += scatter + gather + update
+            once += scatter + gather
         elif zero == 2:
-            time += scatter
-            sync += gather + update
+            every += scatter
+            once += gather
         else:
-            time += scatter + 2 * gather
-            sync += update
+            every += scatter + 2 * gather
         held += sums["weights"] / (group.count if zero == 3 else 1)
         held += sums["gradients"] / (group.count if zero >= 2 else 1)
         held += sums["optimizer"] / (group.count if zero >= 1 else 1)
-    return time, sync, held
+    return every, once, update, held
 
 
 def _collective(instance: Instance, kind: str, sizes: Floats, shapes: tuple[tuple[int, ...], ...]) -> Floats:

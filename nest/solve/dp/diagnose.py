@@ -55,12 +55,18 @@ def told(instance: Instance, least: LeastMemory | None) -> str:
     """That memory is tightest, and by how much."""
     if least is None:
         return "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
-    needed, capacity = least.bytes, instance.cluster.memory
+    cluster = instance.cluster
+    needed, capacity = cluster.upper(least.bytes), cluster.device_memory
+    expected = (
+        f" (an upper estimate: {least.bytes / 2**30:.2f} GiB expected, training.memory_margin {cluster.margin:g})"
+        if cluster.margin
+        else ""
+    )
     candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
     return (
         f"Memory is tightest: the least that any plan needs on its fullest device is {needed:.6g} bytes "
-        f"({needed / 2**30:.2f} GiB) against a capacity of {capacity:.6g} bytes ({capacity / 2**30:.2f} GiB), "
-        f"{needed - capacity:.6g} bytes too many. "
+        f"({needed / 2**30:.2f} GiB){expected} against a capacity of {capacity:.6g} bytes "
+        f"({capacity / 2**30:.2f} GiB), {needed - capacity:.6g} bytes too many. "
         f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )

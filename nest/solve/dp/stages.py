@@ -152,10 +152,18 @@ def cuts(instance: Instance, candidate: Candidate, downsets: Downsets) -> Array:
 
 @frozen(eq=False)
 class ZeroTable:
-    """What one ZeRO stage adds; arrays of shape `(stages,)`."""
+    """What one ZeRO stage adds; arrays of shape `(stages,)`.
+
+    Attributes:
+        time: seconds of communication per micro-batch, whatever hides.
+        sync: seconds of communication once per batch, whatever hides.
+        update: seconds of the optimizer step.
+        memory: bytes of state.
+    """
 
     time: Array
     sync: Array
+    update: Array
     memory: Array
 
 
@@ -173,25 +181,24 @@ def zero_tables(
 
     `size` is the number of devices of a replica, `zero_degree` that of a shard group; None: all.
     """
-    found = {zero: ZeroTable(*(numpy.zeros(len(stages)) for _ in range(3))) for zero in zeros}
-    exposed = instance.space.exposed
+    found = {zero: ZeroTable(*(numpy.zeros(len(stages)) for _ in range(4))) for zero in zeros}
     for group, *summed in sums.state:
         weights, gradients, optimizer, update = (stages.differences(each) for each in summed)
         stride = size if rank_order == "pp-inner" else sums.candidate.width
         shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
         count = shared.count
-        scatter = exposed * _slowest(instance, "reduce_scatter", gradients, shared.shards)
-        gather = exposed * _slowest(instance, "all_gather", weights, shared.shards)
+        scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards)
+        gather = _slowest(instance, "all_gather", weights, shared.shards)
         for zero, table in found.items():
             numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
             numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
             numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)
-            numpy.add(table.sync, update / count if zero >= 1 else update, out=table.sync)
+            numpy.add(table.update, update / count if zero >= 1 else update, out=table.update)
             if zero >= 1 and shared.replicates:
-                reduce = exposed * _slowest(instance, "all_reduce", gradients / count, shared.replicates)
+                reduce = _slowest(instance, "all_reduce", gradients / count, shared.replicates)
                 numpy.add(table.sync, reduce, out=table.sync)
             if zero == 0 and shared.replicates:
-                unsharded = exposed * _slowest(instance, "reduce_scatter", gradients, (shared.whole,))
+                unsharded = _slowest(instance, "reduce_scatter", gradients, (shared.whole,))
                 numpy.add(table.sync, 2 * unsharded, out=table.sync)
             elif zero == 0:
                 numpy.add(table.sync, 2 * scatter, out=table.sync)
@@ -342,13 +349,20 @@ def stage_tables(
     """
     stages = pairs.distinct
     compute = stages.differences(sums.compute)
-    reserve = instance.cluster.reserve
+    reserve, exposed, hiding = instance.cluster.reserve, instance.space.exposed, instance.space.hiding
+    # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
+    waited = {n: instance.space.synchronisation * each.sync for n, each in zeros.items()}
+    shown = {} if hiding else {n: (exposed * z.time, exposed * waited[n] + z.update) for n, z in zeros.items()}
     modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
     kept: list[tuple[Choice, ChoiceTable]] = []
     for choice in choices:
         extra, first, more = modes[choice.recompute]
-        zero = zeros[choice.zero]
-        table = ChoiceTable(compute + extra + zero.time, zero.sync, zero.memory + first + reserve, more)
+        zero, work = zeros[choice.zero], compute + extra
+        if hiding:
+            time, sync = _left(zero.time, work, exposed), _left(waited[choice.zero], work, exposed) + zero.update
+        else:
+            time, sync = shown[choice.zero]
+        table = ChoiceTable(work + time, sync, zero.memory + first + reserve, more)
         if not any(other.dominates(table) for _, other in kept):
             kept = [(old, other) for old, other in kept if not table.dominates(other)]
             kept.append((choice, table))
@@ -359,6 +373,12 @@ def stage_tables(
         instance.cluster.memory * (1 + MEMORY_SLACK),
         sums.compute if quickest is None else quickest,
     )
+
+
+def _left(communication: Array, work: Array, exposed: float) -> Array:
+    """Seconds of `communication` that show although it hides under `work`, at least the share `exposed`."""
+    left: Array = numpy.maximum(exposed * communication, communication - work)
+    return left
 
 
 def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array, Array, Array]:

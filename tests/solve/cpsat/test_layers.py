@@ -59,7 +59,7 @@ def test_it_never_contradicts_brute_force(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_it_proves_the_optimum_where_collectives_are_hidden(seed: int) -> None:
     problem = random_problem(Random(seed + 100))
-    problem["training"]["exposed"] = 0.0
+    problem["training"] |= {"exposed": 0.0, "hiding": False}
     answer = solve(problem)
     if answer.batch_time is None:
         return

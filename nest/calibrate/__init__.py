@@ -1,0 +1,1 @@
+"""Coefficients from measurements: fits that write entries of the catalogue."""

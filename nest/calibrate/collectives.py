@@ -1,0 +1,162 @@
+"""Protocols of links fitted to measured collectives."""
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+import numpy
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from nest.calibrate.measurement import Measurement
+from nest.calibrate.robust_fit import Prior, robust_fit
+from nest.catalogue import Link, network_levels
+from nest.catalogue.entries import LinkLine
+from nest.instance import CollectiveModel, Level
+from nest.spec import LevelSpec
+from nest.units import BytesPerSecond
+
+Array = NDArray[numpy.float64]
+
+NOISE = 0.05
+"""Relative error expected of a measurement: two tables of one machine and library differ by as much in the median."""
+
+OUTLIER = 0.1
+"""Relative error beyond which a measurement counts less and less."""
+
+BELIEF, OWN_BELIEF = 1.0, 0.5
+"""Standard deviations before measuring: of logarithms, so a factor of e either way, and of own shares."""
+
+LIMITS = ((0.1e-6, 500e-6), (0.01e-6, 100e-6), (0.01, 1.0))
+"""What the base and the step in seconds, and the efficiency of a protocol can be."""
+
+STARTS = 12
+"""How often a fit is started: which protocol serves which sizes makes many local optima."""
+
+DIGITS = 3
+"""Significant digits of fitted coefficients."""
+
+
+@frozen(eq=False)
+class Group:
+    """Measurements that differ in bytes and seconds only.
+
+    Attributes:
+        kind: of collective.
+        shape: members per group of each level, innermost first.
+        levels: the network, innermost first.
+        nominal: bytes per second of the outermost level before protocols take their share.
+        bytes: of each.
+        seconds: of each.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    levels: tuple[Level, ...]
+    nominal: float
+    bytes: Array
+    seconds: Array
+
+    def predicted(self, link: Link, model: CollectiveModel) -> Array:
+        """Seconds by `model`, the outermost level made of `link`."""
+        outermost = evolve(
+            self.levels[-1],
+            bandwidth=self.nominal * link.efficiency,
+            latency=link.latency,
+            lines=tuple(line.on(self.nominal) for line in link.lines),
+        )
+        levels = (*self.levels[:-1], outermost)
+        many: Callable[..., Array] | None = getattr(model, "times", None)
+        if many is not None:
+            return numpy.asarray(many(self.kind, self.bytes, self.shape, levels))
+        return numpy.array([model.time(self.kind, float(size), self.shape, levels) for size in self.bytes])
+
+
+def grouped(measurements: Iterable[Measurement], link: Link) -> list[Group]:
+    """The measurements by what is priced together, in the order in which they come.
+
+    Raises:
+        InputError: a level has no bandwidth.
+    """
+    found: dict[tuple[object, ...], list[Measurement]] = {}
+    for each in measurements:
+        found.setdefault((each.kind, each.shape, each.links, each.bandwidths), []).append(each)
+    return [_group(link, rows) for rows in found.values()]
+
+
+def _group(link: Link, rows: Sequence[Measurement]) -> Group:
+    first = rows[0]
+    written = [
+        LevelSpec(members, None if bandwidth is None else BytesPerSecond(bandwidth), None, None, name)
+        for members, name, bandwidth in zip(first.shape, first.links, first.bandwidths, strict=True)
+    ]
+    levels = network_levels(written, first.table)
+    nominal = first.bandwidths[-1] or link.bandwidth or levels[-1].bandwidth / link.efficiency
+    sizes, seconds = (numpy.array(each) for each in zip(*((row.bytes, row.seconds) for row in rows), strict=True))
+    return Group(first.kind, first.shape, levels, nominal, sizes, seconds)
+
+
+def merged(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """One of each table, set of devices, kind and size: the median of those that were repeated."""
+    found: dict[Measurement, list[float]] = {}
+    for each in measurements:
+        found.setdefault(evolve(each, seconds=1.0), []).append(each.seconds)
+    return [evolve(each, seconds=median(seconds)) for each, seconds in found.items()]
+
+
+def fit_link(link: Link, groups: Sequence[Group], model: CollectiveModel) -> Link:
+    """`link` with the lines under which `model` comes closest to the measurements.
+
+    The link's lines are where the fit begins and what it stays at where nothing is measured: each coefficient is
+    believed to a factor of e, each measurement to 5 %, and those off by more than 10 % count less (soft L1). Lines of
+    different kinds share no coefficient, so each kind is fitted on its own.
+    """
+    fitted = dict(enumerate(link.lines))
+    for kinds in dict.fromkeys(line.kinds for line in link.lines):
+        told = [group for group in groups if group.kind in kinds]
+        chosen = [index for index, line in enumerate(link.lines) if line.kinds == kinds]
+        if told:
+            fitted.update(zip(chosen, _fit_kinds(link, chosen, told, model), strict=True))
+    return evolve(link, lines=tuple(fitted.values()))
+
+
+def _fit_kinds(link: Link, chosen: list[int], groups: Sequence[Group], model: CollectiveModel) -> list[LinkLine]:
+    """The chosen lines of `link`, which serve the same kinds, fitted."""
+    lines = [link.lines[index] for index in chosen]
+    measured = numpy.concatenate([group.seconds for group in groups])
+
+    def residuals(coefficients: Array) -> Array:
+        trial = dict(enumerate(link.lines)) | dict(zip(chosen, _lines(lines, coefficients), strict=True))
+        candidate = evolve(link, lines=tuple(trial.values()))
+        found: Array = numpy.concatenate([group.predicted(candidate, model) for group in groups])
+        off: Array = numpy.log(found / measured)
+        return off
+
+    return [_rounded(line) for line in _lines(lines, robust_fit(residuals, _prior(lines), OUTLIER, NOISE, STARTS))]
+
+
+def _prior(lines: Sequence[LinkLine]) -> Prior:
+    """Coefficients of `lines`: logarithms of base, step and efficiency of each, and the own share they all have."""
+    low, high = numpy.log(numpy.array(LIMITS)).T
+    figures = numpy.log([(line.base, line.step, line.efficiency) for line in lines])
+    own = max(line.own for line in lines)
+    return Prior(
+        center=numpy.append(figures.ravel(), own),
+        spread=numpy.append(numpy.full(figures.size, BELIEF), OWN_BELIEF),
+        low=numpy.append(numpy.tile(low, len(lines)), 0.0),
+        high=numpy.append(numpy.tile(high, len(lines)), 1.0),
+    )
+
+
+def _lines(lines: Sequence[LinkLine], coefficients: Array) -> list[LinkLine]:
+    """`lines` with other coefficients. What a switch reduces nobody copies for itself."""
+    figures = numpy.exp(coefficients[:-1]).reshape(len(lines), 3).tolist()
+    own = float(coefficients[-1])
+    return [
+        evolve(line, base=base, step=step, efficiency=min(efficiency, 1.0), own=0.0 if line.in_switch else own)
+        for line, (base, step, efficiency) in zip(lines, figures, strict=True)
+    ]
+
+
+def _rounded(line: LinkLine) -> LinkLine:
+    base, step, efficiency, own = (float(f"{x:.{DIGITS}g}") for x in (line.base, line.step, line.efficiency, line.own))
+    return evolve(line, base=base, step=step, efficiency=efficiency, own=own)

@@ -1,0 +1,57 @@
+"""Calibrations and calibrated devices as text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import asdict
+
+from nest.catalogue import Calibration
+from nest.spec import Coefficients, DeviceSpec
+
+
+def calibration_text(calibration: Calibration) -> str:
+    """The file of the catalogue (`nest/library/calibrations`) that holds `calibration`, in TOML."""
+    rows = [f"# {calibration.name.capitalize()}: written by `nest calibrate devices`", ""]
+    rows += _list("sources", calibration.sources)
+    rows += _table("efficiency", calibration.efficiency)
+    rows += _table("coefficients", _told(calibration.coefficients))
+    return "\n".join([*rows, *_table("sustained", calibration.sustained)]) + "\n"
+
+
+def device_text(device: DeviceSpec) -> str:
+    """A file that `cluster.device` of a problem may name, in TOML."""
+    figures = asdict(device, recurse=False)
+    rows = ["# Written by `nest calibrate devices`; name this file as `cluster.device` of a problem.", ""]
+    plain = {key: value for key, value in figures.items() if isinstance(value, (int, float, str)) and value != ""}
+    rows += [f"{key} = {_value(value)}" for key, value in plain.items()]
+    rows += _list("engines", device.engines) + _list("sources", device.sources)
+    rows += _table("peak", {key: value for key, value in asdict(device.peak).items() if value is not None})
+    rows += _table("efficiency", device.efficiency)
+    rows += _table("calibration", _told(device.calibration))
+    overheads = {key: value for key, value in asdict(device.memory_overheads).items() if value is not None}
+    return "\n".join([*rows, *_table("memory_overheads", overheads)]) + "\n"
+
+
+def _told(coefficients: Coefficients) -> dict[str, float]:
+    return asdict(coefficients)
+
+
+def _table(name: str, values: Mapping[str, Any]) -> list[str]:
+    if not values:
+        return []
+    return ["", f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items())]
+
+
+def _list(name: str, values: Sequence[str]) -> list[str]:
+    return [f"{name} = [", *(f"    {_value(value)}," for value in values), "]"] if values else []
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() else _value(name)
+
+
+def _value(value: float | str) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return f"{value!r}"

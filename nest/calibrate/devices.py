@@ -1,0 +1,118 @@
+"""Devices fitted to what was measured on them: shares of roofs and coefficients, a generation at a time."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy
+from attrs import frozen
+from numpy.typing import NDArray
+
+from nest.calibrate.robust_fit import Prior, robust_fit
+from nest.calibrate.unknowns import Unknown, calibration
+from nest.spec import DeviceSpec
+
+Array = NDArray[numpy.float64]
+
+NOISE = 0.06
+"""Relative error expected of a prediction: repeated runs of one plan differ by 3 to 5 % in the published data."""
+
+OUTLIER = 0.06
+"""Relative error beyond which a measurement counts less and less."""
+
+STEPS, SETTLED = 30, 1e-5
+"""Most steps of a fit, and what the last gains at most, relatively: three digits of a coefficient need no more."""
+
+DIGITS = 3
+"""Significant digits of fitted numbers."""
+
+Predict = Callable[[Mapping[str, DeviceSpec]], Array]
+"""Predicted seconds of every measurement, on devices by name."""
+
+
+@frozen(eq=False)
+class Evidence:
+    """What was measured on devices of one generation.
+
+    Attributes:
+        devices: with their published figures, by name.
+        unknowns: what to find.
+        predict: seconds of every measurement.
+        seconds: measured. Shape `(measurements,)`.
+        families: of each; those of one family are never fitted to and predicted at once.
+    """
+
+    devices: Mapping[str, DeviceSpec]
+    unknowns: tuple[Unknown, ...]
+    predict: Predict
+    seconds: Array
+    families: tuple[str, ...]
+
+
+def weights(families: Sequence[str]) -> Array:
+    """How much each measurement counts: a family of `n` counts as much as the root of `n` single ones.
+
+    Those of one family share what no coefficient describes, so that more of them tell less and less that is new.
+    """
+    sizes = Counter(families)
+    found = numpy.array([sizes[name] ** -0.25 for name in families])
+    return numpy.asarray(found * numpy.sqrt(len(families) / (found**2).sum()))
+
+
+def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, float] | None = None) -> dict[str, float]:
+    """The unknowns under which predictions of the `chosen` measurements come closest, by name.
+
+    Robust least squares of the logarithm of predicted over measured, with a prior on the logarithm of each unknown.
+
+    Args:
+        evidence: all measurements.
+        chosen: those to fit to. Shape `(measurements,)`.
+        start: where to begin; None: at what is expected.
+    """
+    families = [name for name, taken in zip(evidence.families, chosen, strict=True) if taken]
+    weight, measured = weights(families), evidence.seconds[chosen]
+    ranges = [each.range for each in evidence.unknowns]
+    prior = Prior(
+        center=numpy.log([each.prior for each in ranges]),
+        spread=numpy.array([each.spread for each in ranges]),
+        low=numpy.log([each.low for each in ranges]),
+        high=numpy.log([each.high for each in ranges]),
+    )
+
+    def residuals(logarithms: Array) -> Array:
+        return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
+
+    begin = None if start is None else numpy.log([start[each.name] for each in evidence.unknowns])
+    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, start=begin, settled=SETTLED)
+    return {name: float(f"{value:.{DIGITS}g}") for name, value in _values(evidence, found).items()}
+
+
+def _values(evidence: Evidence, logarithms: Array) -> dict[str, float]:
+    names = [each.name for each in evidence.unknowns]
+    return dict(zip(names, numpy.exp(logarithms).tolist(), strict=True))
+
+
+def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
+    """Seconds of every measurement with `values` of the unknowns."""
+    found = calibration("", values)
+    return evidence.predict({name: found.on(device) for name, device in evidence.devices.items()})
+
+
+def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) -> Array:
+    """Seconds of every measurement, predicted from a fit to other families only. Shape `(measurements,)`.
+
+    Args:
+        evidence: all measurements.
+        folds: parts that the families are dealt to, in the order of their names.
+        start: where each fit begins.
+    """
+    names = sorted(set(evidence.families))
+    part = {name: index % folds for index, name in enumerate(names)}
+    parts = numpy.array([part[name] for name in evidence.families])
+    found = numpy.zeros(len(parts))
+    for fold in range(min(folds, len(names))):
+        held = parts == fold
+        if held.all():  # Nothing else to learn from: what is expected has to do.
+            found[held] = predicted(evidence, {each.name: each.range.prior for each in evidence.unknowns})[held]
+        else:
+            found[held] = predicted(evidence, fit(evidence, ~held, start))[held]
+    return found

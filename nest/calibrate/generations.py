@@ -1,0 +1,243 @@
+"""From files of measurements to calibrated generations of devices, with the errors of each."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+
+import numpy
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from nest.calibrate.devices import Evidence, cross_validated, fit, predicted
+from nest.calibrate.operator_times import OperatorTimes
+from nest.calibrate.runs import Runs
+from nest.calibrate.unknowns import WIDE, calibration, plain, unknowns
+from nest.catalogue import Calibration, precision, published_devices
+from nest.errors import InputError
+from nest.formulate.choices import chosen
+from nest.formulate.cluster import described
+from nest.formulate.ledger import Ledger, ledger
+from nest.formulate.self_contained import self_contained
+from nest.hooks.protocols import CostModel
+from nest.hooks.registry import Registry
+from nest.spec import DeviceSpec
+from nest.spec.measurements import OperatorMeasurement, RunMeasurement, read_measurements
+
+Array = NDArray[numpy.float64]
+Told = Callable[[str, float], None]
+"""What is told of progress: at what it is, and the share that is done."""
+
+FOLDS = 8
+"""Parts that families are dealt to for cross-validation."""
+
+
+@frozen(eq=False)
+class Calibrated:
+    """One generation, calibrated. Arrays of shape `(measurements,)`.
+
+    Attributes:
+        calibration: what was found.
+        devices: those measured, by their published figures.
+        groups: of each measurement, for tables.
+        families: of each.
+        measured: seconds.
+        before: predicted without a calibration, seconds.
+        after: predicted with the calibration, seconds.
+        validated: predicted with a calibration to the other families, seconds.
+    """
+
+    calibration: Calibration
+    devices: tuple[DeviceSpec, ...]
+    groups: tuple[str, ...]
+    families: tuple[str, ...]
+    measured: Array
+    before: Array
+    after: Array
+    validated: Array
+
+
+@frozen
+class ErrorRow:
+    """Errors of one group: the mean of absolute relative errors, and their median.
+
+    Attributes:
+        group: its name; `all` for all.
+        count: measurements.
+        before: without a calibration, mean and median.
+        after: with it.
+        validated: with one to other families.
+    """
+
+    group: str
+    count: int
+    before: tuple[float, float]
+    after: tuple[float, float]
+    validated: tuple[float, float]
+
+
+@frozen
+class _Source:
+    """One measured run, taken apart."""
+
+    run: RunMeasurement
+    ledger: Ledger
+
+
+def calibrate_devices(
+    files: Sequence[Path], known: Registry, device: str | None = None, folds: int = FOLDS, told: Told | None = None
+) -> list[Calibrated]:
+    """Every generation of which the files hold runs or operators, calibrated; by name.
+
+    Args:
+        files: of JSON lines (docs/reference/measurements.md); collectives in them are passed over.
+        known: offers importers, strategies and models of cost.
+        device: that operators were measured on, as the catalogue names it or a file of its figures.
+        folds: parts that families are dealt to for cross-validation; at least 2.
+        told: told of progress.
+
+    Raises:
+        InputError: a file cannot be read, a run cannot be priced, operators come without their device, or there is
+            nothing to fit to.
+    """
+    lines = [line for path in files for line in read_measurements(path)]
+    runs = [line for line in lines if isinstance(line, RunMeasurement)]
+    operators = [line for line in lines if isinstance(line, OperatorMeasurement)]
+    if operators and device is None:
+        raise InputError("--device is missing: say which device of the catalogue the operators were measured on.")
+    if not runs and not operators:
+        raise InputError(f"{files[0]}: there are neither runs nor operators to fit to.")
+    sources = list(_taken_apart(runs, known, told))
+    costs = chosen(known.cost_models(), None, "costs", "cost model")
+    home = None if device is None else _published(device)
+    generations: dict[str, list[_Source]] = {}
+    for source in sources:
+        generations.setdefault(_generation(source.ledger.pricing.device), []).append(source)
+    if home is not None and operators:
+        generations.setdefault(_generation(home), [])
+    found = []
+    for index, name in enumerate(sorted(generations)):
+        measured_here = operators if home is not None and _generation(home) == name else []
+        if told is not None:
+            told(f"fitting {name}", index / len(generations))
+        found.append(_calibrated(name, generations[name], measured_here, home, costs, folds, files))
+    return found
+
+
+def _taken_apart(runs: Sequence[RunMeasurement], known: Registry, told: Told | None) -> Iterable[_Source]:
+    for index, run in enumerate(runs):
+        if told is not None:
+            told("reading runs", index / len(runs))
+        try:
+            yield _Source(run, ledger(self_contained(run.problem, None, known), known))
+        except InputError as error:
+            raise InputError(f"run {run.id or index + 1}: {error}") from None
+
+
+def _published(name: str) -> DeviceSpec:
+    """A device by its published figures: of the catalogue, or a file."""
+    return published_devices()[name] if name in published_devices() else plain(described(name, None, "--device"))
+
+
+def _generation(device: DeviceSpec) -> str:
+    return device.generation or device.name
+
+
+def _uncalibrated(device: DeviceSpec) -> DeviceSpec:
+    """The device without a calibration: the catalogue's own is left out, too."""
+    catalogue = published_devices()
+    return plain(catalogue.get(device.name, device))
+
+
+def _calibrated(
+    name: str,
+    sources: Sequence[_Source],
+    operators: Sequence[OperatorMeasurement],
+    home: DeviceSpec | None,
+    costs: CostModel,
+    folds: int,
+    files: Sequence[Path],
+) -> Calibrated:
+    """The generation `name` fitted to its runs and operators."""
+    specs = [_uncalibrated(source.ledger.pricing.device) for source in sources]
+    specs += [_uncalibrated(home)] if home is not None and operators else []
+    devices = {device.name: device for device in sorted(specs, key=lambda device: _figures_first(device))}
+    table = Runs([source.ledger for source in sources], costs) if sources else None
+    times = OperatorTimes(operators, home.name, costs) if home is not None and operators else None
+
+    def predict(on: Mapping[str, DeviceSpec]) -> Array:
+        parts = [each.predict(on) for each in (table, times) if each is not None]
+        return numpy.concatenate(parts)
+
+    runs = [source.run for source in sources]
+    evidence = Evidence(
+        devices=devices,
+        unknowns=unknowns(list(devices.values()), _formats(sources, operators, devices)),
+        predict=predict,
+        seconds=numpy.array([*(run.measured.batch_time for run in runs), *(each.seconds for each in operators)]),
+        families=(
+            *(run.family or run.group or run.id for run in runs),
+            *(f"{each.device}|{each.kind}|{each.precision}" for each in operators),
+        ),
+    )
+    groups = (*(run.group or "runs" for run in runs), *(each.kind for each in operators))
+    values = fit(evidence, numpy.ones(len(groups), dtype=bool))
+    found = Calibrated(
+        calibration=calibration(name, values),
+        devices=tuple(devices.values()),
+        groups=groups,
+        families=evidence.families,
+        measured=evidence.seconds,
+        before=predict(devices),
+        after=predicted(evidence, values),
+        validated=cross_validated(evidence, folds, values),
+    )
+    return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files),)))
+
+
+def _figures_first(device: DeviceSpec) -> tuple[str]:
+    return (device.name,)
+
+
+def _formats(
+    sources: Sequence[_Source], operators: Sequence[OperatorMeasurement], devices: Mapping[str, DeviceSpec]
+) -> set[str]:
+    """The number formats in which products with weights ran."""
+    used = {(source.run.problem.training.precision, source.ledger.pricing.device.name) for source in sources}
+    used |= {(each.precision, name) for each in operators for name in devices}
+    found = {WIDE}
+    for name, device in used:
+        formats = (each for each in precision(name).products if getattr(devices[device].peak, each) is not None)
+        found |= {next(formats, WIDE)}
+    return found
+
+
+def _source(found: Calibrated, files: Sequence[Path]) -> str:
+    """What a calibration says of itself."""
+    row = error_rows([found])[-1]
+    return (
+        f"nest calibrate devices {' '.join(path.name for path in files)}: robust least squares over {row.count} "
+        f"measurements of {len(set(found.families))} families; mean and median of absolute relative errors "
+        f"{_percent(row.after)}, cross-validated by family {_percent(row.validated)}, without it {_percent(row.before)}"
+    )
+
+
+def _percent(errors: tuple[float, float]) -> str:
+    return f"{100 * errors[0]:.1f} % and {100 * errors[1]:.1f} %"
+
+
+def error_rows(found: Sequence[Calibrated]) -> list[ErrorRow]:
+    """Errors by group, in the order of their names, and of all."""
+    groups = [group for each in found for group in each.groups]
+    off = {
+        name: numpy.concatenate([numpy.abs(getattr(each, name) / each.measured - 1) for each in found])
+        for name in ("before", "after", "validated")
+    }
+
+    def row(name: str, chosen: Sequence[int]) -> ErrorRow:
+        figures = {
+            key: (fmean(values[chosen].tolist()), median(values[chosen].tolist())) for key, values in off.items()
+        }
+        return ErrorRow(name, len(chosen), **figures)
+
+    rows = [row(name, [i for i, group in enumerate(groups) if group == name]) for name in sorted(set(groups))]
+    return [*rows, row("all", range(len(groups)))]

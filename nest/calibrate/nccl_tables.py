@@ -1,0 +1,133 @@
+"""Collectives that others measured: tables of NVIDIA's aiconfigurator, and what the programs of nccl-tests print."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nest.calibrate.measurement import Measurement
+from nest.errors import InputError
+
+LINKS = {"V100": "nvlink2", "A100": "nvlink3", "H100": "nvlink4", "H200": "nvlink4", "B200": "nvlink5"}
+"""Link inside a machine by what the name of its devices contains (GB200 among them)."""
+
+WIDTHS = {"half": 2, "bfloat16": 2, "float": 4}
+"""Bytes of an element by aiconfigurator's `nccl_dtype`. Integers are left out: training sums none, and NCCL neither
+sums them in the switch nor as fast."""
+
+KINDS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+}
+"""Kinds by the names that NCCL's tools use."""
+
+MILLISECOND, MICROSECOND = 1e-3, 1e-6
+
+TIMES = (-8, -4)
+"""Where a row of nccl-tests has its times, out-of-place and in-place, each followed by two bandwidths and a count."""
+
+
+def link_of(text: str) -> str | None:
+    """The link between devices whose name is in `text`, if it is known."""
+    return next((link for device, link in LINKS.items() if device in text.upper()), None)
+
+
+def read_table(path: Path, link: str | None = None) -> Iterator[Measurement]:
+    """The rows of a table of aiconfigurator (parquet; `op_name`, `nccl_dtype`, `num_gpus`, `message_size`, `latency`).
+
+    `message_size` counts elements, `latency` milliseconds. The elements are those of the full buffer, which an
+    all-gather fills and a reduce-scatter reads, and for an all-to-all what each member holds: with any other reading
+    the larger sizes would travel faster than the links.
+
+    Raises:
+        InputError: pyarrow is missing, the file is no such table, or its devices are not told.
+    """
+    rows = list(_parquet_rows(path))
+    missing = {"op_name", "nccl_dtype", "num_gpus", "message_size", "latency"} - set(rows[0] if rows else ())
+    if missing:
+        raise InputError(f"{path}: this is no table of collectives; it has no column {sorted(missing)[0]}.")
+    for row in rows:
+        if row["op_name"] in KINDS and row["nccl_dtype"] in WIDTHS:
+            inside = known_link(link_of(f"{row.get('device') or path.name}"), link, path)
+            yield Measurement(
+                path.name,
+                KINDS[row["op_name"]],
+                float(row["message_size"] * WIDTHS[row["nccl_dtype"]]),
+                (row["num_gpus"],),
+                row["latency"] * MILLISECOND,
+                (link or inside,),
+                (_nominal(inside),),
+            )
+
+
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise InputError(
+            f"{path}: reading parquet needs pyarrow; install it with `pip install 'nest-planner[calibrate]'`."
+        ) from None
+    try:
+        yield from parquet.read_table(path).to_pylist()
+    except (OSError, ArrowException) as error:
+        raise InputError(f"{path}: cannot be read as parquet: {str(error).splitlines()[0]:.200}.") from None
+
+
+def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Measurement]:
+    """What a program of nccl-tests (`all_reduce_perf` and its like) printed: a row by size, out-of-place and in-place.
+
+    Sizes are in bytes, of the full buffer (NVIDIA/nccl-tests doc/PERFORMANCE.md), times in microseconds. Devices and
+    machines are those of its list of ranks. On several machines the link between them has to be told.
+
+    Raises:
+        InputError: the text names no program or no ranks, or a link is missing.
+    """
+    program = next(iter(re.findall(r"(\w+)_perf\b", f"{text}\n{path.name}")), "")
+    kind = KINDS.get(program)
+    ranks = re.findall(r"^#\s+Rank\s+\d+\b.*?\bon\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s*(.*)$", text, re.MULTILINE)
+    if kind is None or not ranks:
+        raise InputError(
+            f"{path}: this is no output of nccl-tests that nest can use; it must name the program, such as "
+            "all_reduce_perf, here or in the file's name, and list the ranks."
+        )
+    machines = len({host for host, _ in ranks})
+    inside = link_of(ranks[0][1])
+    shape: tuple[int, ...]
+    links: tuple[str, ...]
+    nominal: tuple[float | None, ...]
+    if machines == 1:
+        inside = known_link(inside, link, path)
+        shape, links, nominal = (len(ranks),), (link or inside,), (_nominal(inside),)
+    else:
+        shape = (len(ranks) // machines, machines)
+        links = (known_link(inside, None, path), known_link(link, None, path, "between the machines"))
+        nominal = (None, None)
+    for columns in map(str.split, text.splitlines()):
+        if len(columns) < 1 - min(TIMES) or not columns[0].isdigit():
+            continue
+        for at in TIMES:
+            if re.fullmatch(r"[0-9.]+", columns[at]) and float(columns[at]) > 0 and int(columns[0]) > 0:
+                yield Measurement(
+                    path.name, kind, float(columns[0]), shape, float(columns[at]) * MICROSECOND, links, nominal
+                )
+
+
+def known_link(
+    found: str | None, given: str | None, path: Path, which: str = "of its devices", key: str = "--link"
+) -> str:
+    """`found`, else `given`.
+
+    Raises:
+        InputError: neither is there; the text says by which `key` to name one.
+    """
+    if found is None and given is None:
+        raise InputError(f"{path}: the link {which} is not known; name it with {key}, such as `{key} nvlink4`.")
+    return found or given or ""
+
+
+def _nominal(link: str) -> float | None:
+    from nest.catalogue import link as entry
+
+    return entry(link, "--link").bandwidth

@@ -1,0 +1,109 @@
+"""Measured operators as operators the cost model prices."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy
+from attrs import evolve
+from numpy.typing import NDArray
+
+from nest.errors import InputError
+from nest.graph import Operator, Parameter, Tensor
+from nest.hooks.protocols import CostModel, OperatorCost
+from nest.spec import DeviceSpec, Training
+from nest.spec.measurements import OperatorMeasurement
+
+Array = NDArray[numpy.float64]
+
+PRODUCT, ATTENTION, LAUNCH = "matmul", "attention", "launch"
+"""Kinds that are priced by their sizes, and the one that tells what the host needs; others move bytes."""
+
+
+class OperatorTimes:
+    """Operators measured on one device, whose times are predicted together."""
+
+    def __init__(self, measurements: Sequence[OperatorMeasurement], device: str, costs: CostModel) -> None:
+        self._device = device
+        self._costs = costs
+        self._rows = [(each, _operator(each), _training(each)) for each in measurements]
+
+    def predict(self, devices: Mapping[str, DeviceSpec]) -> Array:
+        """Seconds of each, on devices by name. Shape `(measurements,)`."""
+        found = devices[self._device]
+        # What is measured is the kernel: operands were converted before.
+        device = evolve(found, calibration=evolve(found.calibration, cast=0.0))
+        return numpy.array(
+            [_seconds(each, self._costs.price(operator, device, training)) for each, operator, training in self._rows]
+        )
+
+
+def _seconds(measured: OperatorMeasurement, cost: OperatorCost) -> float:
+    if measured.kind == LAUNCH:
+        return cost.host
+    if measured.kind == ATTENTION and measured.direction == "backward":
+        return cost.backward
+    return cost.forward
+
+
+def _training(measured: OperatorMeasurement) -> Training:
+    return Training(global_batch=1, precision=measured.precision)
+
+
+def _operator(measured: OperatorMeasurement) -> Operator:
+    """The operator that was measured.
+
+    Raises:
+        InputError: it is a backward pass of a product, which is two products and tells neither apart.
+    """
+    if measured.kind == PRODUCT:
+        if measured.direction == "backward":
+            raise InputError(
+                "direction of matmul is backward; measure its two products as forward ones of their own sizes."
+            )
+        return _product(measured)
+    if measured.kind == ATTENTION:
+        return _attention(measured)
+    moved = Tensor("moved", (("bytes", max(int(measured.bytes or 1), 1)),), itemsize=1.0)
+    return Operator("layer/measured", "layer", "elementwise", space=moved.shape, inputs=(moved,))
+
+
+def _product(measured: OperatorMeasurement) -> Operator:
+    batch = (("batch", measured.size("batch")),)
+    rows, columns = ("rows", measured.size("rows")), ("columns", measured.size("columns"))
+    contracted = ("contracted", measured.size("contracted"))
+    left, result = Tensor("left", (*batch, rows, contracted)), Tensor("result", (*batch, rows, columns))
+    learned = batch[0][1] == 1
+    right = Tensor("right", (*batch, columns, contracted))
+    return Operator(
+        "layer/measured",
+        "layer",
+        "matmul",
+        space=(*batch, rows, columns, contracted),
+        flops_per_point=2.0,
+        inputs=(left,) if learned else (left, right),
+        outputs=(result,),
+        parameters=(Parameter("weight", (columns, contracted)),) if learned else (),
+        contracted=("contracted",),
+    )
+
+
+def _attention(measured: OperatorMeasurement) -> Operator:
+    """One kernel that never stores the scores, as `nest.models` builds it (FlashAttention-2, arXiv 2307.08691)."""
+    batch, heads = ("batch", measured.size("batch")), ("heads", measured.size("heads"))
+    sequence, head = measured.size("sequence"), measured.size("head")
+    keys, channels = measured.size("keys", sequence), measured.size("value", head)
+    seen = (keys + 1) / 2 if measured.shape.get("causal", False) else keys
+    shared = ("kv_heads", measured.size("kv_heads"))
+    query = Tensor("query", (batch, ("sequence", sequence), heads, ("head", head)))
+    key = Tensor("key", (batch, ("keys", keys), shared, ("head", head)))
+    value = Tensor("value", (batch, ("keys", keys), shared, ("value", channels)))
+    return Operator(
+        "layer/measured",
+        "layer",
+        "attention",
+        space=(batch, heads, ("sequence", sequence), ("keys", keys), ("head", head)),
+        flops_per_point=2.0 * (head + channels) / head * seen / keys,
+        backward_flops_ratio=(3 * head + 2 * channels) / (head + channels),
+        inputs=(query, key, value),
+        outputs=(Tensor("context", (batch, ("sequence", sequence), heads, ("value", channels))),),
+        contracted=("keys",),
+    )

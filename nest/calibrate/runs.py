@@ -1,0 +1,256 @@
+"""Measured runs as arrays: predicted batch times for many values of a device's coefficients.
+
+Operators are priced by the cost model itself, each that differs once; what is added up here is what
+`nest.formulate` and `nest.plan` add up for one plan (PROBLEM.md section 4), and tests hold both to agree.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from nest.errors import InputError
+from nest.formulate.exposure import data_parallel_exposure
+from nest.formulate.ledger import Ledger
+from nest.graph import Operator
+from nest.hooks.protocols import CostModel
+from nest.plan import evaluate
+from nest.spec import DeviceSpec, Training
+
+Array = NDArray[numpy.float64]
+Indices = NDArray[numpy.int64]
+
+
+@frozen(eq=False)
+class Prices:
+    """Seconds of the operators that differ. Arrays of shape `(operators,)`."""
+
+    forward: Array
+    backward: Array
+    update: Array
+    host: Array
+
+
+class Operators:
+    """The operators that differ, each with its device and training."""
+
+    def __init__(self, costs: CostModel) -> None:
+        self._costs = costs
+        self._places: dict[Any, int] = {}
+        self._rows: list[tuple[Operator, str, Training]] = []
+
+    def place(self, operator: Operator, device: str, training: Training) -> int:
+        """Where the prices of `operator` stand."""
+        # Names and the size of the batch change no price of one micro-batch.
+        key = (_content(operator), device, repr(evolve(training, global_batch=1, micro_batch=None)))
+        if key not in self._places:
+            self._places[key] = len(self._rows)
+            self._rows.append((operator, device, training))
+        return self._places[key]
+
+    def prices(self, devices: Mapping[str, DeviceSpec]) -> Prices:
+        """What the cost model says of all, on devices by name."""
+        found = [self._costs.price(operator, devices[name], training) for operator, name, training in self._rows]
+        rows = numpy.array([(each.forward, each.backward, each.update, each.host) for each in found]).reshape(-1, 4)
+        return Prices(*rows.T)
+
+
+def _content(operator: Operator) -> tuple[object, ...]:
+    def shapes(tensors: Iterable[Any]) -> tuple[object, ...]:
+        return tuple((each.shape, each.itemsize, each.differentiable) for each in tensors)
+
+    learned = tuple((each.shape, each.group) for each in operator.parameters)
+    figures = (operator.kind, operator.space, operator.flops_per_point, operator.backward_flops_ratio)
+    return (*figures, shapes(operator.inputs), shapes(operator.outputs), learned, operator.contracted)
+
+
+@frozen(eq=False)
+class _Calls:
+    """Collectives of layers in one direction. Arrays of shape `(calls,)`.
+
+    Attributes:
+        layer: whose they are.
+        seconds: of each, hidden or not.
+        under: the operator that hides it, by place; where there is none, any, with `share` 0.
+        share: of that operator's time under which it hides.
+        launches: calls the host makes.
+    """
+
+    layer: Indices
+    seconds: Array
+    under: Indices
+    share: Array
+    launches: Array
+
+
+@frozen(eq=False)
+class _Direction:
+    """What layers do in one direction: operators of layers, and the collectives between them."""
+
+    layer: Indices
+    operator: Indices
+    calls: _Calls
+
+
+class Runs:
+    """Runs whose batch times are predicted together."""
+
+    def __init__(self, ledgers: Sequence[Ledger], costs: CostModel) -> None:
+        self.ledgers = ledgers
+        self._operators = Operators(costs)
+        self._devices = [each.pricing.device.name for each in ledgers]
+        for each in ledgers:
+            if len(each.pricing.device.engines) > 1:
+                raise InputError(
+                    f"cluster.device: {each.pricing.device.name!r} has several engines; only devices with one can be "
+                    "calibrated."
+                )
+        self._layers()
+        self._stages()
+
+    def _layers(self) -> None:
+        flat = [(run, ledger, layer) for run, ledger in enumerate(self.ledgers) for layer in ledger.layers]
+        self._run_of_layer = numpy.array([run for run, _, _ in flat], dtype=numpy.int64)
+        ahead, behind, again = _Collector(), _Collector(), _Collector()
+        for index, (_, ledger, layer) in enumerate(flat):
+            device, training = ledger.pricing.device.name, ledger.problem.training
+            computing = [row for row in layer.rows if row.operator.collective is None]
+            place = {row.operator.name: self._operators.place(row.operator, device, training) for row in computing}
+            for row in layer.rows:
+                forward = row.forward + row.hidden[0]
+                ahead.add(index, row.operator, forward, place, "forward")
+                behind.add(index, row.operator, row.backward + row.hidden[1], place, "backward")
+                if row.operator.name in layer.again:
+                    again.add(index, row.operator, forward, place, "forward")
+        self._ahead, self._behind, self._again = ahead.done(), behind.done(), again.done()
+        self._overlap = numpy.array([self.ledgers[run].problem.training.overlap.tensor for run in self._run_of_layer])
+
+    def _stages(self) -> None:
+        first = numpy.cumsum([0, *(len(each.layers) for each in self.ledgers)])
+        counts: list[tuple[int, int, int]] = []
+        stages: list[tuple[float, ...]] = []
+        self._schedule: list[tuple[float, float]] = []
+        for run, ledger in enumerate(self.ledgers):
+            shown = evaluate(_exposing(ledger, 1.0), ledger.solution)
+            silent = evaluate(_exposing(ledger, 0.0), ledger.solution)
+            self._schedule.append(shown.weights)
+            for own, loud, quiet in zip(ledger.stages, shown.stages, silent.stages, strict=True):
+                counts += [(len(stages), int(first[run]) + kind, count) for kind, count in own.items()]
+                between = loud.arriving + loud.returning
+                stages.append((run, between, loud.sharding, loud.sync - quiet.sync, quiet.sync))
+        self._counts = numpy.array(counts, dtype=numpy.int64)
+        self._run_of_stage = numpy.array([row[0] for row in stages], dtype=numpy.int64)
+        self._between, self._sharding, self._sync, self._update = numpy.array([row[1:] for row in stages]).T
+        asked = {each.pricing.device.name: each.pricing.device for each in self.ledgers}
+        self._updates = self._of_stages(self._of_layers(self._ahead, self._operators.prices(asked).update))
+        space = [each.instance.space for each in self.ledgers]
+        self._hiding = numpy.array([each.hiding for each in space])
+
+    def predict(self, devices: Mapping[str, DeviceSpec]) -> Array:
+        """Batch times on devices by name, seconds. Shape `(runs,)`."""
+        prices = self._operators.prices(devices)
+        terms = [devices[name].calibration for name in self._devices]
+        exposed = self._per_layer([each.tensor_exposed for each in terms])
+        launch = self._per_layer([each.host_launch for each in terms])
+        layers = sum(
+            self._seconds(direction, seconds, prices.host, exposed, launch)
+            for direction, seconds in (
+                (self._ahead, prices.forward),
+                (self._behind, prices.backward),
+                (self._again, prices.forward),
+            )
+        )
+        return self._batch_times(self._of_stages(numpy.asarray(layers)), devices, prices)
+
+    def _seconds(self, direction: _Direction, seconds: Array, host: Array, exposed: Array, launch: Array) -> Array:
+        """Of each layer in one direction (`nest.formulate.layer_times`)."""
+        calls = direction.calls
+        hidden = numpy.minimum(calls.seconds, calls.share * seconds[calls.under])
+        communication = self._add(calls.layer, calls.seconds - hidden)
+        computation = self._of_layers(direction, seconds)
+        launching = self._of_layers(direction, numpy.where(seconds > 0, host, 0.0))
+        launching += launch * self._add(calls.layer, calls.launches)
+        overlapped = numpy.maximum(
+            computation + exposed * communication, communication + self._add(calls.layer, hidden)
+        )
+        return numpy.maximum(numpy.where(self._overlap, overlapped, computation + communication), launching)
+
+    def _batch_times(self, compute: Array, devices: Mapping[str, DeviceSpec], prices: Prices) -> Array:
+        """PROBLEM.md section 4, for all runs; `compute` are the seconds of stages per micro-batch."""
+        found = [
+            data_parallel_exposure(ledger.problem, devices[name])
+            for ledger, name in zip(self.ledgers, self._devices, strict=True)
+        ]
+        share, waiting = (
+            numpy.array([getattr(each, name) for each in found])[self._run_of_stage]
+            for name in ("exposed", "synchronisation")
+        )
+        once = waiting * self._sync
+        hides = self._hiding[self._run_of_stage]
+
+        def shown(seconds: Array) -> Array:
+            return numpy.where(hides, numpy.maximum(share * seconds, seconds - compute), share * seconds)
+
+        before = self._updates
+        now = self._of_stages(self._of_layers(self._ahead, prices.update))
+        ratio = numpy.divide(now, before, out=numpy.ones_like(now), where=before > 0)
+        times = compute + self._between + shown(self._sharding)
+        slowest = self._most(times)
+        total = numpy.bincount(self._run_of_stage, times, minlength=len(self.ledgers))
+        first, second = numpy.array(self._schedule).T
+        return numpy.asarray(first * slowest + second * total + self._most(shown(once) + ratio * self._update))
+
+    def _per_layer(self, values: Sequence[float]) -> Array:
+        return numpy.array(values)[self._run_of_layer]
+
+    def _add(self, layer: Indices, values: Array) -> Array:
+        return numpy.bincount(layer, values, minlength=len(self._run_of_layer)).astype(numpy.float64)
+
+    def _of_layers(self, direction: _Direction, values: Array) -> Array:
+        return self._add(direction.layer, values[direction.operator])
+
+    def _of_stages(self, layers: Array) -> Array:
+        stage, layer, count = self._counts.T
+        return numpy.bincount(stage, layers[layer] * count, minlength=len(self._run_of_stage)).astype(numpy.float64)
+
+    def _most(self, stages: Array) -> Array:
+        found = numpy.zeros(len(self.ledgers))
+        numpy.maximum.at(found, self._run_of_stage, stages)
+        return found
+
+
+def _exposing(ledger: Ledger, share: float) -> Any:
+    """The instance with `share` of data-parallel communication exposed, whatever could hide it."""
+    space = evolve(ledger.instance.space, exposed=share, hiding=False, synchronisation=1.0)
+    return evolve(ledger.instance, space=space)
+
+
+class _Collector:
+    """Gathers what layers do in one direction, row by row."""
+
+    def __init__(self) -> None:
+        self._computing: list[tuple[int, int]] = []
+        self._calls: list[tuple[int, float, int, float, int]] = []
+
+    def add(self, layer: int, operator: Operator, seconds: float, place: Mapping[str, int], direction: str) -> None:
+        """Add one operator, with the seconds of its calls; `place` says where those of the layer are priced."""
+        made = operator.collective
+        if made is None:
+            self._computing.append((layer, place[operator.name]))
+            return
+        calls = made.forward if direction == "forward" else made.backward
+        under, share = (place[made.under], made.share) if made.under in place else (0, 0.0)
+        self._calls.append((layer, seconds, under, share, len(calls)))
+
+    def done(self) -> _Direction:
+        """All that was added."""
+        computing = numpy.array(self._computing, dtype=numpy.int64).reshape(-1, 2).T
+        layer, seconds, under, share, launches = _columns(self._calls)
+        calls = _Calls(layer.astype(numpy.int64), seconds, under.astype(numpy.int64), share, launches)
+        return _Direction(computing[0], computing[1], calls)
+
+
+def _columns(rows: Sequence[tuple[float, ...]]) -> Array:
+    return numpy.asarray(numpy.array(rows, dtype=numpy.float64).reshape(-1, 5).T)

@@ -1,0 +1,79 @@
+"""What a calibration of devices looks for: shares of roofs and coefficients, with what they can be."""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import exp, log
+from statistics import fmean
+
+from attrs import evolve, frozen
+
+from nest.catalogue import Calibration
+from nest.spec import Coefficients, DeviceSpec, Range, ranges
+
+WIDE = "bf16"
+"""The number format whose products `efficiency.matmul` speaks of; other formats have entries of their own."""
+
+SHARES = {"matmul": (0.2, 0.15), "attention": (0.05, 0.3), "memory": (0.3, 0.1)}
+"""Least share of its roof each kind of operator can reach, and how far off published figures may be (the standard
+deviation of the logarithm): those of attention are of single kernels, of one generation of kernels each."""
+
+NARROW_SPREAD = 0.2
+"""The same for products in other formats, of which less is published."""
+
+SUSTAINED = "sustained"
+
+
+@frozen
+class Unknown:
+    """One number to find.
+
+    Attributes:
+        name: a key of `efficiency`, a coefficient, or `sustained.DEVICE`.
+        range: what it can be and is expected to be.
+    """
+
+    name: str
+    range: Range
+
+
+def unknowns(devices: Sequence[DeviceSpec], formats: Collection[str]) -> tuple[Unknown, ...]:
+    """What devices of one generation leave open.
+
+    What was published of them is what is expected: the mean over the devices.
+
+    Args:
+        devices: with their published figures; the first one's `sustained` is 1 by definition.
+        formats: number formats in which products with weights were measured.
+    """
+    found = [_share(kind, kind, *SHARES[kind], devices) for kind in SHARES]
+    narrow = sorted(set(formats) - {WIDE})
+    found += [_share(f"matmul.{each}", "matmul", SHARES["matmul"][0], NARROW_SPREAD, devices) for each in narrow]
+    known = ranges()
+    found += [Unknown(name, known[name]) for name in known if name != SUSTAINED]
+    found += [Unknown(f"{SUSTAINED}.{device.name}", known[SUSTAINED]) for device in devices[1:]]
+    return tuple(found)
+
+
+def _share(name: str, usual: str, least: float, spread: float, devices: Sequence[DeviceSpec]) -> Unknown:
+    published = [d.efficiency.get(name, d.efficiency.get(usual, d.efficiency.get("default", 1.0))) for d in devices]
+    prior = exp(fmean(log(max(share, least)) for share in published))
+    return Unknown(name, Range(least, 1.0, prior, spread))
+
+
+def calibration(name: str, values: Mapping[str, float], sources: tuple[str, ...] = ()) -> Calibration:
+    """What was found of the generation `name`: `values` by the names of `unknowns`."""
+    return Calibration(
+        name=name,
+        efficiency={each: value for each, value in values.items() if each.partition(".")[0] in SHARES},
+        coefficients=Coefficients(**{each: values[each] for each in ranges() if each in values}),
+        sustained={
+            each.removeprefix(f"{SUSTAINED}."): value
+            for each, value in values.items()
+            if each.startswith(f"{SUSTAINED}.")
+        },
+        sources=sources,
+    )
+
+
+def plain(device: DeviceSpec) -> DeviceSpec:
+    """`device` with its roofs only."""
+    return evolve(device, calibration=Coefficients())

@@ -1,0 +1,160 @@
+"""`nest calibrate`: coefficients of the catalogue from measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from nest.cli.output import to_json, write
+
+if TYPE_CHECKING:
+    from nest.calibrate.generations import Calibrated as DeviceCalibration
+    from nest.calibrate.generations import ErrorRow
+    from nest.calibrate.links import Calibrated
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+    group.command("collectives")(collectives)
+    group.command("devices")(devices)
+    app.add_typer(group, name="calibrate", help="Fit the catalogue's coefficients to measurements.")
+
+
+def collectives(
+    files: list[Path] = typer.Argument(
+        ...,
+        metavar="FILES...",
+        help="Measured collectives: tables of aiconfigurator (.parquet), JSON lines (.jsonl), output of nccl-tests.",
+    ),
+    output: Path | None = typer.Option(None, "--output", metavar="DIR", help="Write the links into this folder."),
+    link: str | None = typer.Option(None, "--link", help="The link of the catalogue that was measured."),
+    prior: str = typer.Option(
+        "catalogue", help="What the fit begins at: the catalogue's lines, or the constants NCCL plans with (nccl)."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+) -> None:
+    """Fit what links cost to measured collectives; print the errors before and after, by table, kind and size.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from nest.calibrate.errors import table
+    from nest.calibrate.link_file import link_text
+    from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
+    from nest.errors import InputError
+    from nest.hooks.registry import registry
+
+    if prior not in (CATALOGUE, NCCL):
+        raise InputError(f"--prior must be {CATALOGUE} or {NCCL}, is {prior!r:.40}.")
+    if output is not None and not output.is_dir():
+        raise InputError(f"--output {output}: there is no such folder.")
+    model = next(iter(registry().collective_models().values()))
+    found = calibrate_links(read_collectives(files, link), model, prior)
+    if as_json:
+        typer.echo(to_json({"links": {each.link.name: _plain(each) for each in found}}))
+    for each in found:
+        if not as_json:
+            typer.echo(
+                "\n".join(
+                    [
+                        f"{each.link.name}: median and 90th percentile of relative errors",
+                        *table(each.before, each.after),
+                        "",
+                    ]
+                )
+            )
+        if output is not None:
+            write(output / f"{each.link.name}.toml", link_text(each.link))
+
+
+def _plain(found: Calibrated) -> dict[str, object]:
+    from attrs import asdict
+
+    from nest.files import unstructure
+
+    rows = [
+        {
+            "table": table,
+            "kind": kind,
+            "bytes": reach,
+            "before": asdict(found.before[table, kind, reach]),
+            "after": asdict(after),
+        }
+        for (table, kind, reach), after in found.after.items()
+    ]
+    return {"entry": unstructure(found.link), "errors": rows}
+
+
+def devices(
+    files: list[Path] = typer.Argument(
+        ..., metavar="FILES...", help="Measured runs and operators, as JSON lines (docs/reference/measurements.md)."
+    ),
+    device: str | None = typer.Option(
+        None, "--device", help="What operators were measured on: a device of the catalogue, or a file of its figures."
+    ),
+    folds: int = typer.Option(8, "--folds", min=2, help="Parts that families are dealt to for cross-validation."),
+    output: Path | None = typer.Option(None, "--output", metavar="DIR", help="Write a file per device here."),
+    generations: bool = typer.Option(
+        False, "--generations", help="Write a file per generation instead, as the catalogue holds them."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+) -> None:
+    """Fit the coefficients of devices to measured runs and operators; print the errors by group.
+
+    Errors are means and medians of absolute relative errors: without a calibration, with it, and cross-validated,
+    fitted to some families and told of the others.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from nest.calibrate.device_file import calibration_text, device_text
+    from nest.calibrate.generations import calibrate_devices, error_rows
+    from nest.cli.progress import share_line
+    from nest.errors import InputError
+    from nest.hooks.registry import registry
+
+    if output is not None and not output.is_dir():
+        raise InputError(f"--output {output}: there is no such folder.")
+    line = share_line()
+    found = calibrate_devices(files, registry(), device, folds, None if line is None else line.tell)
+    if line is not None:
+        line.clear()
+    rows = error_rows(found)
+    if as_json:
+        typer.echo(to_json({"calibrations": [_fitted(each) for each in found], "errors": [_row(row) for row in rows]}))
+    else:
+        typer.echo("\n".join(_table(rows)))
+    for each in found:
+        if output is not None and generations:
+            write(output / f"{each.calibration.name}.toml", calibration_text(each.calibration))
+        for spec in () if output is None or generations else each.devices:
+            assert output is not None
+            write(output / f"{spec.name}.toml", device_text(each.calibration.on(spec)))
+
+
+def _fitted(found: DeviceCalibration) -> dict[str, object]:
+    from nest.files import unstructure
+
+    return {"devices": [each.name for each in found.devices], **unstructure(found.calibration)}
+
+
+def _row(row: ErrorRow) -> dict[str, object]:
+    told = {name: {"mean": mean, "median": median} for name, (mean, median) in _columns(row).items()}
+    return {"group": row.group, "count": row.count, **told}
+
+
+def _columns(row: ErrorRow) -> dict[str, tuple[float, float]]:
+    return {"before": row.before, "after": row.after, "cross_validated": row.validated}
+
+
+def _table(rows: list[ErrorRow]) -> list[str]:
+    width = max(len(row.group) for row in rows)
+    lines = [
+        "absolute relative errors: mean, median",
+        f"{'group':<{width}}  {'count':>5}  {'without':>16}  {'fitted':>16}  {'cross-validated':>16}",
+    ]
+    for row in rows:
+        figures = (f"{100 * mean:>6.1f} % {100 * median:>5.1f} %" for mean, median in _columns(row).values())
+        lines.append(f"{row.group:<{width}}  {row.count:>5}  {'  '.join(figures)}")
+    return lines

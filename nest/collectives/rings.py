@@ -1,0 +1,158 @@
+"""What each collective costs on a set of devices: the lowest of lines affine in its bytes (PROBLEM.md section 1)."""
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from itertools import accumulate, product
+from math import prod
+from operator import mul
+
+from attrs import frozen
+
+from nest.instance import CollectiveLine, Level
+
+Line = tuple[float, float]
+"""`(seconds, seconds per byte)` of one way to run a collective."""
+
+
+@frozen
+class Met:
+    """A level on which several of the members meet.
+
+    Attributes:
+        index: of the level, 0 is the innermost.
+        level: the level.
+        members: groups of the level inside, of one group of it, that have members of the set.
+        below: members of the set inside one of those (`prod_{j<l} m_j`).
+    """
+
+    index: int
+    level: Level
+    members: int
+    below: int
+
+    def protocols(self, kind: str) -> list[CollectiveLine]:
+        """How the level's link runs `kind`; none: by the formula of PROBLEM.md."""
+        return [line for line in self.level.lines if line.fits(kind, self.members)]
+
+    def lines(self, kind: str) -> list[Line]:
+        """`kind` among the members that meet here, per byte of what each of them holds."""
+        found = self.protocols(kind) or [CollectiveLine((kind,), 0.0, self.level.latency, self.level.bandwidth)]
+        return [line.figures(kind, self.members) for line in found]
+
+
+def lines_of(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...]) -> tuple[Line, ...]:
+    """The lines of which the lowest is what `kind` costs; one member costs nothing.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"there is no collective called {kind!r}; there are {', '.join(_KINDS)}")
+    inside = accumulate(shape[:-1], mul, initial=1)
+    rows = enumerate(zip(levels, shape, inside, strict=True))
+    met = [Met(index, *row) for index, row in rows if row[1] > 1]
+    return tuple(_lowest(_KINDS[kind](kind, met, levels))) if met else ((0.0, 0.0),)
+
+
+def _gather(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+    """Reduce-scatter and all-gather: a ring per level, inner levels first, or rings over all members."""
+    return [*_level_by_level([_shares(each, kind) for each in met]), *_over_all(kind, met, levels)]
+
+
+def _all_reduce(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+    """Reduce-scatters inwards out, an all-reduce on the outermost level, all-gathers back; or rings over all members.
+
+    With the formulas of PROBLEM.md that is a reduce-scatter and an all-gather: what is cheaper for one is for both.
+    """
+    inner = [_shares(each, half) for each in met[:-1] for half in ("reduce_scatter", "all_gather")]
+    return [*_level_by_level([*inner, _shares(met[-1], kind)]), *_over_all(kind, met, levels)]
+
+
+def _all_to_all(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+    """Each pair directly, over the level where it first meets.
+
+    The flat ring is no alternative here: it would relay every block through the members between, which is
+    more traffic than its formula counts.
+    """
+    members = prod(each.members for each in met)
+    return _level_by_level([_times(each.members * each.below / members, each.lines(kind)) for each in met])
+
+
+def _point_to_point(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+    return [(met[-1].level.latency, 1.0 / met[-1].level.bandwidth)]
+
+
+def _shares(met: Met, kind: str) -> list[Line]:
+    """`kind` on one level, where each member has the share that the levels inside left it."""
+    return _times(1 / met.below, met.lines(kind))
+
+
+def _times(share: float, lines: Iterable[Line]) -> list[Line]:
+    """The same for a share of the bytes."""
+    return [(latency, slope * share) for latency, slope in lines]
+
+
+def _level_by_level(steps: Iterable[list[Line]]) -> list[Line]:
+    """One after the other, each in its best way."""
+    return reduce(lambda first, then: _lowest(_sum(*both) for both in product(first, then)), steps)
+
+
+def _sum(first: Line, second: Line) -> Line:
+    return first[0] + second[0], first[1] + second[1]
+
+
+def _over_all(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+    """Rings over all members: one for each rail where every level has protocols, else the flat ring of PROBLEM.md."""
+    protocols = [[line for line in each.protocols(kind) if not line.in_switch] for each in met]
+    if all(protocols):
+        return [_rails(kind, met, chosen) for chosen in product(*protocols)]
+    members, outermost = prod(each.members for each in met), met[-1]
+    narrowest = min(level.bandwidth for level in levels[: outermost.index + 1])
+    return [CollectiveLine((kind,), 0.0, outermost.level.latency, narrowest).figures(kind, members)]
+
+
+def _rails(kind: str, met: list[Met], chosen: tuple[CollectiveLine, ...]) -> Line:
+    """Rings over all members, as many as a group has devices, each of which leaves the group by another.
+
+    So a level's links carry what their share of the devices inside sends, all levels at the same time: the slowest
+    counts. A block passes every member: of a group's children, all but the last over links of that level. NCCL plans
+    its rings over several machines so (NVIDIA/nccl, src/graph/tuning.cc: steps between machines, all others inside).
+    """
+    members = prod(each.members for each in met)
+    latency = max(line.base for line in chosen)
+    slope = 0.0
+    groups = members
+    for each, line in zip(met, chosen, strict=True):
+        crossings = groups - groups // each.members if each is not met[-1] else each.members - 1
+        groups //= each.members
+        steps, per_byte = CollectiveLine((kind,), 0.0, line.step, line.bandwidth, line.own).figures(kind, members)
+        latency += steps * crossings / (members - 1)
+        slope = max(slope, per_byte / each.below)
+    return latency, slope
+
+
+def _lowest(lines: Iterable[Line]) -> list[Line]:
+    """The lines that are lowest somewhere from 0 bytes on, by falling slope: their lower hull."""
+    hull: list[Line] = []
+    for latency, slope in sorted(lines):
+        if hull and slope >= hull[-1][1]:
+            continue
+        while len(hull) > 1 and _is_above(hull[-1], hull[-2], (latency, slope)):
+            hull.pop()
+        hull.append((latency, slope))
+    return hull
+
+
+def _is_above(middle: Line, first: Line, last: Line) -> bool:
+    """Whether the lower of two lines is nowhere above the one between them."""
+    (low, steep), (at, falls), (high, flat) = first, middle, last
+    return (high - low) * (steep - falls) <= (at - low) * (steep - flat)
+
+
+_KINDS: dict[str, Callable[[str, list[Met], tuple[Level, ...]], list[Line]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _gather,
+    "reduce_scatter": _gather,
+    "all_to_all": _all_to_all,
+    "point_to_point": _point_to_point,
+}

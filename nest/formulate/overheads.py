@@ -1,0 +1,105 @@
+"""Memory beside what operators keep and work on: buffers between blocks, libraries, what the allocator cannot use."""
+
+from attrs import frozen
+
+from nest.formulate.priced import PricedLayer
+from nest.graph import Block
+from nest.instance import Cluster
+from nest.spec import DeviceSpec, Problem
+
+BOUNDARY_BUFFERS = 2
+"""Tensors on their way at a stage's boundaries while a layer is at work: what arrives for the next micro-batch, and
+what leaves of the last one (Megatron-LM's 1F1B receives into a fresh buffer while it still holds what it sends)."""
+
+GATHERED_LAYERS = 2
+"""Layers whose weights ZeRO 3 holds whole at once: the one at work and the one that is prefetched (PyTorch FSDP's
+`forward_prefetch` and `BACKWARD_PRE`, arXiv 2304.11277, section 3.3.2)."""
+
+GATHERED = 3
+"""The ZeRO stage that gathers weights layer by layer."""
+
+
+@frozen
+class BetweenBlocks:
+    """What may go on between the blocks of a plan, as far as a problem leaves it open.
+
+    Attributes:
+        pipelined: there may be several stages.
+        replicated: there may be several replicas.
+        gathered: stages may gather weights layer by layer.
+    """
+
+    pipelined: bool = False
+    replicated: bool = False
+    gathered: bool = False
+
+
+@frozen
+class Beside:
+    """What a candidate's layers need beside what their operators keep and work on.
+
+    Attributes:
+        fragmentation: share of the memory held for further micro-batches in flight in which no tensor lies.
+        framework: bytes of the driver and of libraries.
+        buffers: bytes that communication between blocks fills and empties.
+    """
+
+    fragmentation: float = 0.0
+    framework: float = 0.0
+    buffers: float = 0.0
+
+
+def between_blocks(problem: Problem, zero: tuple[int, ...]) -> BetweenBlocks:
+    """What `problem` leaves open; `zero` are the ZeRO stages it allows."""
+    decided = problem.decided
+    return BetweenBlocks(
+        pipelined=decided.get("pp") != 1,
+        replicated=decided.get("replicas") != 1 and decided.get("dp") != 1,
+        gathered=GATHERED in zero,
+    )
+
+
+def beside(
+    block: Block,
+    layers: tuple[PricedLayer, ...],
+    weights: float,
+    gradients: float,
+    cluster: Cluster,
+    device: DeviceSpec,
+    between: BetweenBlocks,
+) -> Beside:
+    """What the layers of `block` need besides.
+
+    PROBLEM.md section 4 knows no bytes that depend on the number of stages, or on the ZeRO stage beyond shares of the
+    state. So these are bounds that are never too small: where several stages are possible, every stage has buffers at
+    its boundaries, and where ZeRO 3 is, every stage has room for what it gathers.
+
+    Args:
+        block: the candidate's.
+        layers: one of each kind.
+        weights: bytes per parameter.
+        gradients: bytes of a parameter's gradient.
+        cluster: devices and network.
+        device: the accelerator.
+        between: what may go on between blocks.
+    """
+    several = cluster.size > block.width
+    overheads = device.memory_overheads
+    crossing = max((item.tensor.bytes for item in block.graph.layer_tensors), default=0.0)
+    buffers = BOUNDARY_BUFFERS * crossing if several and between.pipelined else 0.0
+    if several and between.gathered:
+        largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)
+        buffers += largest * (GATHERED_LAYERS * weights + gradients)
+    groups = len(_axes(block)) + (several and between.pipelined) + (several and between.replicated)
+    return Beside(overheads.fragmentation, overheads.context + groups * overheads.communicator, buffers)
+
+
+def _axes(block: Block) -> set[str]:
+    """The axes of `block` over whose ranks its operators communicate."""
+    return {
+        call.axis
+        for operator in block.graph.operators
+        if operator.collective is not None
+        for call in (*operator.collective.forward, *operator.collective.backward)
+        if block.degree(call.axis) > 1
+    }

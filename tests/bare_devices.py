@@ -1,0 +1,20 @@
+"""Devices all of whose memory holds tensors, for tests of what operators keep."""
+
+from typing import Any
+
+from attrs import evolve
+
+from nest.catalogue import device
+from nest.files import unstructure
+from nest.spec import DeviceSpec, MemoryOverheads
+
+
+def bare(name: str) -> DeviceSpec:
+    """The device of the catalogue without what driver, libraries and allocator hold."""
+    return evolve(device(name), memory_overheads=MemoryOverheads())
+
+
+def written(name: str) -> dict[str, Any]:
+    """The same, as a problem writes it in place."""
+    found: dict[str, Any] = unstructure(bare(name))
+    return found
