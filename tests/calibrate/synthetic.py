@@ -12,6 +12,7 @@ from nest import evaluate
 from nest.catalogue import published_devices
 from nest.files import structure, unstructure
 from nest.spec import Coefficients, DeviceSpec, Problem, ranges
+from nest.units import BytesPerSecond
 
 DENSE = {"layers": 8, "hidden": 2048, "ffn": 5504, "heads": 16, "kv_heads": 4, "vocab": 32000}
 MULTI_HEAD = {"layers": 8, "hidden": 1024, "ffn": 4096, "heads": 16, "vocab": 50304, "gated_mlp": False}
@@ -73,7 +74,7 @@ SPREAD: dict[str, dict[str, Any]] = {
         dp=32,
         zero=1,
         training={"offload": ["optimizer"]},
-        device=evolve(published_devices()["h100-sxm"], name="with host", host_memory_bandwidth=2e10),  # type: ignore
+        device=evolve(published_devices()["h100-sxm"], name="with host", host_memory_bandwidth=BytesPerSecond(2e10)),
     ),
 }
 
@@ -89,10 +90,11 @@ def on(written: Mapping[str, Any], device: DeviceSpec) -> dict[str, Any]:
 
 
 def drawn(seed: int, device: DeviceSpec) -> DeviceSpec:
-    """`device` with coefficients drawn from all they can be."""
+    """`device` with shares and coefficients drawn from all they can be."""
     source = random.Random(seed)
+    shares = {kind: source.uniform(0.1, 0.9) for kind in ("matmul", "matmul.fp8", "attention", "memory")}
     terms = {name: source.uniform(each.low, each.high) for name, each in ranges().items()}
-    return evolve(device, calibration=Coefficients(**terms))
+    return evolve(device, efficiency={**device.efficiency, **shares}, calibration=Coefficients(**terms))
 
 
 def seconds(written: Mapping[str, Any]) -> float:

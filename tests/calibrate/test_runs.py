@@ -9,11 +9,13 @@ import pytest
 from attrs import evolve
 
 from nest.calibrate.runs import Runs
+from nest.catalogue import published_devices
 from nest.errors import InputError
 from nest.formulate.ledger import ledger
 from nest.hooks.registry import registry
 from nest.plan import evaluate
 from nest.spec import DeviceSpec
+from nest.spec.cluster import ENGINES
 from tests.calibrate.synthetic import SPREAD, drawn, on, problem, read, seconds
 
 
@@ -49,3 +51,33 @@ def test_with_other_coefficients_they_are_what_the_planner_says_then(spread: Run
         for (plan, written), name in zip(SPREAD.items(), names, strict=True)
     }
     assert found == pytest.approx(said, rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def measured(shared: Path) -> list[dict[str, Any]]:
+    """Problems of the published runs, without what was measured."""
+    lines = (shared / "fidelity" / "measured.jsonl").read_text().splitlines()
+    return [json.loads(line)["problem"] for line in lines]
+
+
+def test_published_runs_are_priced_as_the_planner_prices_them(measured: list[dict[str, Any]]) -> None:
+    """All of them as plans of their own, a few through the planner's front door, too."""
+    found = runs(*measured)
+    predicted = found.predict(devices(found))
+    own = [evaluate(each.instance, each.solution).batch_time for each in found.ledgers]
+    assert predicted == pytest.approx(own, rel=1e-12)
+    for index in range(0, len(measured), 20):
+        assert predicted[index] == pytest.approx(seconds(measured[index]), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (problem(recompute="offload", dp=32, training={"offload": ["activations"]}), "mode 'offload' cannot be"),
+        ({**problem(dp=32), "search": {"granularity": "operator"}}, "takes plans of whole layers"),
+        (on(problem(dp=32), evolve(drawn(0, published_devices()["h100-sxm"]), engines=ENGINES)), "several engines"),
+    ],
+)
+def test_what_cannot_be_taken_apart_is_told(written: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        runs(written)
