@@ -127,9 +127,7 @@ def calibrate_devices(
     return found
 
 
-def _taken_apart(
-    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Told | None
-) -> Iterable[_Source]:
+def _taken_apart(runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Told | None) -> Iterable[_Source]:
     for index, (path, run) in enumerate(runs):
         if told is not None:
             told("reading runs", index / len(runs))
@@ -221,9 +219,7 @@ def _calibrated(
     return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files),)))
 
 
-def _formats(
-    sources: Sequence[_Source], operators: Sequence[OperatorMeasurement], home: DeviceSpec | None
-) -> set[str]:
+def _formats(sources: Sequence[_Source], operators: Sequence[OperatorMeasurement], home: DeviceSpec | None) -> set[str]:
     """The number formats in which products with weights ran; `home` is where operators were measured."""
     used = [(source.run.problem.training.precision, source.device) for source in sources]
     used += [(each.precision, home) for each in operators if home is not None and each.kind == PRODUCT]

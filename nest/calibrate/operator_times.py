@@ -79,7 +79,9 @@ def _product(measured: OperatorMeasurement) -> Operator:
     rows, columns = ("rows", measured.size("rows")), ("columns", measured.size("columns"))
     contracted = ("contracted", measured.size("contracted"))
     itemsize = OPERAND_BYTES[measured.precision]
-    left, right = (Tensor(name, (*batch, side, contracted), itemsize) for name, side in (("left", rows), ("right", columns)))
+    left, right = (
+        Tensor(name, (*batch, side, contracted), itemsize) for name, side in (("left", rows), ("right", columns))
+    )
     result = Tensor("result", (*batch, rows, columns), _result_bytes(measured.precision))
     learned = measured.size("batch") == 1
     return Operator(

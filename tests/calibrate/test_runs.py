@@ -47,8 +47,7 @@ def test_with_other_coefficients_they_are_what_the_planner_says_then(spread: Run
     found = dict(zip(SPREAD, spread.predict(other), strict=True))
     names = [each.pricing.device.name for each in spread.ledgers]
     said = {
-        plan: seconds(on(written, other[name]))
-        for (plan, written), name in zip(SPREAD.items(), names, strict=True)
+        plan: seconds(on(written, other[name])) for (plan, written), name in zip(SPREAD.items(), names, strict=True)
     }
     assert found == pytest.approx(said, rel=1e-12)
 
