@@ -11,7 +11,6 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.errors import InputError
 from nest.formulate.exposure import data_parallel_exposure
 from nest.formulate.ledger import Ledger
 from nest.graph import Operator
@@ -101,12 +100,6 @@ class Runs:
         self.ledgers = ledgers
         self._operators = Operators(costs)
         self._devices = [each.pricing.device.name for each in ledgers]
-        for each in ledgers:
-            if len(each.pricing.device.engines) > 1:
-                raise InputError(
-                    f"cluster.device: {each.pricing.device.name!r} has several engines; only devices with one can be "
-                    "calibrated."
-                )
         self._layers()
         self._stages()
 
@@ -144,7 +137,10 @@ class Runs:
         self._run_of_stage = numpy.array([row[0] for row in stages], dtype=numpy.int64)
         self._between, self._sharding, self._sync, self._update = numpy.array([row[1:] for row in stages]).T
         asked = {each.pricing.device.name: each.pricing.device for each in self.ledgers}
-        self._updates = self._of_stages(self._of_layers(self._ahead, self._operators.prices(asked).update))
+        hosts = [each.pricing.host for each in self.ledgers]
+        here = numpy.array([host is None or not host.holds_optimizer for host in hosts])[self._run_of_stage]
+        # A step that the host takes is the same on every device.
+        self._updates = here * self._of_stages(self._of_layers(self._ahead, self._operators.prices(asked).update))
         space = [each.instance.space for each in self.ledgers]
         self._hiding = numpy.array([each.hiding for each in space])
 
