@@ -28,7 +28,8 @@ def device_text(device: DeviceSpec) -> str:
     rows += _table("peak", {key: value for key, value in asdict(device.peak).items() if value is not None})
     rows += _table("efficiency", device.efficiency)
     rows += _table("calibration", _told(device.calibration))
-    return "\n".join([*rows, *_table("memory_overheads", asdict(device.memory_overheads))]) + "\n"
+    overheads = {key: value for key, value in asdict(device.memory_overheads).items() if value is not None}
+    return "\n".join([*rows, *_table("memory_overheads", overheads)]) + "\n"
 
 
 def _told(coefficients: Coefficients) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Operator graphs of PyTorch modules, traced with `torch.export`, without numbers and without memory for weights."""
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -112,7 +113,8 @@ def _exported(module: Any, positional: tuple[Any, ...], keywords: dict[str, Any]
     level = logging.root.manager.disable
     logging.disable()  # What PyTorch has to say of a program that it cannot trace is pages long.
     try:
-        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        with redirect_stderr(StringIO()), redirect_stdout(StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.export.export(module, positional, keywords, strict=False)
     except Exception as error:  # Whatever the module's own code raises ends here too.
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
