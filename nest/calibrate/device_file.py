@@ -36,9 +36,7 @@ def device_text(device: DeviceSpec) -> str:
     rows += _table("efficiency", device.efficiency)
     rows += _table("calibration", asdict(device.calibration))
     overheads = {key: value for key, value in asdict(device.memory_overheads).items() if value is not None}
-    return "
-".join([*rows, *_table("memory_overheads", overheads)]) + "
-"
+    return "\n".join([*rows, *_table("memory_overheads", overheads)]) + "\n"
 
 
 def _table(name: str, values: Mapping[str, Any]) -> list[str]:
