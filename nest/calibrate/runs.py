@@ -124,6 +124,7 @@ class Runs:
         first = numpy.cumsum([0, *(len(each.layers) for each in self.ledgers)])
         counts: list[tuple[int, int, int]] = []
         stages: list[tuple[float, ...]] = []
+        sharded: list[bool] = []
         self._schedule: list[tuple[float, float]] = []
         for run, ledger in enumerate(self.ledgers):
             shown = evaluate(_exposing(ledger, 1.0), ledger.solution)
@@ -133,7 +134,9 @@ class Runs:
                 counts += [(len(stages), int(first[run]) + kind, count) for kind, count in own.items()]
                 between = loud.arriving + loud.returning
                 stages.append((run, between, loud.sharding, loud.sync - quiet.sync, quiet.sync))
+            sharded += [stage.zero > 0 for stage in ledger.solution.stages]
         self._counts = numpy.array(counts, dtype=numpy.int64)
+        self._sharded = numpy.array(sharded)
         self._run_of_stage = numpy.array([row[0] for row in stages], dtype=numpy.int64)
         self._between, self._sharding, self._sync, self._update = numpy.array([row[1:] for row in stages]).T
         asked = {each.pricing.device.name: each.pricing.device for each in self.ledgers}
@@ -179,11 +182,11 @@ class Runs:
             data_parallel_exposure(ledger.problem, devices[name])
             for ledger, name in zip(self.ledgers, self._devices, strict=True)
         ]
-        share, waiting = (
+        share, waiting, sharded = (
             numpy.array([getattr(each, name) for each in found])[self._run_of_stage]
-            for name in ("exposed", "synchronisation")
+            for name in ("exposed", "synchronisation", "sharded_synchronisation")
         )
-        once = waiting * self._sync
+        once = waiting * numpy.where(self._sharded, sharded, 1.0) * self._sync
         hides = self._hiding[self._run_of_stage]
 
         def shown(seconds: Array) -> Array:
@@ -219,7 +222,7 @@ class Runs:
 
 def _exposing(ledger: Ledger, share: float) -> Any:
     """The instance with `share` of data-parallel communication exposed, whatever could hide it."""
-    space = evolve(ledger.instance.space, exposed=share, hiding=False, synchronisation=1.0)
+    space = evolve(ledger.instance.space, exposed=share, hiding=False, synchronisation=1.0, sharded_synchronisation=1.0)
     return evolve(ledger.instance, space=space)
 
 
