@@ -35,7 +35,8 @@ def device_text(device: DeviceSpec) -> str:
     rows += _table("peak", {key: value for key, value in asdict(device.peak).items() if value is not None})
     rows += _table("efficiency", device.efficiency)
     rows += _table("calibration", asdict(device.calibration))
-    return "\n".join([*rows, *_table("memory_overheads", asdict(device.memory_overheads))]) + "\n"
+    overheads = {key: value for key, value in asdict(device.memory_overheads).items() if value is not None}
+    return "\n".join([*rows, *_table("memory_overheads", overheads)]) + "\n"
 
 
 def _table(name: str, values: Mapping[str, Any]) -> list[str]:

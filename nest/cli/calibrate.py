@@ -42,7 +42,7 @@ def collectives(
     """
     from nest.calibrate.errors import table
     from nest.calibrate.link_file import link_text
-    from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_measurements
+    from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
     from nest.errors import InputError
     from nest.hooks.registry import registry
 
@@ -51,7 +51,7 @@ def collectives(
     if output is not None and not output.is_dir():
         raise InputError(f"--output {output}: there is no such folder.")
     model = next(iter(registry().collective_models().values()))
-    found = calibrate_links(read_measurements(files, link), model, prior)
+    found = calibrate_links(read_collectives(files, link), model, prior)
     if as_json:
         typer.echo(to_json({"links": {each.link.name: _plain(each) for each in found}}))
     for each in found:
