@@ -1,6 +1,5 @@
 """Fits of devices: coefficients that were put in come out, priors hold where nothing was measured."""
 
-import math
 from collections.abc import Mapping
 from functools import cache
 
