@@ -1,4 +1,4 @@
-"""Training runs that never were: plans of small models, timed by the planner on devices whose coefficients are known."""
+"""Training runs that never were: plans of small models, timed by the planner on devices of known coefficients."""
 
 import json
 import random
