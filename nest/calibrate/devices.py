@@ -58,7 +58,7 @@ def weights(families: Sequence[str]) -> Array:
     return numpy.asarray(found * numpy.sqrt(len(families) / (found**2).sum()))
 
 
-def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, float] | None = None) -> dict[str, float]:
+def fit(evidence: Evidence, chosen: NDArray[numpy.bool_]) -> dict[str, float]:
     """The unknowns under which predictions of the `chosen` measurements come closest, by name.
 
     Robust least squares of the logarithm of predicted over measured, with a prior on the logarithm of each unknown.
@@ -66,7 +66,6 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, fl
     Args:
         evidence: all measurements.
         chosen: those to fit to. Shape `(measurements,)`.
-        start: where to begin; None: at what is expected.
     """
     families = [name for name, taken in zip(evidence.families, chosen, strict=True) if taken]
     weight, measured = weights(families), evidence.seconds[chosen]
@@ -81,14 +80,15 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, fl
     def residuals(logarithms: Array) -> Array:
         return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
 
-    begin = None if start is None else numpy.log([start[each.name] for each in evidence.unknowns])
-    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, start=begin, settled=SETTLED)
-    return {name: float(f"{value:.{DIGITS}g}") for name, value in _values(evidence, found).items()}
+    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=SETTLED)
+    return _values(evidence, found, DIGITS)
 
 
-def _values(evidence: Evidence, logarithms: Array) -> dict[str, float]:
-    names = [each.name for each in evidence.unknowns]
-    return dict(zip(names, numpy.exp(logarithms).tolist(), strict=True))
+def _values(evidence: Evidence, logarithms: Array, digits: int | None = None) -> dict[str, float]:
+    """The unknowns by name; neither rounding nor the exponential takes one beyond what it can be."""
+    found = zip(evidence.unknowns, numpy.exp(logarithms).tolist(), strict=True)
+    rounded = ((each, value if digits is None else float(f"{value:.{digits}g}")) for each, value in found)
+    return {each.name: min(max(value, each.range.low), each.range.high) for each, value in rounded}
 
 
 def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
@@ -97,13 +97,14 @@ def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
     return evidence.predict({name: found.on(device) for name, device in evidence.devices.items()})
 
 
-def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) -> Array:
+def cross_validated(evidence: Evidence, folds: int) -> Array:
     """Seconds of every measurement, predicted from a fit to other families only. Shape `(measurements,)`.
+
+    Each fit begins at what is expected: to begin at a fit to all would let the families it is judged by have a say.
 
     Args:
         evidence: all measurements.
         folds: parts that the families are dealt to, in the order of their names.
-        start: where each fit begins.
     """
     names = sorted(set(evidence.families))
     part = {name: index % folds for index, name in enumerate(names)}
@@ -114,5 +115,5 @@ def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) 
         if held.all():  # Nothing else to learn from: what is expected has to do.
             found[held] = predicted(evidence, {each.name: each.range.prior for each in evidence.unknowns})[held]
         else:
-            found[held] = predicted(evidence, fit(evidence, ~held, start))[held]
+            found[held] = predicted(evidence, fit(evidence, ~held))[held]
     return found

@@ -200,18 +200,19 @@ def _operator(
         backward_flops_ratio=operator.backward_flops_ratio,
         inputs=named(operator.inputs),
         outputs=outputs,
-        parameters=_parameters(operator.parameters, tied, shapes),
+        parameters=_parameters(operator, tied, shapes),
         saves=tuple(dict.fromkeys(tensor.name for tensor in named(operator.saves))),
         contracted=contracted,
         model_flops_per_point=operator.model_flops_per_point,
     )
 
 
-def _parameters(learned: Sequence[Stored], tied: Sequence[Stored], shapes: Shapes) -> tuple[Parameter, ...]:
+def _parameters(operator: Recorded, tied: Sequence[Stored], shapes: Shapes) -> tuple[Parameter, ...]:
     names: set[str] = set()
+    group = "dense" if operator.experts is None else "expert"
     return tuple(
-        Parameter(_unique(each.name.rpartition(".")[2], names), shapes.shape(each.dims), tied=each in tied)
-        for each in learned
+        Parameter(_unique(each.name.rpartition(".")[2], names), shapes.shape(each.dims), group, each in tied)
+        for each in operator.parameters
     )
 
 

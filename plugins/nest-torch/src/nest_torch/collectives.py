@@ -23,7 +23,7 @@ from nest_torch.machine import FORMATS, Machine, machine, versions
 from nest_torch.timing import FEWEST_REPEATS, LEAST_REPEAT, Timing
 
 MOST_CALLS = 200
-"""Calls in one sample, at most."""
+"""Calls in one repeat, at most."""
 
 SMALLEST, LARGEST_GPU, LARGEST_HOST, STEP = 2**10, 2**30, 2**26, 4
 """Bytes of the buffers, and the factor from one to the next."""
