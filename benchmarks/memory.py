@@ -1,8 +1,8 @@
 """How far predicted peaks of memory are from measured ones: `python -m benchmarks.memory RUNS`.
 
-RUNS is a file as `benchmarks/fidelity.py` reads it; runs without a `peak_memory` are passed over. The last line is the
-smallest `training.memory_margin` with which no measured peak is above the upper estimate: that margin, rounded up, is
-the default of problems with a `model` (`nest.formulate.margin.MEASURED`).
+RUNS is a file as `benchmarks/fidelity.py` reads it; runs without a `peak_memory` are passed over. The last lines are
+the smallest `training.memory_margin` with which no measured peak is above the upper estimate, of all and of each
+generation of devices: those, rounded up, are the defaults (`memory_overheads.margin` of the catalogue's devices).
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any
 from attrs import frozen
 
 import nest
+from nest.catalogue import devices
 
 Row = Mapping[str, Any]
 
@@ -27,6 +28,7 @@ class Peak:
     Attributes:
         name: of the run.
         group: who published it.
+        generation: of the devices.
         predicted: bytes as estimated, the reserve included.
         measured: bytes.
         reserve: bytes of `predicted` that are kept free.
@@ -34,6 +36,7 @@ class Peak:
 
     name: str
     group: str
+    generation: str
     predicted: float
     measured: float
     reserve: float
@@ -59,8 +62,15 @@ def peaks(rows: Iterable[Row]) -> list[Peak]:
             fullest = max(stages, key=lambda stage: stage.memory)
             assert fullest.memory_breakdown is not None
             reserve = fullest.memory_breakdown.reserve
-            found.append(Peak(row["id"], row["group"], fullest.memory, measured, reserve))
+            found.append(Peak(row["id"], row["group"], generation(row), fullest.memory, measured, reserve))
     return found
+
+
+def generation(row: Row) -> str:
+    """The generation of a run's devices, by the catalogue; else the device's name."""
+    written = row["problem"]["cluster"]["device"]
+    name = written if isinstance(written, str) else written["name"]
+    return devices()[name].generation or name if name in devices() else name
 
 
 def report(found: Iterable[Peak]) -> str:
@@ -79,6 +89,9 @@ def report(found: Iterable[Peak]) -> str:
         )
     worst = max(groups["all"], key=lambda peak: peak.margin)
     lines += ["", f"the smallest margin that covers all: {max(worst.margin, 0.0):.3f} ({worst.name})"]
+    for name in sorted({peak.generation for peak in groups["all"]}):
+        worst = max((peak for peak in groups["all"] if peak.generation == name), key=lambda peak: peak.margin)
+        lines.append(f"the smallest that covers {name}: {max(worst.margin, 0.0):.3f} ({worst.name})")
     return "\n".join(lines)
 
 

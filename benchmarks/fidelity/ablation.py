@@ -1,6 +1,7 @@
 """Each term of the cost model switched off in turn: what that does to errors and to the order of plans."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy
 from attrs import evolve, frozen
@@ -136,5 +137,5 @@ def changed(runs: Sequence[MeasuredRun], term: Term, costs: CostModel) -> tuple[
         if problem == each.run.problem:
             found.append(each)
         else:
-            found.extend(taken_apart([evolve(each.run, problem=problem)], known))
+            found.extend(taken_apart([(Path(), evolve(each.run, problem=problem))], known))
     return None if all(new is old for new, old in zip(found, runs, strict=True)) else tuple(found)

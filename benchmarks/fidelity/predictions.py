@@ -10,7 +10,6 @@ from benchmarks.fidelity.baseline import constant_share
 from benchmarks.fidelity.runs import Told
 from nest.calibrate.devices import Evidence, folded, predicted
 from nest.calibrate.generations import FOLDS, MeasuredRun, evidence, generation
-from nest.catalogue import calibrations
 from nest.hooks.protocols import CostModel
 from nest.plan import evaluate
 
@@ -104,21 +103,9 @@ def generations(
         places = numpy.array([index for index, each in enumerate(names) if each == name], dtype=numpy.int64)
         own = tuple(runs[index] for index in places)
         seen = evidence(own, costs)
-        parts = tuple(Fold(held, values) for held, values in folded(seen, folds, start(name, seen)))
+        parts = tuple(Fold(held, values) for held, values in folded(seen, folds))
         found.append(Generation(name, places, own, seen, parts))
     return tuple(found)
-
-
-def start(name: str, seen: Evidence) -> dict[str, float]:
-    """Where fits begin: at the catalogue's calibration, and elsewhere at what is expected."""
-    values = {each.name: each.range.prior for each in seen.unknowns}
-    known = calibrations().get(name)
-    if known is not None:
-        shares = {f"sustained.{device}": share for device, share in known.sustained.items()}
-        terms = {each: getattr(known.coefficients, each, None) for each in values}
-        listed = {**shares, **known.efficiency, **{each: term for each, term in terms.items() if term is not None}}
-        values |= {each: listed[each] for each in values if each in listed}
-    return {each.name: min(max(values[each.name], each.range.low), each.range.high) for each in seen.unknowns}
 
 
 def spread(seen: Evidence, folds: Sequence[Fold]) -> Array:

@@ -33,7 +33,7 @@ def priced(runs: Sequence[RunMeasurement], known: Registry, told: Told) -> tuple
     for index, run in enumerate(runs):
         told(f"pricing {index + 1} of {len(runs)} runs")
         try:
-            found.extend(taken_apart([run], known))
+            found.extend(taken_apart([(Path(), run)], known))
         except InputError as error:
             refused[reason(str(error))] += 1
     return found, refused

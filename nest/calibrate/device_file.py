@@ -1,20 +1,27 @@
 """Calibrations and calibrated devices as text."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import asdict
 
 from nest.catalogue import Calibration
-from nest.spec import Coefficients, DeviceSpec
+from nest.spec import DeviceSpec
+
+
+def file_name(name: str) -> str:
+    """The name of the file for what is called `name`: whatever could lead to another folder becomes a dash."""
+    return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name).strip('.-') or 'device'}.toml"
 
 
 def calibration_text(calibration: Calibration) -> str:
     """The file of the catalogue (`nest/library/calibrations`) that holds `calibration`, in TOML."""
-    rows = [f"# {calibration.name.capitalize()}: written by `nest calibrate devices`", ""]
+    rows = [f"# {_one_line(calibration.name).capitalize()}: written by `nest calibrate devices`", ""]
     rows += _list("sources", calibration.sources)
     rows += _table("efficiency", calibration.efficiency)
-    rows += _table("coefficients", _told(calibration.coefficients))
+    rows += _table("coefficients", asdict(calibration.coefficients))
     return "\n".join([*rows, *_table("sustained", calibration.sustained)]) + "\n"
 
 
@@ -27,12 +34,9 @@ def device_text(device: DeviceSpec) -> str:
     rows += _list("engines", device.engines) + _list("sources", device.sources)
     rows += _table("peak", {key: value for key, value in asdict(device.peak).items() if value is not None})
     rows += _table("efficiency", device.efficiency)
-    rows += _table("calibration", _told(device.calibration))
-    return "\n".join([*rows, *_table("memory_overheads", asdict(device.memory_overheads))]) + "\n"
-
-
-def _told(coefficients: Coefficients) -> dict[str, float]:
-    return asdict(coefficients)
+    rows += _table("calibration", asdict(device.calibration))
+    overheads = {key: value for key, value in asdict(device.memory_overheads).items() if value is not None}
+    return "\n".join([*rows, *_table("memory_overheads", overheads)]) + "\n"
 
 
 def _table(name: str, values: Mapping[str, Any]) -> list[str]:
@@ -46,11 +50,15 @@ def _list(name: str, values: Sequence[str]) -> list[str]:
 
 
 def _key(name: str) -> str:
-    return name if name.replace("_", "").isalnum() else _value(name)
+    return name if re.fullmatch(r"\w+", name, re.ASCII) else _value(name)
 
 
 def _value(value: float | str) -> str:
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # The strings of TOML are those of JSON, but for the one control character that JSON leaves alone.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"{value!r}"
+
+
+def _one_line(name: str) -> str:
+    return " ".join("".join(each if each.isprintable() else " " for each in name).split())

@@ -69,7 +69,7 @@ def expected(evidence: Evidence) -> Prior:
     )
 
 
-def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, float] | None = None) -> dict[str, float]:
+def fit(evidence: Evidence, chosen: NDArray[numpy.bool_]) -> dict[str, float]:
     """The unknowns under which predictions of the `chosen` measurements come closest, by name.
 
     Robust least squares of the logarithm of predicted over measured, with a prior on the logarithm of each unknown.
@@ -77,7 +77,6 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, fl
     Args:
         evidence: all measurements.
         chosen: those to fit to. Shape `(measurements,)`.
-        start: where to begin; None: at what is expected.
     """
     families = [name for name, taken in zip(evidence.families, chosen, strict=True) if taken]
     weight, measured = weights(families), evidence.seconds[chosen]
@@ -86,14 +85,15 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_], start: Mapping[str, fl
     def residuals(logarithms: Array) -> Array:
         return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
 
-    begin = None if start is None else numpy.log([start[each.name] for each in evidence.unknowns])
-    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, start=begin, settled=SETTLED)
-    return {name: float(f"{value:.{DIGITS}g}") for name, value in _values(evidence, found).items()}
+    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=SETTLED)
+    return _values(evidence, found, DIGITS)
 
 
-def _values(evidence: Evidence, logarithms: Array) -> dict[str, float]:
-    names = [each.name for each in evidence.unknowns]
-    return dict(zip(names, numpy.exp(logarithms).tolist(), strict=True))
+def _values(evidence: Evidence, logarithms: Array, digits: int | None = None) -> dict[str, float]:
+    """The unknowns by name; neither rounding nor the exponential takes one beyond what it can be."""
+    found = zip(evidence.unknowns, numpy.exp(logarithms).tolist(), strict=True)
+    rounded = ((each, value if digits is None else float(f"{value:.{digits}g}")) for each, value in found)
+    return {each.name: min(max(value, each.range.low), each.range.high) for each, value in rounded}
 
 
 def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
@@ -108,9 +108,7 @@ def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:
     return numpy.array([part[name] for name in families], dtype=numpy.int64)
 
 
-def folded(
-    evidence: Evidence, folds: int, start: Mapping[str, float]
-) -> Iterator[tuple[NDArray[numpy.bool_], dict[str, float]]]:
+def folded(evidence: Evidence, folds: int) -> Iterator[tuple[NDArray[numpy.bool_], dict[str, float]]]:
     """For each part of the families which measurements it holds, and the unknowns fitted to all others.
 
     Where there are no others, what is expected has to do.
@@ -118,24 +116,24 @@ def folded(
     Args:
         evidence: all measurements.
         folds: parts that the families are dealt to, in the order of their names.
-        start: where each fit begins.
     """
     part = parts(evidence.families, folds)
     for fold in sorted(set(part.tolist())):
         held = part == fold
         expected = {each.name: each.range.prior for each in evidence.unknowns}
-        yield held, expected if held.all() else fit(evidence, ~held, start)
+        yield held, expected if held.all() else fit(evidence, ~held)
 
 
-def cross_validated(evidence: Evidence, folds: int, start: Mapping[str, float]) -> Array:
+def cross_validated(evidence: Evidence, folds: int) -> Array:
     """Seconds of every measurement, predicted from a fit to other families only. Shape `(measurements,)`.
+
+    Each fit begins at what is expected: to begin at a fit to all would let the families it is judged by have a say.
 
     Args:
         evidence: all measurements.
         folds: parts that the families are dealt to, in the order of their names.
-        start: where each fit begins.
     """
     found = numpy.zeros(len(evidence.families))
-    for held, values in folded(evidence, folds, start):
+    for held, values in folded(evidence, folds):
         found[held] = predicted(evidence, values)[held]
     return found

@@ -1,6 +1,6 @@
 """From files of measurements to calibrated generations of devices, with the errors of each."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -9,10 +9,10 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.calibrate.devices import Evidence, cross_validated, fit, predicted
-from nest.calibrate.operator_times import OperatorTimes
+from nest.calibrate.operator_times import PRODUCT, OperatorTimes
 from nest.calibrate.runs import Runs
 from nest.calibrate.unknowns import WIDE, calibration, plain, unknowns
-from nest.catalogue import Calibration, precision, published_devices
+from nest.catalogue import Calibration, devices, precision, published_devices
 from nest.errors import InputError
 from nest.formulate.choices import chosen
 from nest.formulate.cluster import described
@@ -77,10 +77,11 @@ class ErrorRow:
 
 @frozen
 class MeasuredRun:
-    """One measured run, taken apart."""
+    """One measured run, taken apart, and its device without a calibration."""
 
     run: RunMeasurement
     ledger: Ledger
+    device: DeviceSpec
 
 
 def calibrate_devices(
@@ -89,7 +90,8 @@ def calibrate_devices(
     """Every generation of which the files hold runs or operators, calibrated; by name.
 
     Args:
-        files: of JSON lines (docs/reference/measurements.md); collectives in them are passed over.
+        files: of JSON lines (docs/reference/measurements.md); collectives in them are passed over. What a run refers
+            to by a relative path is looked for beside its file.
         known: offers importers, strategies and models of cost.
         device: that operators were measured on, as the catalogue names it or a file of its figures.
         folds: parts that families are dealt to for cross-validation; at least 2.
@@ -99,19 +101,21 @@ def calibrate_devices(
         InputError: a file cannot be read, a run cannot be priced, operators come without their device, or there is
             nothing to fit to.
     """
-    lines = [line for path in files for line in read_measurements(path)]
-    runs = [line for line in lines if isinstance(line, RunMeasurement)]
-    operators = [line for line in lines if isinstance(line, OperatorMeasurement)]
+    lines = [(path, line) for path in files for line in read_measurements(path)]
+    runs = [(path, line) for path, line in lines if isinstance(line, RunMeasurement)]
+    operators = [line for _, line in lines if isinstance(line, OperatorMeasurement)]
     if operators and device is None:
         raise InputError("--device is missing: say which device of the catalogue the operators were measured on.")
     if not runs and not operators:
         raise InputError(f"{files[0]}: there are neither runs nor operators to fit to.")
     sources = list(taken_apart(runs, known, told))
     costs = chosen(known.cost_models(), None, "costs", "cost model")
-    home = None if device is None else _published(device)
+    home = None if device is None else _uncalibrated(described(device, None, "--device"))
+    _check_names([*(source.device for source in sources), *([] if home is None else [home])])
+    _check_operators(operators, costs, home)
     generations: dict[str, list[MeasuredRun]] = {}
     for source in sources:
-        generations.setdefault(generation(source.ledger.pricing.device), []).append(source)
+        generations.setdefault(generation(source.device), []).append(source)
     if home is not None and operators:
         generations.setdefault(generation(home), [])
     found = []
@@ -123,24 +127,23 @@ def calibrate_devices(
     return found
 
 
-def taken_apart(runs: Sequence[RunMeasurement], known: Registry, told: Told | None = None) -> Iterator[MeasuredRun]:
-    """The runs with what their plans are made of, one after the other.
+def taken_apart(
+    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Told | None = None
+) -> Iterator[MeasuredRun]:
+    """The runs, each with the file that holds it, with what their plans are made of, one after the other.
 
     Raises:
         InputError: a run cannot be priced.
     """
-    for index, run in enumerate(runs):
+    for index, (path, run) in enumerate(runs):
         if told is not None:
             told("reading runs", index / len(runs))
         try:
-            yield MeasuredRun(run, ledger(self_contained(run.problem, None, known), known))
+            found = ledger(self_contained(run.problem, path.parent, known), known)
         except InputError as error:
-            raise InputError(f"run {run.id or index + 1}: {error}") from None
-
-
-def _published(name: str) -> DeviceSpec:
-    """A device by its published figures: of the catalogue, or a file."""
-    return published_devices()[name] if name in published_devices() else plain(described(name, None, "--device"))
+            number = sum(other == path for other, _ in runs[: index + 1])
+            raise InputError(f"{path}, run {run.id or number}: {error}") from None
+        yield MeasuredRun(run, found, _uncalibrated(found.pricing.device))
 
 
 def generation(device: DeviceSpec) -> str:
@@ -149,9 +152,33 @@ def generation(device: DeviceSpec) -> str:
 
 
 def _uncalibrated(device: DeviceSpec) -> DeviceSpec:
-    """The device without a calibration: the catalogue's own is left out, too."""
-    catalogue = published_devices()
-    return plain(catalogue.get(device.name, device))
+    """The device without a calibration: one of the catalogue by its published figures."""
+    known = devices().get(device.name)
+    if known is not None and evolve(known, engines=device.engines) == device:
+        return published_devices()[device.name]
+    return plain(device)
+
+
+def _check_names(found: Iterable[DeviceSpec]) -> None:
+    """Raise `InputError` where one name stands for devices of different figures."""
+    first: dict[str, DeviceSpec] = {}
+    for device in found:
+        if first.setdefault(device.name, device) != device:
+            raise InputError(
+                f"cluster.device: the name {device.name!r} stands for devices of different figures; give one of them "
+                "another `name`."
+            )
+
+
+def _check_operators(operators: Sequence[OperatorMeasurement], costs: CostModel, home: DeviceSpec | None) -> None:
+    """Raise `InputError` where operators come from several devices, or cannot be priced."""
+    names = sorted({each.device for each in operators if each.device is not None})
+    if len(names) > 1:
+        raise InputError(
+            f"device: the operators were measured on {' and '.join(names[:3])}; fit to those of one device at a time."
+        )
+    if home is not None and operators:
+        OperatorTimes(operators, home.name, costs).predict({home.name: home})
 
 
 def evidence(
@@ -161,9 +188,9 @@ def evidence(
     home: DeviceSpec | None = None,
 ) -> Evidence:
     """What runs, and operators on the device `home`, tell of their generation: runs first, each as given."""
-    specs = [_uncalibrated(source.ledger.pricing.device) for source in sources]
-    specs += [_uncalibrated(home)] if home is not None and operators else []
-    devices = {device.name: device for device in sorted(specs, key=lambda device: _figures_first(device))}
+    specs = [source.device for source in sources]
+    specs += [home] if home is not None and operators else []
+    devices = {device.name: device for device in sorted(specs, key=lambda device: device.name)}
     table = Runs([source.ledger for source in sources], costs) if sources else None
     times = OperatorTimes(operators, home.name, costs) if home is not None and operators else None
 
@@ -174,7 +201,7 @@ def evidence(
     runs = [source.run for source in sources]
     return Evidence(
         devices=devices,
-        unknowns=unknowns(list(devices.values()), _formats(sources, operators, devices)),
+        unknowns=unknowns(list(devices.values()), _formats(sources, operators, home)),
         predict=predict,
         seconds=numpy.array([*(run.measured.batch_time for run in runs), *(each.seconds for each in operators)]),
         families=(
@@ -205,26 +232,24 @@ def _calibrated(
         measured=told.seconds,
         before=told.predict(told.devices),
         after=predicted(told, values),
-        validated=cross_validated(told, folds, values),
+        validated=cross_validated(told, folds),
     )
     return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files),)))
 
 
-def _figures_first(device: DeviceSpec) -> tuple[str]:
-    return (device.name,)
-
-
 def _formats(
-    sources: Sequence[MeasuredRun], operators: Sequence[OperatorMeasurement], devices: Mapping[str, DeviceSpec]
+    sources: Sequence[MeasuredRun], operators: Sequence[OperatorMeasurement], home: DeviceSpec | None
 ) -> set[str]:
-    """The number formats in which products with weights ran."""
-    used = {(source.run.problem.training.precision, source.ledger.pricing.device.name) for source in sources}
-    used |= {(each.precision, name) for each in operators for name in devices}
-    found = {WIDE}
-    for name, device in used:
-        formats = (each for each in precision(name).products if getattr(devices[device].peak, each) is not None)
-        found |= {next(formats, WIDE)}
-    return found
+    """The number formats in which products with weights ran; `home` is where operators were measured."""
+    used = [(source.run.problem.training.precision, source.device) for source in sources]
+    used += [(each.precision, home) for each in operators if home is not None and each.kind == PRODUCT]
+    return {_format(name, device) for name, device in used}
+
+
+def _format(name: str, device: DeviceSpec) -> str:
+    """The number format in which a device computes products with weights in the precision `name`."""
+    formats = (each for each in precision(name).products if getattr(device.peak, each) is not None)
+    return next(formats, WIDE)
 
 
 def _source(found: Calibrated, files: Sequence[Path]) -> str:

@@ -36,7 +36,7 @@ class Calibrated:
     after: Mapping[tuple[str, str, str], Errors]
 
 
-def read_measurements(paths: Sequence[Path], link: str | None = None) -> list[Measurement]:
+def read_collectives(paths: Sequence[Path], link: str | None = None) -> list[Measurement]:
     """The collectives in tables (`.parquet`), JSON lines (`.jsonl`) and outputs of nccl-tests (anything else).
 
     Args:
@@ -55,12 +55,13 @@ def read_measurements(paths: Sequence[Path], link: str | None = None) -> list[Me
 def _read(path: Path, link: str | None) -> Iterator[Measurement]:
     if path.suffix == ".parquet":
         return read_table(path, link)
+    if path.suffix == ".jsonl":
+        return read_lines(path, link)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}.") from None
-    reader = read_lines if path.suffix in (".jsonl", ".json") else read_output
-    return reader(path, text, link)
+    return read_output(path, text, link)
 
 
 def calibrate_links(

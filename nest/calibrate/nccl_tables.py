@@ -50,7 +50,7 @@ def read_table(path: Path, link: str | None = None) -> Iterator[Measurement]:
         raise InputError(f"{path}: this is no table of collectives; it has no column {sorted(missing)[0]}.")
     for row in rows:
         if row["op_name"] in KINDS and row["nccl_dtype"] in WIDTHS:
-            inside = _known(link_of(f"{row.get('device') or path.name}"), link, path)
+            inside = known_link(link_of(f"{row.get('device') or path.name}"), link, path)
             yield Measurement(
                 path.name,
                 KINDS[row["op_name"]],
@@ -98,11 +98,11 @@ def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Meas
     links: tuple[str, ...]
     nominal: tuple[float | None, ...]
     if machines == 1:
-        inside = _known(inside, link, path)
+        inside = known_link(inside, link, path)
         shape, links, nominal = (len(ranks),), (link or inside,), (_nominal(inside),)
     else:
         shape = (len(ranks) // machines, machines)
-        links = (_known(inside, None, path), _known(link, None, path, "between the machines"))
+        links = (known_link(inside, None, path), known_link(link, None, path, "between the machines"))
         nominal = (None, None)
     for columns in map(str.split, text.splitlines()):
         if len(columns) < 1 - min(TIMES) or not columns[0].isdigit():
@@ -114,9 +114,16 @@ def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Meas
                 )
 
 
-def _known(found: str | None, given: str | None, path: Path, which: str = "of its devices") -> str:
+def known_link(
+    found: str | None, given: str | None, path: Path, which: str = "of its devices", key: str = "--link"
+) -> str:
+    """`found`, else `given`.
+
+    Raises:
+        InputError: neither is there; the text says by which `key` to name one.
+    """
     if found is None and given is None:
-        raise InputError(f"{path}: the link {which} is not known; name it with --link, such as `--link nvlink4`.")
+        raise InputError(f"{path}: the link {which} is not known; name it with {key}, such as `{key} nvlink4`.")
     return found or given or ""
 
 

@@ -17,6 +17,14 @@ Array = NDArray[numpy.float64]
 PRODUCT, ATTENTION, LAUNCH = "matmul", "attention", "launch"
 """Kinds that are priced by their sizes, and the one that tells what the host needs; others move bytes."""
 
+OPERAND_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
+"""Bytes per element of a product's operands by precision, as the formats' names say."""
+
+
+def _result_bytes(precision: str) -> float:
+    """Bytes per element of what operators write: narrow formats are those of operands only."""
+    return max(OPERAND_BYTES[precision], 2.0)
+
 
 class OperatorTimes:
     """Operators measured on one device, whose times are predicted together."""
@@ -70,9 +78,12 @@ def _product(measured: OperatorMeasurement) -> Operator:
     batch = (("batch", measured.size("batch")),)
     rows, columns = ("rows", measured.size("rows")), ("columns", measured.size("columns"))
     contracted = ("contracted", measured.size("contracted"))
-    left, result = Tensor("left", (*batch, rows, contracted)), Tensor("result", (*batch, rows, columns))
-    learned = batch[0][1] == 1
-    right = Tensor("right", (*batch, columns, contracted))
+    itemsize = OPERAND_BYTES[measured.precision]
+    left, right = (
+        Tensor(name, (*batch, side, contracted), itemsize) for name, side in (("left", rows), ("right", columns))
+    )
+    result = Tensor("result", (*batch, rows, columns), _result_bytes(measured.precision))
+    learned = measured.size("batch") == 1
     return Operator(
         "layer/measured",
         "layer",
@@ -93,9 +104,10 @@ def _attention(measured: OperatorMeasurement) -> Operator:
     keys, channels = measured.size("keys", sequence), measured.size("value", head)
     seen = (keys + 1) / 2 if measured.shape.get("causal", False) else keys
     shared = ("kv_heads", measured.size("kv_heads"))
-    query = Tensor("query", (batch, ("sequence", sequence), heads, ("head", head)))
-    key = Tensor("key", (batch, ("keys", keys), shared, ("head", head)))
-    value = Tensor("value", (batch, ("keys", keys), shared, ("value", channels)))
+    itemsize = _result_bytes(measured.precision)
+    query = Tensor("query", (batch, ("sequence", sequence), heads, ("head", head)), itemsize)
+    key = Tensor("key", (batch, ("keys", keys), shared, ("head", head)), itemsize)
+    value = Tensor("value", (batch, ("keys", keys), shared, ("value", channels)), itemsize)
     return Operator(
         "layer/measured",
         "layer",
@@ -104,6 +116,6 @@ def _attention(measured: OperatorMeasurement) -> Operator:
         flops_per_point=2.0 * (head + channels) / head * seen / keys,
         backward_flops_ratio=(3 * head + 2 * channels) / (head + channels),
         inputs=(query, key, value),
-        outputs=(Tensor("context", (batch, ("sequence", sequence), heads, ("value", channels))),),
+        outputs=(Tensor("context", (batch, ("sequence", sequence), heads, ("value", channels)), itemsize),),
         contracted=("keys",),
     )

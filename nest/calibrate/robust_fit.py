@@ -42,7 +42,6 @@ def robust_fit(
     noise: float,
     starts: int = 1,
     steps: int = 100,
-    start: Array | None = None,
     settled: float = SETTLED,
 ) -> Array:
     """Coefficients that make residuals small, outliers counting less, and stay near the prior where nothing else tells.
@@ -59,14 +58,11 @@ def robust_fit(
         noise: standard deviation expected of a residual, which weighs measurements against the prior.
         starts: how often to start.
         steps: most steps taken from each.
-        start: where the first begins; None: at the center.
         settled: a step that lowers the objective by less, relatively, is the last.
     """
     drawn = numpy.random.default_rng(0).standard_normal((starts, len(prior.center)))
     drawn[0] = 0.0
     begins = prior.center + drawn * prior.spread
-    if start is not None:
-        begins[0] = start
     ends = [_descend(residuals, each, prior, scale, noise, steps, settled) for each in begins]
     return min(ends, key=lambda end: end[0])[1]
 

@@ -11,7 +11,6 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.errors import InputError
 from nest.formulate.exposure import data_parallel_exposure
 from nest.formulate.ledger import Ledger
 from nest.graph import Operator
@@ -101,12 +100,6 @@ class Runs:
         self.ledgers = ledgers
         self._operators = Operators(costs)
         self._devices = [each.pricing.device.name for each in ledgers]
-        for each in ledgers:
-            if len(each.pricing.device.engines) > 1:
-                raise InputError(
-                    f"cluster.device: {each.pricing.device.name!r} has several engines; only devices with one can be "
-                    "calibrated."
-                )
         self._layers()
         self._stages()
 
@@ -131,6 +124,7 @@ class Runs:
         first = numpy.cumsum([0, *(len(each.layers) for each in self.ledgers)])
         counts: list[tuple[int, int, int]] = []
         stages: list[tuple[float, ...]] = []
+        sharded: list[bool] = []
         self._schedule: list[tuple[float, float]] = []
         for run, ledger in enumerate(self.ledgers):
             shown = evaluate(_exposing(ledger, 1.0), ledger.solution)
@@ -140,11 +134,16 @@ class Runs:
                 counts += [(len(stages), int(first[run]) + kind, count) for kind, count in own.items()]
                 between = loud.arriving + loud.returning
                 stages.append((run, between, loud.sharding, loud.sync - quiet.sync, quiet.sync))
+            sharded += [stage.zero > 0 for stage in ledger.solution.stages]
         self._counts = numpy.array(counts, dtype=numpy.int64)
+        self._sharded = numpy.array(sharded)
         self._run_of_stage = numpy.array([row[0] for row in stages], dtype=numpy.int64)
         self._between, self._sharding, self._sync, self._update = numpy.array([row[1:] for row in stages]).T
         asked = {each.pricing.device.name: each.pricing.device for each in self.ledgers}
-        self._updates = self._of_stages(self._of_layers(self._ahead, self._operators.prices(asked).update))
+        hosts = [each.pricing.host for each in self.ledgers]
+        here = numpy.array([host is None or not host.holds_optimizer for host in hosts])[self._run_of_stage]
+        # A step that the host takes is the same on every device.
+        self._updates = here * self._of_stages(self._of_layers(self._ahead, self._operators.prices(asked).update))
         space = [each.instance.space for each in self.ledgers]
         self._hiding = numpy.array([each.hiding for each in space])
 
@@ -183,11 +182,11 @@ class Runs:
             data_parallel_exposure(ledger.problem, devices[name])
             for ledger, name in zip(self.ledgers, self._devices, strict=True)
         ]
-        share, waiting = (
+        share, waiting, sharded = (
             numpy.array([getattr(each, name) for each in found])[self._run_of_stage]
-            for name in ("exposed", "synchronisation")
+            for name in ("exposed", "synchronisation", "sharded_synchronisation")
         )
-        once = waiting * self._sync
+        once = waiting * numpy.where(self._sharded, sharded, 1.0) * self._sync
         hides = self._hiding[self._run_of_stage]
 
         def shown(seconds: Array) -> Array:
@@ -223,7 +222,7 @@ class Runs:
 
 def _exposing(ledger: Ledger, share: float) -> Any:
     """The instance with `share` of data-parallel communication exposed, whatever could hide it."""
-    space = evolve(ledger.instance.space, exposed=share, hiding=False, synchronisation=1.0)
+    space = evolve(ledger.instance.space, exposed=share, hiding=False, synchronisation=1.0, sharded_synchronisation=1.0)
     return evolve(ledger.instance, space=space)
 
 

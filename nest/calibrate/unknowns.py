@@ -75,5 +75,5 @@ def calibration(name: str, values: Mapping[str, float], sources: tuple[str, ...]
 
 
 def plain(device: DeviceSpec) -> DeviceSpec:
-    """`device` with its roofs only."""
+    """`device` without a calibration."""
     return evolve(device, calibration=Coefficients())

@@ -42,7 +42,7 @@ def collectives(
     """
     from nest.calibrate.errors import table
     from nest.calibrate.link_file import link_text
-    from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_measurements
+    from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
     from nest.errors import InputError
     from nest.hooks.registry import registry
 
@@ -51,7 +51,7 @@ def collectives(
     if output is not None and not output.is_dir():
         raise InputError(f"--output {output}: there is no such folder.")
     model = next(iter(registry().collective_models().values()))
-    found = calibrate_links(read_measurements(files, link), model, prior)
+    found = calibrate_links(read_collectives(files, link), model, prior)
     if as_json:
         typer.echo(to_json({"links": {each.link.name: _plain(each) for each in found}}))
     for each in found:
@@ -108,7 +108,7 @@ def devices(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.calibrate.device_file import calibration_text, device_text
+    from nest.calibrate.device_file import calibration_text, device_text, file_name
     from nest.calibrate.generations import calibrate_devices, error_rows
     from nest.cli.progress import share_line
     from nest.errors import InputError
@@ -117,20 +117,23 @@ def devices(
     if output is not None and not output.is_dir():
         raise InputError(f"--output {output}: there is no such folder.")
     line = share_line()
-    found = calibrate_devices(files, registry(), device, folds, None if line is None else line.tell)
-    if line is not None:
-        line.clear()
+    try:
+        found = calibrate_devices(files, registry(), device, folds, None if line is None else line.tell)
+    finally:
+        if line is not None:
+            line.clear()
     rows = error_rows(found)
     if as_json:
         typer.echo(to_json({"calibrations": [_fitted(each) for each in found], "errors": [_row(row) for row in rows]}))
     else:
         typer.echo("\n".join(_table(rows)))
-    for each in found:
-        if output is not None and generations:
-            write(output / f"{each.calibration.name}.toml", calibration_text(each.calibration))
-        for spec in () if output is None or generations else each.devices:
-            assert output is not None
-            write(output / f"{spec.name}.toml", device_text(each.calibration.on(spec)))
+    if output is None:
+        return
+    texts = {each.calibration.name: calibration_text(each.calibration) for each in found}
+    if not generations:
+        texts = {spec.name: device_text(each.calibration.on(spec)) for each in found for spec in each.devices}
+    for name, text in texts.items():
+        write(output / file_name(name), text)
 
 
 def _fitted(found: DeviceCalibration) -> dict[str, object]:

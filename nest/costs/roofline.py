@@ -2,7 +2,8 @@
 
 Williams, Waterman and Patterson, Roofline: an insightful visual performance model (CACM 52(4), 2009), with
 both roofs lowered by the share a device is known to reach, and the arithmetic one by what the shape of a product or of
-attention costs (docs/explanation/cost-model.md); a device without a calibration has the roofs only.
+attention costs (docs/explanation/cost-model.md). Without a calibration what is left beside the roofs is how products
+divide into tiles, where the device's `multiprocessors` are known.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ class Peak:
     """The arithmetic roof of an operator on a device.
 
     Attributes:
-        reached: FLOP per second that large operators of its kind reach.
+        reached: FLOP per second that large operators of its kind reach; at most `nominal`.
         nominal: FLOP per second of its number format.
         wide: FLOP per second of the format that everything but products with weights is computed in.
         narrow: whether operands are converted to a narrower format first.
@@ -84,17 +85,18 @@ def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float)
         traffic: seconds of what it moves forward.
     """
     if operator.kind == "attention" and len(operator.inputs) > 2:
-        share = _attention_share(operator, device)
-        forward, backward = operator.flops / share, operator.backward_flops / share
-        backward /= device.calibration.attention_backward
-        return max(forward / peak.reached, traffic), max(backward / peak.reached, BACKWARD_TRAFFIC * traffic)
+        reached = peak.reached * _attention_share(operator, device)
+        forward = operator.flops / min(reached, peak.nominal)
+        backward = operator.backward_flops / min(reached * device.calibration.attention_backward, peak.nominal)
+        return max(forward, traffic), max(backward, BACKWARD_TRAFFIC * traffic)
     shape = product(operator) if operator.flops else None
     if shape is None:
         longer = max(operator.backward_flops / peak.reached, BACKWARD_TRAFFIC * traffic)
         return max(operator.flops / peak.reached, traffic), longer
     forward = max(operator.flops / peak.reached * _slowdown(shape, shape, device, peak), traffic)
-    halves = (_slowdown(half, shape, device, peak) for half in shape.backward)
-    return forward, _sum(max(operator.backward_flops / 2 / peak.reached * half, traffic) for half in halves)
+    half = operator.backward_flops / 2 / peak.reached
+    halves = (max(half * _slowdown(each, shape, device, peak), traffic) for each in shape.backward)
+    return forward, sum(halves)
 
 
 def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) -> float:
@@ -131,11 +133,6 @@ def _grouped(operator: Operator) -> bool:
     return has_axis(operator.inputs[1].shape, "kv_heads")
 
 
-def _sum(values: Iterable[float]) -> float:
-    first, second = values
-    return first + second
-
-
 def efficiency(device: DeviceSpec, kind: str, number_format: str = "") -> float:
     """Share of a roof operators of `kind` reach: of `kind.format`, `kind` and `default` the first listed."""
     known = device.efficiency
@@ -156,7 +153,7 @@ def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
     share = efficiency(device, _kind(operator), chosen) * device.calibration.sustained
     if any(parameter.group == "expert" for parameter in operator.parameters):
         share *= device.calibration.grouped
-    return Peak(nominal * share, nominal, wide, chosen != wide_format)
+    return Peak(nominal * min(share, 1.0), nominal, wide, chosen != wide_format)
 
 
 def _first_peak(formats: Iterable[str], device: DeviceSpec, training: Training) -> tuple[str, float]:

@@ -85,6 +85,7 @@ def build_space(
             zero_degrees=allowed_zero_degrees(problem),
             hiding=exposure.hiding,
             synchronisation=exposure.synchronisation,
+            sharded_synchronisation=exposure.sharded_synchronisation,
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None

@@ -13,11 +13,13 @@ class Exposure:
         exposed: its share that shows at least.
         hiding: whether the rest hides only where it fits.
         synchronisation: seconds of what is sent once per batch over those of the collective model.
+        sharded_synchronisation: what that is multiplied by with ZeRO 1 and up.
     """
 
     exposed: float
     hiding: bool
     synchronisation: float
+    sharded_synchronisation: float
 
 
 def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Exposure:
@@ -28,14 +30,16 @@ def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Expos
     constants of PROBLEM.md section 4 unless it asks for others.
     """
     training = problem.training
-    exposed, hiding, waiting = training.exposed_share, False, 1.0
+    exposed, hiding, waiting, sharded = training.exposed_share, False, 1.0, 1.0
     if problem.model is not None and training.exposed is None:
         terms = Coefficients() if device is None else device.calibration
         hiding = training.overlap.data
         exposed = terms.data_exposed if hiding else 1.0
-        waiting = 1.0 if hiding else terms.synchronisation
+        if not hiding and training.synchronisation is None:
+            waiting, sharded = terms.synchronisation, terms.sharded_synchronisation
     return Exposure(
         exposed,
         hiding if training.hiding is None else training.hiding,
         waiting if training.synchronisation is None else training.synchronisation,
+        sharded if training.sharded_synchronisation is None else training.sharded_synchronisation,
     )

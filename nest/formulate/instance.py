@@ -109,7 +109,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
     problem = without_absent(problem, registry)
     check_names(problem, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
-    cluster = cluster.with_margin(memory_margin(problem))
+    cluster = cluster.with_margin(memory_margin(problem, device))
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, base, cluster)
     else:

@@ -60,8 +60,12 @@ def ledger(problem: Problem, known: Registry) -> Ledger:
     if problem.search.granularity == "operator":
         raise InputError("search.granularity: calibration takes plans of whole layers; leave it out.")
     instance, formulation = formulate(evaluation_problem(problem, known), known)
-    solution = decide(instance, problem, known)
-    return _ledger(problem, instance, formulation, solution)
+    if formulation.pricing is not None and len(formulation.pricing.device.engines) > 1:
+        raise InputError(
+            f"cluster.device: {formulation.pricing.device.name!r} has several engines; only devices with one can be "
+            "calibrated."
+        )
+    return _ledger(problem, instance, formulation, decide(instance, problem, known))
 
 
 def _ledger(problem: Problem, instance: Instance, formulation: Formulation, solution: Solution) -> Ledger:

@@ -99,6 +99,7 @@ class Space:
         hiding: whether data-parallel communication hides under compute only as far as that lasts (section "Hiding" of
             docs/explanation/problem.md); else `exposed` says it all.
         synchronisation: seconds that what is sent once per batch takes, over those of the collective model.
+        sharded_synchronisation: what that is multiplied by with ZeRO 1 and up.
     """
 
     global_batch: int
@@ -116,6 +117,7 @@ class Space:
     zero_degrees: tuple[int | None, ...] = (None,)
     hiding: bool = False
     synchronisation: float = 1.0
+    sharded_synchronisation: float = 1.0
 
 
 @frozen(eq=False)

@@ -350,7 +350,8 @@ def _state_costs(
         for index, (size, sharded_from) in enumerate(((weights, 3), (gradients, 2), (optimizer, 1))):
             held[index] += size / (peer.sharing if zero >= sharded_from else 1)
     # The first forward and the last backward pass of a batch are all that what is sent once per batch hides under.
-    once = _exposed(instance, instance.space.synchronisation * per_batch, work) + updating
+    waited = instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
+    once = _exposed(instance, waited * per_batch, work) + updating
     return _exposed(instance, per_micro_batch, work), once, (held[0], held[1], held[2])
 
 

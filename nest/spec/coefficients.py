@@ -59,6 +59,8 @@ class Coefficients:
         data_exposed: share of data-parallel communication that `training.overlap.data` does not hide.
         synchronisation: seconds that gradients and weights take once per batch, where `training.overlap.data` hides
             none, over those of the collective model: ranks out of step, many small buckets, several groups on one link.
+        sharded_synchronisation: what it is multiplied by where the optimizer's state is sharded (ZeRO 1 and up):
+            frameworks then exchange parameters one by one, or gradients in single precision.
     """
 
     sustained: float = _coefficient(1.0, 0.7, 1.3, 1.0, 0.08)
@@ -74,6 +76,7 @@ class Coefficients:
     tensor_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
     data_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)
     synchronisation: float = _coefficient(1.0, 0.5, 6.0, 1.3, 0.6)
+    sharded_synchronisation: float = _coefficient(1.0, 0.5, 6.0, 1.2, 0.6)
 
 
 def ranges() -> dict[str, Range]:

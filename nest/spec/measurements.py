@@ -10,7 +10,7 @@ from nest.errors import FieldError, FieldErrors
 from nest.spec.problem import Problem
 from nest.spec.training import PRECISIONS
 from nest.spec.validators import above, at_least, each, not_empty, one_of
-from nest.units import Bytes, Seconds
+from nest.units import Bytes, BytesPerSecond, Seconds
 
 DIRECTIONS = ("forward", "backward")
 
@@ -135,12 +135,16 @@ class CollectiveMeasurement:
         seconds: from the start of the slowest member to its end, the median over the repeats.
         nodes: machines the members are spread over, evenly.
         precision: number format of the elements; None: it is not said.
-        link: name of the link between members, as `nest links` lists it; None: it is not said.
+        link: name of the link between members, of the catalogue; on several machines of that between these; None: it is
+            not said.
         spread: distance between the quartiles of the repeats, over their median.
         repeats: how often it was timed.
         device: name of the devices, as their driver gives it.
         date: the day, as 2026-11-21.
         versions: of the software, by name.
+        inside: on several machines, name of the link inside each; None: the device tells.
+        bandwidth: nominal bytes per second of `link`, per device and direction; None: that of the catalogue.
+        source: where the figure was read; None: it was measured for this file.
     """
 
     nest: int = field(validator=one_of((1,)))
@@ -157,6 +161,9 @@ class CollectiveMeasurement:
     device: str | None = field(default=None, validator=not_empty)
     date: str | None = None
     versions: dict[str, str] = field(factory=dict)
+    inside: str | None = field(default=None, validator=not_empty)
+    bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
+    source: str | None = field(default=None, validator=not_empty)
 
     def __attrs_post_init__(self) -> None:
         if self.members % self.nodes:

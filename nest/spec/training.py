@@ -42,6 +42,8 @@ class Training:
         synchronisation: seconds that gradients and weights take once per batch over those of the collective model:
             ranks out of step, many small buckets, several groups on one link; None: what the device's calibration says
             where a `model` is planned without `overlap.data`, else 1.
+        sharded_synchronisation: what it is multiplied by where the optimizer's state is sharded (ZeRO 1 and up); None:
+            what the device's calibration says where that also gives `synchronisation`, else 1.
         overlap: what the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`; None: `flash`, but with `precision: fp16` `unfused`,
             as the frameworks that published runs in fp16 had no fused attention (Megatron-LM, arXiv 2104.04473 and
@@ -73,6 +75,7 @@ class Training:
     exposed: float | None = field(default=None, validator=between(0, 1))
     hiding: bool | None = None
     synchronisation: float | None = field(default=None, validator=above(0))
+    sharded_synchronisation: float | None = field(default=None, validator=above(0))
     overlap: Overlap = Overlap()
     attention: str | None = field(default=None, validator=one_of(("flash", "unfused")))
     selective: tuple[str, ...] = ("attention",)

@@ -208,6 +208,7 @@ def random_training(random: Random, candidates: list[dict]) -> dict:
         send_more(random, candidates)
     if random.random() < 0.25:
         training["synchronisation"] = random.choice([0.5, 1.5, 4.0])
+        training["sharded_synchronisation"] = random.choice([0.7, 1.0, 3.0])
     if random.random() < 0.2:
         training["overlap"] = {"data": random.random() < 0.5}
     return training

@@ -48,7 +48,7 @@ def random_chain(random: Random, *, sharded: bool = False) -> dict:
             "schedule": random.choice(["1f1b", "1f1b", "1f1b", "gpipe", "nest"]),
             "uneven_batch": random.random() < 0.5,
             **random.choice([{"exposed": 1.0}, {"exposed": 1.0}, {"exposed": 0.3}, {"exposed": 0.1, "hiding": True}]),
-            **random.choice([{}, {}, {"synchronisation": 2.5}]),
+            **random.choice([{}, {}, {"synchronisation": 2.5, "sharded_synchronisation": 1.7}]),
         },
         "cluster": cluster,
         "search": {

@@ -127,6 +127,18 @@ def test_shard_groups_often_part_the_ranks(kind):
     assert parting >= 12
 
 
+def test_compute_often_hides_a_part_of_what_is_sent():
+    """The best plan is then neither that of the constant share alone nor that of hiding nothing."""
+    between = 0
+    for problem in (random_problem(Random(seed), "plain") for seed in range(150)):
+        if problem["training"].get("hiding"):
+            shares = [problem["training"]["exposed"], 1.0]
+            fixed = [problem | {"training": problem["training"] | {"hiding": False, "exposed": e}} for e in shares]
+            found, least, most = (solve(each).batch_time for each in (problem, *fixed))
+            between += found is not None and least * (1 + 1e-9) < found < most * (1 - 1e-9)
+    assert between >= 5
+
+
 def test_mixing_often_pays():
     answers = [(problem, solve(problem)) for problem in (random_problem(Random(seed), "mixed") for seed in range(100))]
     plans = [(problem, answer.plan["stages"]) for problem, answer in answers if answer.plan is not None]

@@ -44,6 +44,7 @@ def idle_problem(random: Random) -> dict:
         "training": {
             "global_batch": random.choice([2, 4, 8]),
             "schedule": random.choice(["1f1b", "gpipe", "nest"]),
+            **random.choice([{}, {"hiding": True, "exposed": 0.0}]),
         },
         "cluster": {
             "memory": random.choice([1e9, 1e9, 30, 20]),

@@ -1,5 +1,6 @@
 """Links fitted to measured collectives: what made them comes out, and the catalogue's are what the command writes."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from attrs import evolve
 from nest.calibrate.collectives import fit_link, grouped
 from nest.calibrate.errors import ALL, errors
 from nest.calibrate.link_file import link_text
-from nest.calibrate.links import calibrate_links, read_measurements
+from nest.calibrate.links import calibrate_links, read_collectives
 from nest.calibrate.measurement import Measurement
 from nest.calibrate.nccl_constants import planned_lines
 from nest.catalogue import Link, link, links, network_levels
@@ -89,7 +90,7 @@ def test_the_catalogue_is_what_the_command_writes(tables: list[Path]) -> None:
 
     To a hundredth, since other processors round otherwise.
     """
-    found = {each.link.name: each for each in calibrate_links(read_measurements(tables), MODEL, "nccl")}
+    found = {each.link.name: each for each in calibrate_links(read_collectives(tables), MODEL, "nccl")}
     assert set(found) == {"nvlink3", "nvlink4", "nvlink5"}
     for name, each in found.items():
         assert plain(link(name)) == rounded(each.link)
@@ -102,13 +103,13 @@ def test_the_catalogue_is_what_the_command_writes(tables: list[Path]) -> None:
 def test_several_lines_are_worth_having(tables: list[Path]) -> None:
     """By one latency and one bandwidth, the formula of PROBLEM.md, a third is missed in the median."""
     for name in ("nvlink3", "nvlink4", "nvlink5"):
-        told = [each for each in read_measurements(tables) if each.link == name]
+        told = [each for each in read_collectives(tables) if each.link == name]
         assert errors(told, evolve(link(name), lines=()), MODEL)[ALL, ALL, ALL].median > 0.3
 
 
 def test_the_family_is_what_all_tables_say_together(tables: list[Path]) -> None:
     """The same with `--link nvlink`."""
-    (found,) = calibrate_links(read_measurements(tables, "nvlink"), MODEL, "nccl")
+    (found,) = calibrate_links(read_collectives(tables, "nvlink"), MODEL, "nccl")
     assert plain(link("nvlink")) == rounded(found.link)
 
 
@@ -117,3 +118,28 @@ def test_links_nobody_measured_are_what_their_sources_say() -> None:
     for name, known in links().items():
         if name.startswith(("infiniband", "ethernet", "pcie")):
             assert plain(known) == rounded(evolve(known, lines=planned_lines(known)))
+
+
+def test_four_machines_of_b200_made_the_link_between_them(shared: Path, tmp_path: Path) -> None:
+    """All-reduces by payload, and one of 32 H200, as bus bandwidths."""
+    hardware = json.loads((shared / "fidelity" / "hardware.json").read_text())["measured_collectives"]
+    units = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+    rows = [
+        (float(payload[:-3]) * units[payload[-3:]], several, "nvlink5")
+        for payload, (_, several) in hardware["B200_allreduce_busbw_by_payload_GBps_[1node,4node]"].items()
+    ]
+    rows.append((2.0**32, hardware["H200_4node_32gpu_EFA_allreduce_4GiB_busbw_GBps"]["ring"], "nvlink4"))
+    path = tmp_path / "efa.jsonl"
+    path.write_text(
+        "\n".join(
+            json.dumps(
+                {"nest": 1, "measurement": "collective", "kind": "all_reduce", "bytes": size, "members": 32}
+                | {"seconds": 2 * 31 / 32 * size / (busbw * 1e9), "nodes": 4}
+                | {"inside": inside, "link": "efa", "bandwidth": 50e9}
+            )
+            for size, busbw, inside in rows
+        )
+    )
+    (found,) = calibrate_links(read_collectives([path]), MODEL, "nccl")
+    assert plain(link("efa")) == rounded(found.link)
+    assert found.after[ALL, ALL, ALL].median < 0.05

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from nest.calibrate.links import read_measurements
+from nest.calibrate.links import read_collectives
 from nest.calibrate.measurement import Measurement
 from nest.errors import InputError
 
@@ -36,7 +36,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 def test_outputs_of_nccl_tests_tell_both_columns(tmp_path: Path) -> None:
-    found = read_measurements([written(tmp_path, "run.txt", OUTPUT)])
+    found = read_collectives([written(tmp_path, "run.txt", OUTPUT)])
     rows = [(each.kind, each.bytes, each.shape, each.seconds, each.links) for each in found]
     # Out-of-place and in-place are the same collective: their median.
     assert rows == [
@@ -49,24 +49,24 @@ def test_outputs_from_several_machines_need_the_link_between_them(tmp_path: Path
     second = OUTPUT.replace("on     node-a device  1", "on     node-b device  0")
     path = written(tmp_path, "run.txt", second)
     with pytest.raises(InputError, match=r"between the machines.*--link"):
-        read_measurements([path])
-    found = read_measurements([path], "infiniband-ndr")
+        read_collectives([path])
+    found = read_collectives([path], "infiniband-ndr")
     assert {(each.shape, each.links) for each in found} == {((1, 2), ("nvlink3", "infiniband-ndr"))}
 
 
 def test_the_file_name_may_name_the_program(tmp_path: Path) -> None:
     text = OUTPUT.replace("# Collective test starting: all_gather_perf\n", "")
     with pytest.raises(InputError, match="all_reduce_perf"):
-        read_measurements([written(tmp_path, "run.txt", text)])
-    found = read_measurements([written(tmp_path, "alltoall_perf.log", text)])
+        read_collectives([written(tmp_path, "run.txt", text)])
+    found = read_collectives([written(tmp_path, "alltoall_perf.log", text)])
     assert {each.kind for each in found} == {"all_to_all"}
 
 
 def test_unknown_devices_need_a_link(tmp_path: Path) -> None:
     path = written(tmp_path, "run.txt", OUTPUT.replace("NVIDIA A100-SXM4-40GB", "Something else"))
     with pytest.raises(InputError, match="--link nvlink4"):
-        read_measurements([path])
-    assert {each.links for each in read_measurements([path], "pcie4")} == {("pcie4",)}
+        read_collectives([path])
+    assert {each.links for each in read_collectives([path], "pcie4")} == {("pcie4",)}
 
 
 def test_tables_count_elements_and_milliseconds(tmp_path: Path) -> None:
@@ -83,17 +83,17 @@ def test_tables_count_elements_and_milliseconds(tmp_path: Path) -> None:
     ]
     path = tmp_path / "h100_sxm.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    (found,) = read_measurements([path])
+    (found,) = read_collectives([path])
     assert found.seconds == pytest.approx(6e-4)
     assert evolve(found, seconds=1.0) == Measurement(
         "h100_sxm.parquet", "all_to_all", 2048.0, (4,), 1.0, ("nvlink4",), (450e9,)
     )
     parquet.write_table(pyarrow.Table.from_pylist([{"op_name": "alltoall"}]), path)
     with pytest.raises(InputError, match="no column latency"):
-        read_measurements([path])
+        read_collectives([path])
     path.write_text("not parquet")
     with pytest.raises(InputError, match="cannot be read as parquet"):
-        read_measurements([path])
+        read_collectives([path])
 
 
 LINE = {
@@ -115,43 +115,40 @@ def test_lines_name_their_links_or_their_device(tmp_path: Path) -> None:
         tmp_path,
         LINE | {"link": "nvlink5", "versions": {"torch": "2.9"}, "repeats": 20},
         LINE | {"device": "NVIDIA H200", "link": None, "source": "my machine"},
-        LINE | {"members": [8, 4], "link": ["nvlink5", "efa"], "bandwidth": ["900 GB/s", "50 GB/s"]},
+        LINE | {"members": 32, "nodes": 4, "inside": "nvlink5", "link": "efa", "bandwidth": "50 GB/s"},
         LINE | {"kind": "point_to_point", "link": "nvlink5"},
-        {"nest": 1, "measurement": "operator", "kind": "matmul"},
     )
-    found = [(each.table, each.shape, each.links, each.bandwidths) for each in read_measurements([path])]
+    found = [(each.table, each.shape, each.links, each.bandwidths) for each in read_collectives([path])]
     assert found == [
         ("own.jsonl", (8,), ("nvlink5",), (None,)),
         ("my machine", (8,), ("nvlink4",), (None,)),
-        ("own.jsonl", (8, 4), ("nvlink5", "efa"), (900e9, 50e9)),
+        ("own.jsonl", (8, 4), ("nvlink5", "efa"), (None, 50e9)),
     ]
-    assert read_measurements([path])[0].bytes == 2**20
+    assert read_collectives([path])[0].bytes == 2**20
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({}, "line 1: link names 0 of 1 levels"),
-        ({"members": [8, 4], "link": "nvlink5"}, "link names 1 of 2 levels"),
-        ({"link": "nvlink5", "bandwidth": [1e9, 1e9]}, "bandwidth has 2 figures for 1 links"),
-        ({"link": "nvlink5", "seconds": 0}, "line 1: seconds"),
-        ({"link": "nvlink5", "bytes": "much"}, "line 1: bytes"),
+        ({}, "the link of its devices is not known.*--link nvlink4"),
+        ({"members": 32, "nodes": 4, "link": "efa"}, "inside the machines.*inside nvlink4"),
+        ({"members": 32, "nodes": 4, "inside": "nvlink5"}, "between the machines"),
+        ({"link": "nvlink5", "seconds": 0}, ":1.*seconds"),
     ],
 )
 def test_lines_that_say_too_little_are_refused(tmp_path: Path, change: dict[str, object], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        read_measurements([lines(tmp_path, LINE | change)])
+        read_collectives([lines(tmp_path, LINE | change)])
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "\x00", ""])
-def test_what_is_no_measurement_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InputError, match=r"no JSON|JSON object|no measured collective"):
-        read_measurements([written(tmp_path, "own.jsonl", text)])
+def test_a_file_without_collectives_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no measured collective"):
+        read_collectives([lines(tmp_path, LINE | {"kind": "point_to_point", "link": "nvlink5"})])
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read: No such file"):
-        read_measurements([tmp_path / "absent.jsonl"])
+    with pytest.raises(InputError, match="absent"):
+        read_collectives([tmp_path / "absent.jsonl"])
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="it is not text"):
-        read_measurements([tmp_path / "bytes.txt"])
+        read_collectives([tmp_path / "bytes.txt"])

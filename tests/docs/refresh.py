@@ -7,15 +7,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.docs import calibration_reference, hook_reference
 from tests.docs.compare import ELISION, same
 from tests.docs.document import REPOSITORY, documents, run
-from tests.docs.hook_reference import BEGIN, refreshed
 
 
 def refresh(path: Path) -> list[str]:
     """Bring one document up to date; what has to be looked at by hand."""
     text = path.read_text()
-    text = refreshed(text) if BEGIN in text else text
+    text = hook_reference.refreshed(text) if hook_reference.BEGIN in text else text
+    text = calibration_reference.refreshed(text)
     lines = text.splitlines()
     complaints = []
     with tempfile.TemporaryDirectory() as folder:

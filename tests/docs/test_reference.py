@@ -10,7 +10,8 @@ import typer
 from nest import spec
 from nest.cli import app
 from nest.hooks.guard import KINDS
-from tests.docs import hook_reference
+from tests.docs import calibration_reference, hook_reference
+from tests.docs.document import REPOSITORY
 
 REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
 RECORDS = {
@@ -22,6 +23,7 @@ RECORDS = {
         spec.LevelSpec,
         spec.DeviceSpec,
         spec.MatrixPeaks,
+        spec.MemoryOverheads,
         spec.TransformerSpec,
         spec.MlaSpec,
         spec.ProfileSpec,
@@ -32,7 +34,7 @@ RECORDS = {
         spec.Fixed,
     ],
     "measurements.md": [spec.OperatorMeasurement, spec.CollectiveMeasurement, spec.RunMeasurement, spec.RunFigures],
-    "plan.md": [spec.PlanDocument, spec.StageRecord, spec.CandidateSummary],
+    "plan.md": [spec.PlanDocument, spec.StageRecord, spec.MemoryBreakdown, spec.CandidateSummary],
 }
 
 
@@ -59,3 +61,20 @@ def test_every_command_and_option_is_described() -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| `nest {name}"))
         options = [each for option in command.params for each in option.opts if each.startswith("--")]
         assert [option for option in options if option != "--help" and option not in row] == []
+
+
+@pytest.mark.parametrize("page", ["docs/explanation/cost-model.md", "docs/reference/devices.md"])
+def test_tables_of_coefficients_are_those_of_the_code(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    assert calibration_reference.refreshed(text) == text, f"python -m tests.docs.refresh {page}"
+
+
+def test_every_table_of_coefficients_is_in_a_page_and_names_what_there_is() -> None:
+    pages = "".join(
+        (REPOSITORY / page).read_text() for page in ("docs/explanation/cost-model.md", "docs/reference/devices.md")
+    )
+    assert [part for part in calibration_reference.PARTS if calibration_reference.begin(part) not in pages] == []
+    for name in attrs.fields_dict(spec.Coefficients):
+        assert any(
+            line.startswith(f"| `{name}` | ") and len(line) > 60 for line in calibration_reference.coefficients()
+        )

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 import nest
 from nest.files import read, structure
@@ -16,7 +17,7 @@ from tests.docs.document import REPOSITORY, blocks
 
 TUTORIAL = REPOSITORY / "docs" / "tutorial"
 TEXT = (TUTORIAL / "network-and-memory.md").read_text()
-BANDWIDTHS = ("50 GB/s", "6 GB/s", "1 GB/s", "0.1 GB/s")
+BANDWIDTHS = ("50 GB/s", "2 GB/s", "1 GB/s", "0.1 GB/s")
 
 
 def problem(name: str) -> dict[str, Any]:
@@ -129,26 +130,40 @@ def test_the_traffic_the_tutorial_computes_is_right(behind_spines: list[PlanDocu
         assert names["over_the_spine"](plan) == pytest.approx(crossing_bytes(plan), rel=1e-9)
 
 
-def effort(plan: PlanDocument) -> tuple[bool, float]:
-    """Whether blocks run again, and into how many parts a plan divides the model's weights and gradients."""
+def parts(plan: PlanDocument) -> float:
+    """Into how many parts a plan divides the model's weights."""
     assert plan.candidate is not None
-    recomputes = any(stage.recompute != "none" for stage in plan.stages)
-    sharded = max((plan.data_parallel or 1) if stage.zero >= 2 else 1 for stage in plan.stages)
-    return recomputes, plan.candidate.width * len(plan.stages) * sharded
+    sharded = max((plan.data_parallel or 1) if stage.zero >= 3 else 1 for stage in plan.stages)
+    return plan.candidate.width * len(plan.stages) * sharded
 
 
-def test_smaller_devices_force_sharding_or_recomputation() -> None:
+def recomputes(plan: PlanDocument) -> bool:
+    return any(stage.recompute != "none" for stage in plan.stages)
+
+
+def test_smaller_devices_divide_the_model_more() -> None:
     plans = []
-    for device, memory in (("a100-sxm-80g", None), ("a100-sxm-40g", None), ("a100-sxm-40g", "20 GB")):
+    for device, memory in (("a100-sxm-80g", None), ("a100-sxm-40g", None), ("a100-sxm-40g", "24 GB")):
         written = problem("one-node.yaml")
         written["cluster"] |= {"device": device} | ({"memory": memory} if memory else {})
         plans.append(nest.solve(written))
+    whole, cut, narrow = plans
     assert all(plan.status == "optimal" and plan.fits for plan in plans)
-    efforts = [effort(plan) for plan in plans]
-    assert efforts == sorted(efforts), efforts
-    assert efforts[0] == (False, 1)
-    assert efforts[1][1] > 1 or efforts[1][0]
-    assert efforts[2][0]
+    assert [parts(plan) for plan in plans] == [1, 8, 8]
+    assert not any(recomputes(plan) for plan in plans)
+    assert len(cut.stages) > 1
+    assert narrow.candidate is not None
+    assert narrow.candidate.degrees["tp"] == 8
+    narrower = {**(narrow.problem or {}), "strategies": {"tp": [1, 2, 4], "cp": [1]}}
+    assert nest.solve(narrower).status == "infeasible"
     times = [plan.batch_time or 0 for plan in plans]
     assert times == sorted(times)
-    assert max(stage.memory for stage in plans[0].stages) > 40e9
+    assert max(stage.memory for stage in whole.stages) > 40e9
+
+
+def test_data_parallelism_alone_recomputes() -> None:
+    block = next(block for block in blocks(TEXT) if block.file == "sharded-only.yaml")
+    plan = nest.solve(YAML(typ="safe").load("\n".join(block.lines)))
+    assert plan.status == "optimal"
+    assert recomputes(plan)
+    assert [stage.zero for stage in plan.stages] == [3]

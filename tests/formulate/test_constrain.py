@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nest.errors import InputError, InputErrors
+from nest.formulate.cluster import build_cluster
 from nest.formulate.instance import build_instance, formulate
 from nest.hooks.registry import registry
 from nest.instance import Space, chunks_of
@@ -45,17 +46,22 @@ def test_defaults_leave_everything_open(problem: Build) -> None:
     ("training", "exposed", "hiding"),
     [
         ({}, 1.0, False),
-        ({"overlap": Overlap(data=True)}, 0.0, True),
+        ({"overlap": Overlap(data=True)}, None, True),
         ({"overlap": Overlap(data=True), "exposed": 0.2}, 0.2, False),
         ({"overlap": Overlap(data=True), "exposed": 0.2, "hiding": True}, 0.2, True),
-        ({"overlap": Overlap(data=True), "hiding": False}, 0.0, False),
+        ({"overlap": Overlap(data=True), "hiding": False}, None, False),
     ],
 )
 def test_overlap_of_a_model_hides_what_fits_unless_a_share_is_given(
-    problem: Build, training: dict[str, Any], exposed: float, hiding: bool
+    problem: Build, training: dict[str, Any], exposed: float | None, hiding: bool
 ) -> None:
-    found = space(problem(training=training))
-    assert (found.exposed, found.hiding) == (exposed, hiding)
+    """None: the share that the device's calibration has."""
+    asked = problem(training=training)
+    measured = build_cluster(asked.cluster, registry(), None)[1]
+    assert measured is not None
+    found = space(asked)
+    assert found.exposed == (measured.calibration.data_exposed if exposed is None else exposed)
+    assert found.hiding == hiding
 
 
 @pytest.mark.parametrize("hiding", [None, True])

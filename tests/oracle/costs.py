@@ -68,6 +68,7 @@ def zero_times(
         y += add_y
         updates += add_u
     y *= given(problem["training"], "synchronisation", 1.0)
+    y *= given(problem["training"], "sharded_synchronisation", 1.0) if zero else 1.0
     e, w = exposed_share(problem), compute_time(candidate, layers, recompute)
     if not hides(problem):
         return e * c, e * y + updates

@@ -271,3 +271,24 @@ def test_shard_groups_that_fit_no_ranks_are_told() -> None:
     assert result.status == "infeasible"
     assert result.diagnosis is not None
     assert "shard groups of 3, 5" in result.diagnosis
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_plan_hides_what_was_promised_whatever_it_computes_again(zero: int, recompute: str) -> None:
+    machines = cluster((1, 2), memory=1e9)
+    problem = instance(
+        [candidate(1, seed=3, scale=0.02)],
+        machines=machines,
+        constraints=["replicas == 2"],
+        exposed=0.0,
+        hiding=True,
+        zero=(zero,),
+        recompute=(recompute,),
+    )
+    found = solve(problem)
+    assert found.solution is not None
+    priced = evaluate(problem, found.solution)
+    assert found.batch_time == pytest.approx(priced.batch_time, rel=1e-12)
+    (stage,) = priced.stages
+    assert (stage.sharding if zero >= 2 else stage.sync) > 0

@@ -253,7 +253,8 @@ class LayerModel:
         """This share of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
         per_micro_batch: Term = 0
         per_batch: Term = 0
-        once = share * self._instance.space.synchronisation
+        space = self._instance.space
+        once = share * space.synchronisation * (space.sharded_synchronisation if choice.zero else 1.0)
         for sums, group in self._groups(choice):
             gradients, weights = (tuple(sums[name].tolist()) for name in ("gradients", "weights"))
             shards = group.shards if choice.zero else (group.shape,)

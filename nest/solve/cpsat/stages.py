@@ -102,9 +102,9 @@ def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> Stage
         (mode.name, zero) for mode in parts.candidate.recompute for zero in dict.fromkeys(instance.space.zero)
     )
     sharded = {zero: _sharded(instance, parts, groups, zero) for zero in dict.fromkeys(instance.space.zero)}
-    waited = instance.space.synchronisation
     rows = []
     for recompute, zero in modes:
+        waited = instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
         mode, (every, once, update, held) = parts.recompute[recompute], sharded[zero]
         work = parts.compute + mode["extra"]
         rows.append((mode, work + _shown(instance, every, work), _shown(instance, waited * once, work) + update, held))

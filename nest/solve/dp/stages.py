@@ -351,7 +351,9 @@ def stage_tables(
     compute = stages.differences(sums.compute)
     reserve, exposed, hiding = instance.cluster.reserve, instance.space.exposed, instance.space.hiding
     # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
-    waited = {n: instance.space.synchronisation * each.sync for n, each in zeros.items()}
+    space = instance.space
+    waiting = {n: space.synchronisation * (space.sharded_synchronisation if n else 1.0) for n in zeros}
+    waited = {n: waiting[n] * each.sync for n, each in zeros.items()}
     shown = {} if hiding else {n: (exposed * z.time, exposed * waited[n] + z.update) for n, z in zeros.items()}
     modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
     kept: list[tuple[Choice, ChoiceTable]] = []

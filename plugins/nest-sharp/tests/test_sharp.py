@@ -24,7 +24,7 @@ KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "point_to_p
 NODE = Level("node", 8, 300e9, 3e-6, "nvlink4")
 FABRIC = Level("fabric", 16, 45e9, 7e-6, "infiniband-ndr")
 LARGE, SMALL = 1e9, 1e3
-EXAMPLE = Path(__file__).parent.parent / "examples" / "llama-3-70b-on-128-h100" / "problem.yaml"
+EXAMPLE = Path(__file__).parent.parent / "examples" / "llama-3-8b-on-64-single-gpu-nodes" / "problem.yaml"
 
 level = st.builds(
     Level,

@@ -178,6 +178,29 @@ class Encoder(nn.TransformerEncoder):
         super().__init__(nn.TransformerEncoderLayer(64, 4, 256, batch_first=True), 3)
 
 
+class Experts(nn.Module):
+    """Routed experts as grouped products over tokens in the order of their experts."""
+
+    def __init__(self, width: int = 64, inner: int = 128, experts: int = 4) -> None:
+        super().__init__()
+        self.experts = experts
+        self.router = nn.Linear(width, experts, bias=False)
+        self.up = nn.Parameter(torch.zeros(experts, width, inner))
+        self.down = nn.Parameter(torch.zeros(experts, inner, width))
+
+    def forward(self, source):
+        rows = source.reshape(-1, source.shape[-1])
+        shares, chosen = self.router(rows).softmax(-1).topk(2, dim=-1)
+        order = chosen.reshape(-1).argsort()
+        counts = torch.histc(chosen.reshape(-1).float(), self.experts, 0, self.experts - 1)
+        ends = counts.cumsum(0).to(torch.int32)
+        repeated = rows.unsqueeze(1).expand(-1, 2, -1).reshape(-1, rows.shape[-1])
+        sent = torch.gather(repeated, 0, order.unsqueeze(-1).expand_as(repeated))
+        inner = functional.relu(torch._grouped_mm(sent, self.up, offs=ends))
+        back = torch._grouped_mm(inner, self.down, offs=ends)
+        return source + (back.view(-1, 2, rows.shape[-1]) * shares.unsqueeze(-1)).sum(1).view_as(source)
+
+
 class Branching(nn.Module):
     """What it does depends on what it is given."""
 

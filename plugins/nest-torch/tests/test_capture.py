@@ -167,6 +167,20 @@ def test_a_captured_llama_is_the_one_nest_builds() -> None:
         assert sum(each.model_flops for each in one) == sum(each.model_flops for each in other)
 
 
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this PyTorch has no grouped products")
+def test_experts_are_told_from_grouped_products() -> None:
+    """Every token goes two ways through experts, whose weights expert parallelism splits."""
+    module = on_meta(modules.Experts).bfloat16()
+    graph = capture(module, (torch.zeros(1, SEQUENCE, 64, device="meta", dtype=torch.bfloat16),))
+    up, down = (each for each in graph.operators if each.parameters and each.parameters[0].group == "expert")
+    ways = {"batch": 1, "sequence": SEQUENCE, "top_k": 2}
+    assert {name: size for name, size in up.space if name in ways} == ways
+    assert up.flops == 2 * SEQUENCE * 2 * 64 * 128
+    assert axis_size(up.parameters[0].shape, "experts") == 4
+    assert "expert_ffn" in down.contracted
+    assert axis_size(down.parameters[0].shape, "expert_ffn") == 128
+
+
 @pytest.mark.parametrize("fixed", [{}, {"tp": 2, "sp": True}, {"cp": 2}, {"pp": 2}])
 def test_captured_graphs_are_planned(fixed: dict[str, Any]) -> None:
     module = on_meta(modules.Llama)
@@ -205,7 +219,7 @@ def test_weights_on_a_device_are_left_alone() -> None:
     ("name", "inputs", "options", "told"),
     [
         ("Branching", (numbers(2, 4),), {}, "Branching cannot be traced"),
-        ("Recurrent", (numbers(2, 5, 8),), {}, "recurrent"),
+        ("Recurrent", (numbers(2, 5, 8),), {}, "whose inside nest does not see"),
         ("Gpt", (tokens(),), {"axes": [("", "sequence")]}, "called batch"),
         ("Gpt", (tokens(),), {"axes": [("batch",)]}, "must name the 2 dimensions"),
         ("Llama", (tokens(), tokens()[:, :3]), {}, "axis sequence of the inputs is 16 long in one place and 3"),

@@ -1,4 +1,4 @@
-"""Timing: how samples are taken and summed up, with a stopwatch that is told what to say."""
+"""Timing: how times are taken and summed up, with a stopwatch that is told what to say."""
 
 from statistics import median
 
@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip inst
 
 from nest_torch.timing import (  # noqa: E402
     FEWEST_REPEATS,
-    LEAST_SAMPLE,
+    LEAST_REPEAT,
     MOST_RUNS,
     CudaStopwatch,
     HostStopwatch,
@@ -30,32 +30,32 @@ class Told:
     cold: list[bool] = field(factory=list)
     by_host: int = 0
 
-    def sample(self, run: Run, runs: int, cold: bool) -> float:
+    def repeat(self, run: Run, runs: int, cold: bool) -> float:
         run()
         self.runs.append(runs)
         self.cold.append(cold)
         return self.seconds
 
-    def host_sample(self, run: Run, runs: int) -> float:
+    def host_repeat(self, run: Run, runs: int) -> float:
         run()
         self.by_host += 1
         return self.seconds
 
 
 @given(st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=40))
-def test_the_median_and_the_quartiles_are_told(samples: list[float]) -> None:
-    timing = Timing.of(samples)
-    assert timing.seconds == median(samples)
-    assert timing.repeats == len(samples)
-    assert 0 <= timing.spread * timing.seconds <= max(samples) - min(samples) + 1e-12
+def test_the_median_and_the_quartiles_are_told(times: list[float]) -> None:
+    timing = Timing.of(times)
+    assert timing.seconds == median(times)
+    assert timing.repeats == len(times)
+    assert 0 <= timing.spread * timing.seconds <= max(times) - min(times) + 1e-12
 
 
-def test_equal_samples_have_no_spread() -> None:
+def test_equal_times_have_no_spread() -> None:
     assert Timing.of([2.0, 2.0, 2.0, 2.0]) == Timing(2.0, 0.0, 4)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "runs"), [(1.0, 1), (LEAST_SAMPLE / 10, 10), (1e-9, MOST_RUNS)], ids=["long", "short", "tiny"]
+    ("seconds", "runs"), [(1.0, 1), (LEAST_REPEAT / 10, 10), (1e-9, MOST_RUNS)], ids=["long", "short", "tiny"]
 )
 def test_short_runs_are_timed_many_at_once(seconds: float, runs: int) -> None:
     told = Told(seconds)
@@ -78,14 +78,14 @@ def test_launches_are_timed_by_the_host() -> None:
     assert told.by_host > 5
 
 
-def test_without_time_there_are_the_fewest_samples() -> None:
+def test_without_time_there_are_the_fewest_repeats() -> None:
     assert measure(lambda: None, Told(1.0), repeats=1000, seconds=0.0).repeats == FEWEST_REPEATS
 
 
 def test_the_host_counts_every_run() -> None:
     done: list[int] = []
     watch = HostStopwatch()
-    assert watch.sample(lambda: done.append(1), 13, cold=True) > 0
+    assert watch.repeat(lambda: done.append(1), 13, cold=True) > 0
     assert len(done) == 13
 
 
@@ -96,4 +96,4 @@ def test_a_gpu_is_timed_on_its_own_clock() -> None:
     small, large = (torch.randn(size, size, device="cuda") for size in (1024, 4096))
     times = [measure(lambda m=matrix: m @ m, watch, 9, 5.0).seconds for matrix in (small, large)]  # type: ignore[misc]
     assert times[0] < times[1]
-    assert watch.sample(lambda: small @ small, 1, cold=True) > 0
+    assert watch.repeat(lambda: small @ small, 1, cold=True) > 0

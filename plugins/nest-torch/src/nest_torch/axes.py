@@ -87,6 +87,8 @@ def unify(one: Dim, other: Dim) -> None:
             continue
         if first.size == second.size:
             first.merge(second)
+        elif not first.size or not second.size:
+            return
         elif first.size % second.size == 0:
             outer, inner = first.split(second.size)
             outer.merge(second)
@@ -104,6 +106,8 @@ def reshape(dims: Sequence[Dim], sizes: Sequence[int]) -> tuple[Dim, ...]:
 
     Where a size cannot be made of the factors there are, every dimension is a new one.
     """
+    if 0 in sizes:
+        return tuple(fresh(each) for each in sizes)
     left = [leaf for dim in dims for leaf in leaves(dim)]
     found: list[Dim] = []
     for wanted in sizes:
@@ -132,7 +136,7 @@ def part(dim: Dim, wanted: int) -> Dim:
     whole = size(dim)
     if wanted == whole:
         return dim
-    if whole % wanted or any(leaf.fixed for leaf in leaves(dim)):
+    if not wanted or whole % wanted or any(leaf.fixed for leaf in leaves(dim)):
         return fresh(wanted)
     return reshape((dim,), (whole // wanted, wanted))[1]
 

@@ -1,6 +1,7 @@
 """Operator graphs of PyTorch modules, traced with `torch.export`, without numbers and without memory for weights."""
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -112,7 +113,8 @@ def _exported(module: Any, positional: tuple[Any, ...], keywords: dict[str, Any]
     level = logging.root.manager.disable
     logging.disable()  # What PyTorch has to say of a program that it cannot trace is pages long.
     try:
-        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        with redirect_stderr(StringIO()), redirect_stdout(StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.export.export(module, positional, keywords, strict=False)
     except Exception as error:  # Whatever the module's own code raises ends here too.
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -198,18 +200,19 @@ def _operator(
         backward_flops_ratio=operator.backward_flops_ratio,
         inputs=named(operator.inputs),
         outputs=outputs,
-        parameters=_parameters(operator.parameters, tied, shapes),
+        parameters=_parameters(operator, tied, shapes),
         saves=tuple(dict.fromkeys(tensor.name for tensor in named(operator.saves))),
         contracted=contracted,
         model_flops_per_point=operator.model_flops_per_point,
     )
 
 
-def _parameters(learned: Sequence[Stored], tied: Sequence[Stored], shapes: Shapes) -> tuple[Parameter, ...]:
+def _parameters(operator: Recorded, tied: Sequence[Stored], shapes: Shapes) -> tuple[Parameter, ...]:
     names: set[str] = set()
+    group = "dense" if operator.experts is None else "expert"
     return tuple(
-        Parameter(_unique(each.name.rpartition(".")[2], names), shapes.shape(each.dims), tied=each in tied)
-        for each in learned
+        Parameter(_unique(each.name.rpartition(".")[2], names), shapes.shape(each.dims), group, each in tied)
+        for each in operator.parameters
     )
 
 

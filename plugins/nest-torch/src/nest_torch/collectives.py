@@ -20,10 +20,10 @@ from nest.errors import InputError
 from nest.spec.measurements import COLLECTIVE_KINDS, CollectiveMeasurement
 from nest.units import Bytes, Seconds
 from nest_torch.machine import FORMATS, Machine, machine, versions
-from nest_torch.timing import FEWEST_REPEATS, LEAST_SAMPLE, Timing
+from nest_torch.timing import FEWEST_REPEATS, LEAST_REPEAT, Timing
 
 MOST_CALLS = 200
-"""Calls in one sample, at most."""
+"""Calls in one repeat, at most."""
 
 SMALLEST, LARGEST_GPU, LARGEST_HOST, STEP = 2**10, 2**30, 2**26, 4
 """Bytes of the buffers, and the factor from one to the next."""
@@ -41,7 +41,7 @@ class Group:
         device: what `--device` said.
         precision: number format of the elements.
         link: name of the link between them; empty: it is not said.
-        repeats: samples of each collective.
+        repeats: how often to time each collective.
         seconds: for all of them together.
         nodes: machines the processes are spread over.
     """
@@ -198,7 +198,7 @@ def _slowest(seconds: float, here: Machine) -> float:
 def _timed(call: Callable[[], Any], group: Group, here: Machine) -> Timing:
     """Calls in a row between barriers, as nccl-tests times them; the slowest process counts."""
 
-    def sample(calls: int) -> float:
+    def repeat(calls: int) -> float:
         if here.cuda:
             torch.cuda.synchronize(here.device)
         distributed.barrier()
@@ -209,9 +209,9 @@ def _timed(call: Callable[[], Any], group: Group, here: Machine) -> Timing:
             torch.cuda.synchronize(here.device)
         return _slowest((perf_counter() - start) / calls, here)
 
-    once = median(sample(1) for _ in range(FEWEST_REPEATS))
-    calls = max(1, min(MOST_CALLS, ceil(LEAST_SAMPLE / max(once, 1e-9))))
-    return Timing.of([sample(calls) for _ in range(max(group.repeats, FEWEST_REPEATS))])
+    once = median(repeat(1) for _ in range(FEWEST_REPEATS))
+    calls = max(1, min(MOST_CALLS, ceil(LEAST_REPEAT / max(once, 1e-9))))
+    return Timing.of([repeat(calls) for _ in range(max(group.repeats, FEWEST_REPEATS))])
 
 
 Call = tuple[Callable[[], Any], int]
@@ -225,6 +225,12 @@ def _buffer(size: int, group: Group, here: Machine, parts: int) -> tuple[Any, in
     return torch.zeros(numbers, device=here.device, dtype=dtype), numbers * int(dtype.itemsize)
 
 
+def _named(name: str, before: str) -> Callable[..., Any]:
+    """A function of `torch.distributed`, by the name it has or by the one older releases have."""
+    found: Callable[..., Any] = getattr(distributed, name, None) or getattr(distributed, before)
+    return found
+
+
 def _all_reduce(size: int, group: Group, here: Machine) -> Call:
     whole, counted = _buffer(size, group, here, 1)
     return (lambda: distributed.all_reduce(whole)), counted
@@ -233,13 +239,15 @@ def _all_reduce(size: int, group: Group, here: Machine) -> Call:
 def _all_gather(size: int, group: Group, here: Machine) -> Call:
     whole, counted = _buffer(size, group, here, group.processes)
     part = torch.zeros_like(whole[: whole.numel() // group.processes])
-    return (lambda: distributed.all_gather_into_tensor(whole, part)), counted
+    gather = _named("all_gather_single", "all_gather_into_tensor")
+    return (lambda: gather(whole, part)), counted
 
 
 def _reduce_scatter(size: int, group: Group, here: Machine) -> Call:
     whole, counted = _buffer(size, group, here, group.processes)
     part = torch.zeros_like(whole[: whole.numel() // group.processes])
-    return (lambda: distributed.reduce_scatter_tensor(part, whole)), counted
+    scatter = _named("reduce_scatter_single", "reduce_scatter_tensor")
+    return (lambda: scatter(part, whole)), counted
 
 
 def _all_to_all(size: int, group: Group, here: Machine) -> Call:

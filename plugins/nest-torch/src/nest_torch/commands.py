@@ -31,7 +31,7 @@ def profile(
     shapes: Path | None = typer.Option(None, metavar="FILE", help="Measure the operators listed in this file."),
     model: Path | None = typer.Option(None, metavar="PROBLEM", help="Measure what plans of this problem would run."),
     seconds: float = typer.Option(120.0, min=0.1, help="Time to spend; what comes last is left out when it is up."),
-    repeats: int = typer.Option(20, min=3, help="Samples of each, of which the median counts."),
+    repeats: int = typer.Option(20, min=3, help="How often each is timed; the median counts."),
     cold: bool = typer.Option(False, "--cold", help="Empty the caches before each run."),
     processes: int = typer.Option(1, min=1, help="Above 1: measure collectives between so many processes instead."),
     link: str = typer.Option("", help="Name of the link between the processes, for the records."),
@@ -147,11 +147,11 @@ def _collectives(
     """The measurements; None in every process but the first of those that a launcher started."""
     from nest.errors import InputError
     from nest_torch.collectives import Group, among_own_processes, launched, measured
-    from nest_torch.machine import machine
+    from nest_torch.machine import device_type
 
     if precision == "fp8":
         raise InputError("--precision fp8: collectives are measured in fp32, fp16 or bf16.")
-    asked = machine(device).device.type
+    asked = device_type(device)
     started = launched()
     if started is None:
         own, skipped = among_own_processes(Group(processes, asked, precision, link, repeats, seconds))

@@ -56,14 +56,9 @@ def machine(asked: str) -> Machine:
     Raises:
         InputError: there is no such device.
     """
-    asked = asked or ("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", asked):
-        raise InputError(f"--device must be cpu, cuda or cuda:N, is {asked!r:.40}.")
-    if asked == "cpu":
+    if device_type(asked) == "cpu":
         return _host()
-    if not torch.cuda.is_available():
-        raise InputError("--device cuda: PyTorch finds no GPU here. Give --device cpu, or install a build for it.")
-    device = torch.device(asked)
+    device = torch.device(asked or "cuda")
     index = device.index if device.index is not None else torch.cuda.current_device()
     if index >= torch.cuda.device_count():
         raise InputError(f"--device {asked}: there are {torch.cuda.device_count()} GPUs, counted from 0.")
@@ -81,6 +76,20 @@ def machine(asked: str) -> Machine:
         memory=free * FREE_SHARE,
         cuda=True,
     )
+
+
+def device_type(asked: str) -> str:
+    """`cpu` or `cuda`, for a device as `machine` takes it, which is left alone.
+
+    Raises:
+        InputError: there is no such device.
+    """
+    asked = asked or ("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", asked):
+        raise InputError(f"--device must be cpu, cuda or cuda:N, is {asked!r:.40}.")
+    if asked != "cpu" and not torch.cuda.is_available():
+        raise InputError("--device cuda: PyTorch finds no GPU here. Give --device cpu, or install a build for it.")
+    return asked.partition(":")[0]
 
 
 def versions(cuda: bool) -> dict[str, str]:

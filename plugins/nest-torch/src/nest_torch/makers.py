@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from nest.errors import InputError
 from nest_torch.axes import Dim, aligned, fresh, leaves, size, unify
 from nest_torch.recording import Call, Maker, Recorder, result_dims
-from nest_torch.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, LOSSES, NORMS, SOFTMAXES
+from nest_torch.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, GROUPED_PRODUCTS, LOSSES, NORMS, SOFTMAXES
 from nest_torch.values import PARAMETER, Extent, Value
 
 STATISTICS_BYTES = 4
@@ -68,6 +68,19 @@ def _added_matmul(recorder: Recorder, call: Call) -> list[Value]:
     return made
 
 
+def _grouped(recorder: Recorder, call: Call) -> list[Value]:
+    """A product of each row with the matrix of its group: what passes through routed experts, each row one of them."""
+    source, weight = call.values[0], call.values[1]
+    if len(source.dims) != 2 or len(weight.dims) != 3:
+        raise InputError(
+            f"{call.path or 'the module'} calls {call.target} without rows of groups; nest reads no other form."
+        )
+    unify(source.dims[1], weight.dims[1])
+    made = _product(recorder, call, (source, weight), [weight.dims[1]], (source.dims[0], weight.dims[2]))
+    recorder.operators[-1].experts = weight.dims[0]
+    return made
+
+
 def _einsum(recorder: Recorder, call: Call) -> list[Value]:
     """A product of two tensors by the letters of their dimensions."""
     equation, operands = call.arguments[0].replace(" ", ""), call.values
@@ -114,6 +127,8 @@ def _attention(recorder: Recorder, call: Call) -> list[Value]:
     for one, other in ((query, key), (query, value)):
         for index in range(len(query.dims) - 3):
             _unify_equal(one.dims[index], other.dims[index])
+    if isinstance(mask, Value):
+        aligned((*query.dims[:-1], key.dims[-2]), [*map(size, query.dims[:-1]), size(key.dims[-2])], [mask.dims])
     _unify_equal(key.dims[-2], value.dims[-2])
     _unify_equal(query.dims[-1], key.dims[-1])
     _name_heads(query, key, value)
@@ -224,6 +239,7 @@ MAKERS: Mapping[str, Maker] = {
     "linear": _linear,
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot"), _matmul),
     **dict.fromkeys(("addmm", "baddbmm"), _added_matmul),
+    **dict.fromkeys(GROUPED_PRODUCTS, _grouped),
     "einsum": _einsum,
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d"), _convolution

@@ -21,6 +21,7 @@ def name_axes(operators: Sequence[Recorded]) -> None:
     _name_tables(operators)
     _name_width(operators)
     _name_vocabulary(operators)
+    _name_experts(operators)
     _name_feed_forward(operators)
     whole = {leaf for operator in operators for dim in operator.reduced for leaf in leaves(dim)}
     for operator in operators:
@@ -75,6 +76,22 @@ def _name_vocabulary(operators: Sequence[Recorded]) -> None:
             atom = _single(operator.outputs[0].dims[-1])
             if atom is not None and atom.size in sizes:
                 _name((atom,), "vocab")
+
+
+def _name_experts(operators: Sequence[Recorded]) -> None:
+    """Of products of experts: the experts, the ways a token goes through them, and their inner width."""
+    made: set[Atom] = set()
+    for operator in operators:
+        if operator.experts is None:
+            continue
+        _name(operator.experts, "experts")
+        rows = [leaf for leaf in leaves(operator.space[0].dim) if not leaf.name]
+        _name(tuple(rows), "top_k")
+        inner = next(extent.dim for extent in operator.space if extent.contracted)
+        atom = _single(inner)
+        if atom in made:
+            _name(inner, "expert_ffn")
+        made.update(leaves(operator.outputs[0].dims[-1])[-1:])
 
 
 def _name_feed_forward(operators: Sequence[Recorded]) -> None:

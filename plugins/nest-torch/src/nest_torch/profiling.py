@@ -1,4 +1,4 @@
-"""A profile of the device at hand: experiments within a budget of time, as measurements."""
+"""Experiments on the device at hand, within a budget of time, as measurements."""
 
 import datetime
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ class Effort:
     """How much is spent.
 
     Attributes:
-        repeats: samples of each experiment.
+        repeats: how often to time each experiment.
         seconds: for all experiments together.
         cold: whether caches hold none of the operands.
     """
@@ -67,7 +67,7 @@ def profile(
     Args:
         rows: experiments with their precisions.
         machine: the device.
-        effort: how much is spent. An experiment gets its share of what time is left, and a sample of what it needs.
+        effort: how much is spent. An experiment gets its share of what time is left, and `FEWEST_REPEATS` in any case.
         told: called before each with its number, from 0, and what it is.
     """
     begin = perf_counter()

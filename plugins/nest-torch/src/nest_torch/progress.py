@@ -1,4 +1,4 @@
-"""How far a profile is: one line on a terminal, nothing elsewhere."""
+"""How far measuring is: one line on a terminal, nothing elsewhere."""
 
 import sys
 from types import TracebackType

@@ -9,7 +9,7 @@ from attrs import define, field
 
 from nest.errors import InputError
 from nest_torch.axes import Dim, aligned, fresh, leaves, size
-from nest_torch.targets import DROPOUTS, LINEAR, PRODUCTS_OF_NUMBERS, RECURRENT, REDUCTIONS
+from nest_torch.targets import DROPOUTS, LINEAR, OPAQUE, PRODUCTS_OF_NUMBERS, REDUCTIONS
 from nest_torch.values import CONSTANT, MADE, PARAMETER, Extent, Recorded, Stored, Value
 from nest_torch.views import SPLITS, VIEWS, joined, pieces
 
@@ -115,13 +115,20 @@ class Recorder:
             floating=[bool(each.dtype.is_floating_point or each.dtype.is_complex) for each in results],
             pointwise=torch.Tag.pointwise in node.target.tags,
         )
-        if call.target in RECURRENT:
+        library = str(schema.name).split("::")[0]
+        if library not in ("aten", "prim", "prims") and call.target not in self.makers and results:
             raise InputError(
-                f"{call.path or 'the module'} is recurrent ({call.target}), which nest has no operators for."
+                f"{call.path or 'the module'} calls {schema.name}, of which nest knows neither FLOP nor bytes."
             )
+        if call.target in OPAQUE:
+            raise InputError(f"{call.path or 'the module'} calls {call.target}, whose inside nest does not see.")
         if not results:
             return None
-        made = self._results(call)
+        try:
+            made = self._results(call)
+        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+            told = f"{call.path or 'the module'} calls {call.target} in a form that nest cannot read"
+            raise InputError(f"{told} ({type(error).__name__}: {error}).") from error
         if schema.is_mutable and node.args and isinstance(arguments[0], Value):
             _replace(known, arguments[0], made[0])
         return made if isinstance(node.meta.get("val"), (list, tuple)) else made[0]
@@ -133,7 +140,7 @@ class Recorder:
         if call.target in VIEWS and values:
             rest = call.arguments[1:] or list(call.keywords.values())
             return [values[0].seen_as(_shown(call, values[0], rest))]
-        if not any(value.known for value in values):
+        if not any(value.known for value in values) or not any(prod(shape) for shape in call.shapes):
             return [_constant(call, index) for index in range(len(call.shapes))]
         if _is_idle(call):
             return [values[0]]
@@ -256,7 +263,7 @@ def _constant(call: Call, index: int) -> Value:
 
 def _read(values: Sequence[Value]) -> tuple[list[Stored], list[Stored]]:
     """The tensors that are read, each once: those without parameters, and the parameters."""
-    stored = list(dict.fromkeys(value.stored for value in values))
+    stored = list(dict.fromkeys(value.stored for value in values if prod(map(size, value.dims))))
     return [each for each in stored if each.origin != PARAMETER], [each for each in stored if each.origin == PARAMETER]
 
 

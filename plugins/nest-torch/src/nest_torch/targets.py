@@ -129,5 +129,11 @@ LINEAR = (
 PRODUCTS_OF_NUMBERS = ("mul", "mul_", "div", "div_", "multiply", "true_divide", "addcmul", "lerp", "where")
 """Operators whose backward pass needs an operand where another has a gradient."""
 
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell")
-"""Recurrent layers, whose steps one call hides."""
+OPAQUE = (
+    *("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell"),
+    *("bilinear", "cdist", "_cdist_forward", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"),
+)
+"""Calls that hide products, of which nothing here knows the FLOP."""
+
+GROUPED_PRODUCTS = ("_grouped_mm", "grouped_mm", "grouped_mm_fallback")
+"""Products of rows with the matrix of the group each belongs to; the last is transformers' own."""

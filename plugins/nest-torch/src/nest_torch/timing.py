@@ -9,18 +9,18 @@ from typing import Any, Protocol
 import torch
 from attrs import define, field, frozen
 
-LEAST_SAMPLE = 1e-3
-"""Seconds one sample takes at least, by running several times: far above the resolution of clocks and events (0.5 us,
+LEAST_REPEAT = 1e-3
+"""Seconds one repeat takes at least, by running several times: far above the resolution of clocks and events (0.5 us,
 CUDA runtime manual, `cudaEventElapsedTime`)."""
 
 MOST_RUNS = 2000
-"""Runs in one sample, at most; queues of a device hold about a thousand before the host has to wait."""
+"""Runs in one repeat, at most; queues of a device hold about a thousand before the host has to wait."""
 
 WARM_UP = 0.02
 """Seconds of running before anything counts: libraries choose kernels, allocators grow, clocks rise."""
 
 FEWEST_REPEATS = 3
-"""Samples without which there is neither median nor spread."""
+"""Repeats without which there is neither median nor spread."""
 
 FLUSHED = 256 * 2**20
 """Bytes written to empty caches; the largest last-level caches have 50 MiB (H100) to 256 MiB (MI300X's)."""
@@ -36,9 +36,9 @@ class Timing:
     """What was seen of one operator.
 
     Attributes:
-        seconds: of one run, the median over the samples.
-        spread: distance between the quartiles of the samples, over the median.
-        repeats: number of samples.
+        seconds: of one run, the median over the repeats.
+        spread: distance between the quartiles of the repeats, over the median.
+        repeats: how many there are.
     """
 
     seconds: float
@@ -46,19 +46,19 @@ class Timing:
     repeats: int
 
     @classmethod
-    def of(cls, samples: Sequence[float]) -> "Timing":
-        """The median and the spread of `samples`, in seconds; at least one."""
-        middle = median(samples)
-        if len(samples) < 2:
-            return cls(middle, 0.0, len(samples))
-        first, _, third = quantiles(samples, n=4, method="inclusive")
-        return cls(middle, (third - first) / middle if middle else 0.0, len(samples))
+    def of(cls, times: Sequence[float]) -> "Timing":
+        """The median and the spread of `times`, in seconds; at least one."""
+        middle = median(times)
+        if len(times) < 2:
+            return cls(middle, 0.0, len(times))
+        first, _, third = quantiles(times, n=4, method="inclusive")
+        return cls(middle, (third - first) / middle if middle else 0.0, len(times))
 
 
 class Stopwatch(Protocol):
     """Times runs on one device."""
 
-    def sample(self, run: Run, runs: int, cold: bool) -> float:
+    def repeat(self, run: Run, runs: int, cold: bool) -> float:
         """Seconds of one of `runs` runs in a row on the device, as if they had been waiting for it.
 
         Args:
@@ -67,7 +67,7 @@ class Stopwatch(Protocol):
             cold: empty the caches beforehand.
         """
 
-    def host_sample(self, run: Run, runs: int) -> float:
+    def host_repeat(self, run: Run, runs: int) -> float:
         """Seconds of one of `runs` runs in a row as the host sees them, all done at the end."""
 
 
@@ -77,15 +77,15 @@ class HostStopwatch:
 
     _flushed: Any = field(default=None, init=False)
 
-    def sample(self, run: Run, runs: int, cold: bool) -> float:
+    def repeat(self, run: Run, runs: int, cold: bool) -> float:
         """Seconds of one of `runs` runs in a row."""
         if cold:
             if self._flushed is None:
                 self._flushed = torch.empty(FLUSHED, dtype=torch.uint8)
             self._flushed.fill_(1)
-        return self.host_sample(run, runs)
+        return self.host_repeat(run, runs)
 
-    def host_sample(self, run: Run, runs: int) -> float:
+    def host_repeat(self, run: Run, runs: int) -> float:
         """The same; nothing waits in a queue."""
         start = perf_counter()
         for _ in range(runs):
@@ -100,7 +100,7 @@ class CudaStopwatch:
     _device: Any
     _flushed: Any = field(default=None, init=False)
 
-    def sample(self, run: Run, runs: int, cold: bool) -> float:
+    def repeat(self, run: Run, runs: int, cold: bool) -> float:
         """Seconds of one of `runs` runs in a row on the device."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(self._device)
@@ -116,7 +116,7 @@ class CudaStopwatch:
         torch.cuda.synchronize(self._device)
         return float(begin.elapsed_time(end)) / 1e3 / runs
 
-    def host_sample(self, run: Run, runs: int) -> float:
+    def host_repeat(self, run: Run, runs: int) -> float:
         """Seconds of one of `runs` runs in a row as the host sees them, queue empty before and after."""
         torch.cuda.synchronize(self._device)
         start = perf_counter()
@@ -140,23 +140,23 @@ def measure(
     Args:
         run: starts one run.
         stopwatch: of the device it runs on.
-        repeats: samples to take.
-        seconds: time to spend, after which no further sample is begun once there are `FEWEST_REPEATS`.
+        repeats: how often to time it.
+        seconds: time to spend, after which no further repeat is begun once there are `FEWEST_REPEATS`.
         cold: whether caches hold none of its operands.
         by_host: whether the time the host takes counts.
     """
 
-    def sample(runs: int) -> float:
-        return stopwatch.host_sample(run, runs) if by_host else stopwatch.sample(run, runs, cold)
+    def repeat(runs: int) -> float:
+        return stopwatch.host_repeat(run, runs) if by_host else stopwatch.repeat(run, runs, cold)
 
     begin = perf_counter()
-    once = stopwatch.host_sample(run, 1)
+    once = stopwatch.host_repeat(run, 1)
     while perf_counter() - begin < min(WARM_UP, seconds):
-        once = min(once, stopwatch.host_sample(run, 1))
-    runs = 1 if cold else max(1, min(MOST_RUNS, ceil(LEAST_SAMPLE / max(once, 1e-9))))
-    samples = [sample(runs)]
-    while len(samples) < repeats:
-        if len(samples) >= FEWEST_REPEATS and perf_counter() - begin > seconds:
+        once = min(once, stopwatch.host_repeat(run, 1))
+    runs = 1 if cold else max(1, min(MOST_RUNS, ceil(LEAST_REPEAT / max(once, 1e-9))))
+    times = [repeat(runs)]
+    while len(times) < repeats:
+        if len(times) >= FEWEST_REPEATS and perf_counter() - begin > seconds:
             break
-        samples.append(sample(runs))
-    return Timing.of(samples)
+        times.append(repeat(runs))
+    return Timing.of(times)

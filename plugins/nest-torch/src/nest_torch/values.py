@@ -96,6 +96,7 @@ class Recorded:
         model_flops_per_point: as the model asks for.
         backward_flops_ratio: backward FLOP over forward FLOP.
         saves: tensors the backward pass needs.
+        experts: the dimension of its parameters that tells experts apart; None: they are no experts'.
     """
 
     target: str
@@ -110,3 +111,4 @@ class Recorded:
     model_flops_per_point: float | None = None
     backward_flops_ratio: float = 2.0
     saves: list[Stored] = field(factory=list)
+    experts: Dim | None = None
