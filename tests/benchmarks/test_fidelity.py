@@ -16,14 +16,16 @@ from benchmarks.fidelity.ablation import NOTHING_OFF, ablation
 from benchmarks.fidelity.baseline import constant_share, ideal_seconds
 from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import Table, table
-from benchmarks.fidelity.ranking import agreement, task_sets
+from benchmarks.fidelity.ranking import agreement, orders, task_sets
 from benchmarks.fidelity.runs import priced, read_runs
 from benchmarks.fidelity.statistics import best_share, errors, rank_correlation, ranks, regret
 from benchmarks.fidelity.terms import TERMS
 from nest.calibrate.devices import parts
+from nest.calibrate.generations import MeasuredRun
 from nest.costs.roofline import Roofline
 from nest.errors import InputError
 from nest.hooks.registry import registry
+from nest.spec.coefficients import ranges
 
 SOME = st.lists(st.floats(0.1, 10), min_size=2, max_size=8, unique=True)
 
@@ -51,13 +53,17 @@ def written(folder: Path, *lines: dict[str, Any]) -> Path:
     return path
 
 
+def taken(path: Path) -> tuple[list[MeasuredRun], Counter[str]]:
+    """The runs of a file that can be priced, and why others cannot."""
+    return priced(path, read_runs(path), registry(), silent)
+
+
 @pytest.fixture(scope="module")
 def hopper(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Predictions of the published runs on H100 in bf16: two groups, few families."""
     lines = [json.loads(text) for text in PUBLISHED.read_text().splitlines()]
     some = [each for each in lines if each["family"].endswith("h100-sxm|bf16")]
-    path = written(tmp_path_factory.mktemp("hopper"), *some)
-    runs, refused = priced(read_runs(path), registry(), silent)
+    runs, refused = taken(written(tmp_path_factory.mktemp("hopper"), *some))
     assert not refused
     return table(runs, Roofline(), silent)
 
@@ -92,6 +98,17 @@ def test_only_the_order_counts(values: list[float], random: Any) -> None:
 def test_regret_is_what_the_plan_predicted_best_takes_longer_than_the_best() -> None:
     assert regret(numpy.array([1.0, 2.0, 3.0]), numpy.array([11.0, 10.0, 20.0])) == pytest.approx(0.1)
     assert regret(numpy.array([2.0, 1.0]), numpy.array([9.0, 5.0])) == 0
+
+
+def test_plans_that_took_about_as_long_have_no_order() -> None:
+    # 1.00 and 1.04 are as good as equal; both others differ from each of them and from each other.
+    assert orders(numpy.array([2.0, 1.0, 1.5, 9.0]), numpy.array([1.0, 1.04, 1.2, 3.0])) == [
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_errors_are_of_what_was_predicted() -> None:
@@ -136,7 +153,7 @@ def test_the_baseline_takes_the_share_of_other_families(tmp_path: Path) -> None:
         line(id="b", family="first", measured={"batch_time": 2.0}),
         line(id="c", family="second", measured={"batch_time": 5.0}),
     ]
-    runs, _ = priced(read_runs(written(tmp_path, *lines)), registry(), silent)
+    runs, _ = taken(written(tmp_path, *lines))
     plan = nest.evaluate(lines[0]["problem"])
     assert plan.summary is not None
     assert plan.batch_time is not None
@@ -161,12 +178,13 @@ def test_plans_for_one_task_are_compared_and_repeated_runs_averaged(tmp_path: Pa
     assert (found.sets, found.plans, found.correlation) == (1, 2, -1.0)
     assert found.regret == pytest.approx(1 / 3)
     assert found.close == 0
+    assert (found.pairs, found.right) == (1, 0)
     assert agreement([], measured, measured) is None
 
 
 def test_what_cannot_be_priced_is_counted_by_reason(tmp_path: Path) -> None:
     bad = [line(id=name, problem=line()["problem"] | {"fixed": {"ep": size}}) for name, size in (("b", 2), ("c", 4))]
-    runs, refused = priced(read_runs(written(tmp_path, line(), *bad)), registry(), silent)
+    runs, refused = taken(written(tmp_path, line(), *bad))
     assert [each.run.id for each in runs] == ["one"]
     assert list(refused.values()) == [2]
     assert "fixed.ep" in next(iter(refused))
@@ -192,6 +210,11 @@ def test_a_term_without_a_part_does_nothing_and_others_what_they_should(hopper: 
     assert not ends.idle(nothing.fitted)
     assert hiding.runs <= sum(each.run.problem.training.overlap.data for each in hopper.runs)
     assert calibration.kept == calibration.fitted
+
+
+def test_every_coefficient_can_be_switched_off_by_itself() -> None:
+    alone = [[name for name in ranges() if each.unknown(name)] for each in TERMS]
+    assert set(ranges()) <= {names[0] for names in alone if len(names) == 1} | {"synchronisation"}
 
 
 def test_published_runs_name_their_sources() -> None:
