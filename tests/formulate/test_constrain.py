@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nest.catalogue import device
 from nest.errors import InputError, InputErrors
 from nest.formulate.instance import build_instance, formulate
 from nest.hooks.registry import registry
@@ -24,6 +25,9 @@ from nest.spec import (
 
 Build = Callable[..., Problem]
 EXPERTS = TransformerSpec(layers=2, hidden=64, ffn=128, heads=8, vocab=500, experts=4, top_k=2)
+
+SHOWN = device("a100-sxm-80g").calibration.data_exposed
+"""The least that shows of data-parallel communication on the device of these problems."""
 
 
 def space(problem: Problem) -> Space:
@@ -45,10 +49,10 @@ def test_defaults_leave_everything_open(problem: Build) -> None:
     ("training", "exposed", "hiding"),
     [
         ({}, 1.0, False),
-        ({"overlap": Overlap(data=True)}, 0.0, True),
+        ({"overlap": Overlap(data=True)}, SHOWN, True),
         ({"overlap": Overlap(data=True), "exposed": 0.2}, 0.2, False),
         ({"overlap": Overlap(data=True), "exposed": 0.2, "hiding": True}, 0.2, True),
-        ({"overlap": Overlap(data=True), "hiding": False}, 0.0, False),
+        ({"overlap": Overlap(data=True), "hiding": False}, SHOWN, False),
     ],
 )
 def test_overlap_of_a_model_hides_what_fits_unless_a_share_is_given(
