@@ -54,7 +54,7 @@ def main(given: Sequence[str] | None = None) -> int:
     costs = chosen(known.cost_models(), None, "costs", "cost model")
     try:
         runs = read_runs(options.runs)
-        taken, refused = priced(runs, known, tell)
+        taken, refused = priced(options.runs, runs, known, tell)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

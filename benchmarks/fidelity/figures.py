@@ -10,7 +10,7 @@ from benchmarks.fidelity.ranking import Agreement, TaskSet, agreement, task_sets
 from benchmarks.fidelity.statistics import Errors, errors
 from benchmarks.memory import Peak
 from nest.calibrate.generations import MeasuredRun
-from nest.formulate.margin import MEASURED
+from nest.formulate.margin import memory_margin
 
 COLUMNS = ("catalogue", "validated", "constant")
 """Predictions of `Table` whose errors are told side by side."""
@@ -65,7 +65,7 @@ class MemoryRow:
     Attributes:
         group: who published them; `all` for all.
         errors: of the estimate.
-        above: peaks that the upper estimate with the default margin does not reach.
+        above: peaks that the upper estimate with the margin of its problem does not reach.
     """
 
     group: str
@@ -96,12 +96,13 @@ class Figures:
 
 def figures(table: Table, peaks: Sequence[Peak], refused: Mapping[str, int]) -> Figures:
     """What the predictions of `table` and the peaks amount to."""
+    margins = {each.run.id: memory_margin(each.run.problem, each.ledger.pricing.device) for each in table.runs}
     return Figures(
         priced=len(table.runs),
         refused=dict(refused),
         errors=error_rows(table),
         peers=peer_rows(table),
-        memory=memory_rows(peaks),
+        memory=memory_rows(peaks, margins),
         ranking=ranking(task_sets([each.run for each in table.runs]), table.validated, table.measured),
     )
 
@@ -132,8 +133,8 @@ def peer_rows(table: Table) -> tuple[PeerRow, ...]:
     return tuple(rows)
 
 
-def memory_rows(peaks: Sequence[Peak]) -> tuple[MemoryRow, ...]:
-    """Errors of peaks by group, in the order of names, and of all."""
+def memory_rows(peaks: Sequence[Peak], margins: Mapping[str, float]) -> tuple[MemoryRow, ...]:
+    """Errors of peaks by group, in the order of names, and of all; `margins` are those of the runs, by their names."""
     groups = {name: [each for each in peaks if each.group == name] for name in sorted({each.group for each in peaks})}
     rows = []
     for name, members in [*groups.items(), ("all", list(peaks))]:
@@ -142,7 +143,7 @@ def memory_rows(peaks: Sequence[Peak]) -> tuple[MemoryRow, ...]:
         )
         off = errors(predicted, measured)
         if off is not None:
-            rows.append(MemoryRow(name, off, sum(each.margin > MEASURED for each in members)))
+            rows.append(MemoryRow(name, off, sum(each.margin > margins[each.name] for each in members)))
     return tuple(rows)
 
 

@@ -39,17 +39,16 @@ def _descended(seen: Evidence, fold: Fold, start: Array, slopes: Array) -> Array
         def residuals(trial: Array, here: Array = here, point: Array = point) -> Array:
             return numpy.asarray(weight * (here + slopes[chosen] @ (trial - point)))
 
-        at = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, start=point, settled=SETTLED)
+        at = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=SETTLED)
     visited.append((objective(weight * _off(seen, at)[chosen], at, prior, OUTLIER, NOISE), at))
     return min(visited, key=lambda each: each[0])[1]
 
 
 def _slopes(seen: Evidence, at: Array) -> Array:
     """How the logarithms of predictions change with those of unknowns. Shape `(measurements, unknowns)`."""
-    base = _off(seen, at)
-    return numpy.stack(
-        [(_off(seen, at + step) - base) / DIFFERENCE for step in DIFFERENCE * numpy.eye(len(at))], axis=1
-    )
+    base, prior = _off(seen, at), expected(seen)
+    steps = numpy.where(at + DIFFERENCE <= prior.high, DIFFERENCE, -DIFFERENCE)
+    return numpy.stack([(_off(seen, at + step) - base) / step.sum() for step in numpy.diag(steps)], axis=1)
 
 
 def _off(seen: Evidence, at: Array) -> Array:
@@ -63,4 +62,6 @@ def logarithms(seen: Evidence, values: Mapping[str, float]) -> Array:
 
 
 def _values(seen: Evidence, at: Array) -> dict[str, float]:
-    return dict(zip((each.name for each in seen.unknowns), numpy.exp(at).tolist(), strict=True))
+    """The unknowns by name; the exponential takes none beyond what it can be."""
+    found = zip(seen.unknowns, numpy.exp(at).tolist(), strict=True)
+    return {each.name: min(max(value, each.range.low), each.range.high) for each, value in found}

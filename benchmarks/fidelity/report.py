@@ -10,7 +10,6 @@ from benchmarks.fidelity.ablation import Effect
 from benchmarks.fidelity.figures import COLUMNS, Figures, PeerRow
 from benchmarks.fidelity.ranking import CLOSE, Agreement
 from benchmarks.fidelity.statistics import Errors
-from nest.formulate.margin import MEASURED
 
 HEADINGS = {"catalogue": "catalogue", "validated": "other families", "constant": "constant utilisation"}
 """Of the predictions, as tables name them."""
@@ -69,8 +68,7 @@ def _memory(found: Figures) -> list[str]:
         return []
     lines = ["", f"{'peak memory':{NAME}}{'runs':>5}     mean median   bias  worst   measured above the upper estimate"]
     return lines + [
-        f"{row.group:{NAME}}{row.errors.count:>5}   {cell(row.errors)}   {row.above} (margin {MEASURED})"
-        for row in found.memory
+        f"{row.group:{NAME}}{row.errors.count:>5}   {cell(row.errors)}   {row.above}" for row in found.memory
     ]
 
 
@@ -78,10 +76,10 @@ def _ranking(rows: Mapping[str, Agreement]) -> list[str]:
     if not rows:
         return []
     heading = f"{'sets':>5}{'plans':>7}{'rank correlation':>18}{'least':>7}{'regret':>9}{'worst':>8}"
-    lines = ["", f"{'plans for one task':{NAME}}{heading}{f'within {CLOSE:.0%}':>12}"]
+    lines = ["", f"{'plans for one task':{NAME}}{heading}{f'within {CLOSE:.0%}':>12}{'pairs':>7}{'right':>7}"]
     return lines + [
         f"{name:{NAME}}{each.sets:>5}{each.plans:>7}{figure(each.correlation):>18}{figure(each.least):>7}"
-        f"{percent(each.regret):>9}{percent(each.worst):>8}{100 * each.close:>10.0f} %"
+        f"{percent(each.regret):>9}{percent(each.worst):>8}{100 * each.close:>10.0f} %{each.pairs:>7}{each.right:>7}"
         for name, each in rows.items()
     ]
 

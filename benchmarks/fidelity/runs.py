@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nest.calibrate.generations import MeasuredRun, taken_apart
@@ -26,14 +26,16 @@ def read_runs(path: Path) -> tuple[RunMeasurement, ...]:
     return runs
 
 
-def priced(runs: Sequence[RunMeasurement], known: Registry, told: Told) -> tuple[list[MeasuredRun], Counter[str]]:
-    """The runs that can be priced, in their order, and how many cannot, by reason."""
+def priced(
+    path: Path, runs: Sequence[RunMeasurement], known: Registry, told: Told
+) -> tuple[list[MeasuredRun], Counter[str]]:
+    """The runs of the file `path` that can be priced, in their order, and how many cannot, by reason."""
     found: list[MeasuredRun] = []
     refused: Counter[str] = Counter()
     for index, run in enumerate(runs):
         told(f"pricing {index + 1} of {len(runs)} runs")
         try:
-            found.extend(taken_apart([(Path(), run)], known))
+            found.extend(taken_apart([(path, run)], known))
         except InputError as error:
             refused[reason(str(error))] += 1
     return found, refused
@@ -41,9 +43,4 @@ def priced(runs: Sequence[RunMeasurement], known: Registry, told: Told) -> tuple
 
 def reason(message: str) -> str:
     """The first clause of a refusal, without the run's name and with figures left out."""
-    return re.sub(r"\b\d+\b", "N", re.split(r"[;.] |\n", re.sub(r"^run \S+: ", "", message))[0])
-
-
-def refusals(refused: Counter[str]) -> Iterable[str]:
-    """A line for each reason, the most frequent first."""
-    return (f"{count:4} {why}" for why, count in sorted(refused.items(), key=lambda item: (-item[1], item[0])))
+    return re.sub(r"\b\d+\b", "N", re.split(r"[;.] |\n", re.sub(r"^.*?, run \S+: ", "", message))[0])

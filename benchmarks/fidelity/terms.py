@@ -150,7 +150,12 @@ TERMS = (
     coefficient("host_launch", "the host is never late"),
     coefficient("tensor_exposed", "all of a layer's collectives hide where `overlap.tensor` is set"),
     coefficient("data_exposed", "all of data-parallel communication may hide where `overlap.data` is set"),
-    coefficient("synchronisation", "ranks never wait for each other"),
+    Term(
+        "synchronisation",
+        "ranks never wait for each other",
+        unknown=lambda name: name in {"synchronisation", "sharded_synchronisation"},
+    ),
+    coefficient("sharded_synchronisation", "sharded optimizers' exchange waits as little as plain gradients"),
     Term("protocols", "collectives by one latency and one bandwidth per link", problem=without_protocols),
     Term("hiding", "data-parallel communication hides under nothing, too", problem=without_hiding),
     Term("unfused in fp16", "attention is fused in fp16, too", problem=fused),
