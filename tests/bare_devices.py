@@ -14,7 +14,13 @@ def bare(name: str) -> DeviceSpec:
     return evolve(device(name), memory_overheads=MemoryOverheads())
 
 
+def unhurried(name: str) -> DeviceSpec:
+    """The same with a host that launches in no time, so that operators of small models take what they do."""
+    found = bare(name)
+    return evolve(found, calibration=evolve(found.calibration, host_launch=0.0))
+
+
 def written(name: str) -> dict[str, Any]:
-    """The same, as a problem writes it in place."""
+    """The bare device, as a problem writes it in place."""
     found: dict[str, Any] = unstructure(bare(name))
     return found

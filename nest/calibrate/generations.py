@@ -205,7 +205,7 @@ def evidence(
         predict=predict,
         seconds=numpy.array([*(run.measured.batch_time for run in runs), *(each.seconds for each in operators)]),
         families=(
-            *(run.family or run.group or run.id for run in runs),
+            *(_family(source) for source in sources),
             *(f"{each.device}|{each.kind}|{each.precision}" for each in operators),
         ),
     )
@@ -235,6 +235,13 @@ def _calibrated(
         validated=cross_validated(told, folds),
     )
     return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files),)))
+
+
+def _family(source: MeasuredRun) -> str:
+    """The family of a run: as it says, else its group, else the model, device and precision it shares with others."""
+    problem = source.run.problem
+    shared = f"{problem.model!r}|{source.device.name}|{problem.training.precision}"
+    return source.run.family or source.run.group or shared
 
 
 def _formats(

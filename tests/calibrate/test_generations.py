@@ -172,6 +172,15 @@ def test_microbenchmarks_tell_the_shares_they_were_made_with(tmp_path: Path) -> 
     assert terms.coefficients.contracted_half == pytest.approx(250, rel=0.2)
 
 
+def test_runs_that_name_no_family_are_of_one_where_they_share_model_device_and_precision(tmp_path: Path) -> None:
+    other = {**PLANS["small"], "fixed": {**PLANS["small"]["fixed"], "zero": 0}}
+    lines = [run(each, 0.2, id=str(index)) for index, each in enumerate((PLANS["small"], other, PLANS["large"]))]
+    (one,) = calibrated(write(tmp_path / "own.jsonl", [*lines, run(PLANS["deep"], 0.2, group="mine")]))
+    assert one.families[0] == one.families[1]
+    assert len(set(one.families)) == 3
+    assert one.families[3] == "mine"
+
+
 def test_operators_and_runs_are_fitted_together(tmp_path: Path) -> None:
     path = write(tmp_path / "both.jsonl", [line("small"), *MICROBENCHMARKS[:3]])
     (one,) = calibrated(path, device="h100-sxm")

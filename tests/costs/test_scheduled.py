@@ -24,6 +24,7 @@ from nest.instance import Candidate, Cluster, Instance, Level
 from nest.solve.cpsat import makespan as solver
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, Overlap, Problem, Training, TransformerSpec
 from nest.spec.cluster import ENGINES
+from tests.bare_devices import unhurried
 
 GPU = ("matrix", "communication")
 MODELS: dict[str, Any] = {
@@ -159,7 +160,7 @@ def built(model: str, engines: tuple[str, ...], name: str | None = None, **train
             nest=1,
             model=MODELS[model],
             training=Training(16, 128, micro_batch=(1, 2), **training),
-            cluster=ClusterSpec(levels, device="a100-sxm-80g", engines=engines),
+            cluster=ClusterSpec(levels, device=unhurried("a100-sxm-80g"), engines=engines),
             layer_times=name,
         ),
         registry(),

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy
 import pytest
+from attrs import evolve
 
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
@@ -13,6 +14,7 @@ from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Instance
 from nest.spec import Problem, Training, TransformerSpec
+from tests.bare_devices import unhurried
 
 Build = Callable[..., Problem]
 
@@ -56,7 +58,9 @@ def test_experts_are_a_group_of_their_own(problem: Build) -> None:
 
 
 def test_more_samples_take_more_of_everything_but_state(problem: Build) -> None:
-    instance = build_instance(problem(), registry())
+    """Tiles and waves apart, which some sizes fill better than others."""
+    device = evolve(unhurried("a100-sxm-80g"), multiprocessors=None)
+    instance = build_instance(problem(cluster={"device": device}), registry())
     pairs = [
         (one, two)
         for one in instance.candidates
@@ -71,6 +75,13 @@ def test_more_samples_take_more_of_everything_but_state(problem: Build) -> None:
         for a, b in zip(one.recompute, two.recompute, strict=True):
             assert (b.first == 2 * a.first).all()
         assert numpy.array_equal(one.state[0].weights, two.state[0].weights)
+
+
+def test_a_host_that_is_slower_than_the_device_sets_the_pace(problem: Build) -> None:
+    free = build_instance(problem(cluster={"device": unhurried("a100-sxm-80g")}), registry())
+    for one, same in zip(build_instance(problem(), registry()).candidates, free.candidates, strict=True):
+        assert (one.forward >= same.forward).all()
+        assert (one.forward > same.forward).any()
 
 
 def test_recomputation_trades_time_for_memory(problem: Build) -> None:

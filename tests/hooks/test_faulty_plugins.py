@@ -78,7 +78,7 @@ class Schedule:
     name = "foo"
 
     def weights(self, micro_batches: int, stages: int) -> Any:
-        return (float(micro_batches), 0.0)
+        return (micro_batches / 2, 0.0)  # faster than any other, with one stage, too
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> Any:
         return 1
