@@ -14,6 +14,10 @@ INK = "#777777"
 """Of text and axes: as far from white as from black, so that the plot can be read on a light and on a dark page."""
 
 
+COLOURS = ("C0", "C1", "C2", "C3", "C4", "C5", "C6", "C8", "C9")
+"""Of groups, in the order of their names: matplotlib's, without the grey that text has."""
+
+
 def plotted(table: Table, folder: Path) -> tuple[list[str], str]:
     """Write the plot, and give its name with what to tell: what was written or why not."""
     try:
@@ -43,7 +47,7 @@ def _draw(table: Table, path: Path) -> None:
             table.measured[chosen],
             table.validated[chosen],
             s=14,
-            color=f"C{index}",
+            color=COLOURS[index % len(COLOURS)],
             marker="os^DvPX*"[index % 8],
             linewidths=0,
             alpha=0.8,
