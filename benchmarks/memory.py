@@ -1,6 +1,6 @@
 """How far predicted peaks of memory are from measured ones: `python -m benchmarks.memory RUNS`.
 
-RUNS is a file as `benchmarks/fidelity.py` reads it; runs without a `peak_memory` are passed over. The last lines are
+RUNS is a file as `python -m benchmarks.fidelity` reads it; runs without a `peak_memory` are passed over. The last lines are
 the smallest `training.memory_margin` with which no measured peak is above the upper estimate, of all and of each
 generation of devices: those, rounded up, are the defaults (`memory_overheads.margin` of the catalogue's devices).
 """

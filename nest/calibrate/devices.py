@@ -1,7 +1,7 @@
 """Devices fitted to what was measured on them: shares of roofs and coefficients, a generation at a time."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy
 from attrs import frozen
@@ -58,6 +58,17 @@ def weights(families: Sequence[str]) -> Array:
     return numpy.asarray(found * numpy.sqrt(len(families) / (found**2).sum()))
 
 
+def expected(evidence: Evidence) -> Prior:
+    """What is believed of the logarithms of the unknowns, in their order."""
+    ranges = [each.range for each in evidence.unknowns]
+    return Prior(
+        center=numpy.log([each.prior for each in ranges]),
+        spread=numpy.array([each.spread for each in ranges]),
+        low=numpy.log([each.low for each in ranges]),
+        high=numpy.log([each.high for each in ranges]),
+    )
+
+
 def fit(evidence: Evidence, chosen: NDArray[numpy.bool_]) -> dict[str, float]:
     """The unknowns under which predictions of the `chosen` measurements come closest, by name.
 
@@ -69,13 +80,7 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_]) -> dict[str, float]:
     """
     families = [name for name, taken in zip(evidence.families, chosen, strict=True) if taken]
     weight, measured = weights(families), evidence.seconds[chosen]
-    ranges = [each.range for each in evidence.unknowns]
-    prior = Prior(
-        center=numpy.log([each.prior for each in ranges]),
-        spread=numpy.array([each.spread for each in ranges]),
-        low=numpy.log([each.low for each in ranges]),
-        high=numpy.log([each.high for each in ranges]),
-    )
+    prior = expected(evidence)
 
     def residuals(logarithms: Array) -> Array:
         return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
@@ -97,6 +102,28 @@ def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
     return evidence.predict({name: found.on(device) for name, device in evidence.devices.items()})
 
 
+def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:
+    """The part that each measurement is held out with: families are dealt to `folds` parts in the order of names."""
+    part = {name: index % folds for index, name in enumerate(sorted(set(families)))}
+    return numpy.array([part[name] for name in families], dtype=numpy.int64)
+
+
+def folded(evidence: Evidence, folds: int) -> Iterator[tuple[NDArray[numpy.bool_], dict[str, float]]]:
+    """For each part of the families which measurements it holds, and the unknowns fitted to all others.
+
+    Where there are no others, what is expected has to do.
+
+    Args:
+        evidence: all measurements.
+        folds: parts that the families are dealt to, in the order of their names.
+    """
+    part = parts(evidence.families, folds)
+    for fold in sorted(set(part.tolist())):
+        held = part == fold
+        expected = {each.name: each.range.prior for each in evidence.unknowns}
+        yield held, expected if held.all() else fit(evidence, ~held)
+
+
 def cross_validated(evidence: Evidence, folds: int) -> Array:
     """Seconds of every measurement, predicted from a fit to other families only. Shape `(measurements,)`.
 
@@ -106,14 +133,7 @@ def cross_validated(evidence: Evidence, folds: int) -> Array:
         evidence: all measurements.
         folds: parts that the families are dealt to, in the order of their names.
     """
-    names = sorted(set(evidence.families))
-    part = {name: index % folds for index, name in enumerate(names)}
-    parts = numpy.array([part[name] for name in evidence.families])
-    found = numpy.zeros(len(parts))
-    for fold in range(min(folds, len(names))):
-        held = parts == fold
-        if held.all():  # Nothing else to learn from: what is expected has to do.
-            found[held] = predicted(evidence, {each.name: each.range.prior for each in evidence.unknowns})[held]
-        else:
-            found[held] = predicted(evidence, fit(evidence, ~held))[held]
+    found = numpy.zeros(len(evidence.families))
+    for held, values in folded(evidence, folds):
+        found[held] = predicted(evidence, values)[held]
     return found

@@ -1,6 +1,6 @@
 """From files of measurements to calibrated generations of devices, with the errors of each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -76,7 +76,7 @@ class ErrorRow:
 
 
 @frozen
-class _Source:
+class MeasuredRun:
     """One measured run, taken apart, and its device without a calibration."""
 
     run: RunMeasurement
@@ -108,26 +108,33 @@ def calibrate_devices(
         raise InputError("--device is missing: say which device of the catalogue the operators were measured on.")
     if not runs and not operators:
         raise InputError(f"{files[0]}: there are neither runs nor operators to fit to.")
-    sources = list(_taken_apart(runs, known, told))
+    sources = list(taken_apart(runs, known, told))
     costs = chosen(known.cost_models(), None, "costs", "cost model")
     home = None if device is None else _uncalibrated(described(device, None, "--device"))
     _check_names([*(source.device for source in sources), *([] if home is None else [home])])
     _check_operators(operators, costs, home)
-    generations: dict[str, list[_Source]] = {}
+    generations: dict[str, list[MeasuredRun]] = {}
     for source in sources:
-        generations.setdefault(_generation(source.device), []).append(source)
+        generations.setdefault(generation(source.device), []).append(source)
     if home is not None and operators:
-        generations.setdefault(_generation(home), [])
+        generations.setdefault(generation(home), [])
     found = []
     for index, name in enumerate(sorted(generations)):
-        measured_here = operators if home is not None and _generation(home) == name else []
+        measured_here = operators if home is not None and generation(home) == name else []
         if told is not None:
             told(f"fitting {name}", index / len(generations))
         found.append(_calibrated(name, generations[name], measured_here, home, costs, folds, files))
     return found
 
 
-def _taken_apart(runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Told | None) -> Iterable[_Source]:
+def taken_apart(
+    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Told | None = None
+) -> Iterator[MeasuredRun]:
+    """The runs, each with the file that holds it, with what their plans are made of, one after the other.
+
+    Raises:
+        InputError: a run cannot be priced.
+    """
     for index, (path, run) in enumerate(runs):
         if told is not None:
             told("reading runs", index / len(runs))
@@ -136,10 +143,11 @@ def _taken_apart(runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, t
         except InputError as error:
             number = sum(other == path for other, _ in runs[: index + 1])
             raise InputError(f"{path}, run {run.id or number}: {error}") from None
-        yield _Source(run, found, _uncalibrated(found.pricing.device))
+        yield MeasuredRun(run, found, _uncalibrated(found.pricing.device))
 
 
-def _generation(device: DeviceSpec) -> str:
+def generation(device: DeviceSpec) -> str:
+    """The name of the generation whose coefficients `device` shares."""
     return device.generation or device.name
 
 
@@ -173,19 +181,16 @@ def _check_operators(operators: Sequence[OperatorMeasurement], costs: CostModel,
         OperatorTimes(operators, home.name, costs).predict({home.name: home})
 
 
-def _calibrated(
-    name: str,
-    sources: Sequence[_Source],
-    operators: Sequence[OperatorMeasurement],
-    home: DeviceSpec | None,
+def evidence(
+    sources: Sequence[MeasuredRun],
     costs: CostModel,
-    folds: int,
-    files: Sequence[Path],
-) -> Calibrated:
-    """The generation `name` fitted to its runs and operators."""
+    operators: Sequence[OperatorMeasurement] = (),
+    home: DeviceSpec | None = None,
+) -> Evidence:
+    """What runs, and operators on the device `home`, tell of their generation: runs first, each as given."""
     specs = [source.device for source in sources]
     specs += [home] if home is not None and operators else []
-    measured_on = {device.name: device for device in sorted(specs, key=lambda device: device.name)}
+    devices = {device.name: device for device in sorted(specs, key=lambda device: device.name)}
     table = Runs([source.ledger for source in sources], costs) if sources else None
     times = OperatorTimes(operators, home.name, costs) if home is not None and operators else None
 
@@ -194,32 +199,54 @@ def _calibrated(
         return numpy.concatenate(parts)
 
     runs = [source.run for source in sources]
-    evidence = Evidence(
-        devices=measured_on,
-        unknowns=unknowns(list(measured_on.values()), _formats(sources, operators, home)),
+    return Evidence(
+        devices=devices,
+        unknowns=unknowns(list(devices.values()), _formats(sources, operators, home)),
         predict=predict,
         seconds=numpy.array([*(run.measured.batch_time for run in runs), *(each.seconds for each in operators)]),
         families=(
-            *(run.family or run.group or run.id for run in runs),
+            *(_family(source) for source in sources),
             *(f"{each.device}|{each.kind}|{each.precision}" for each in operators),
         ),
     )
-    groups = (*(run.group or "runs" for run in runs), *(each.kind for each in operators))
-    values = fit(evidence, numpy.ones(len(groups), dtype=bool))
+
+
+def _calibrated(
+    name: str,
+    sources: Sequence[MeasuredRun],
+    operators: Sequence[OperatorMeasurement],
+    home: DeviceSpec | None,
+    costs: CostModel,
+    folds: int,
+    files: Sequence[Path],
+) -> Calibrated:
+    """The generation `name` fitted to its runs and operators."""
+    told = evidence(sources, costs, operators, home)
+    groups = (*(source.run.group or "runs" for source in sources), *(each.kind for each in operators))
+    values = fit(told, numpy.ones(len(groups), dtype=bool))
     found = Calibrated(
         calibration=calibration(name, values),
-        devices=tuple(measured_on.values()),
+        devices=tuple(told.devices.values()),
         groups=groups,
-        families=evidence.families,
-        measured=evidence.seconds,
-        before=predict(measured_on),
-        after=predicted(evidence, values),
-        validated=cross_validated(evidence, folds),
+        families=told.families,
+        measured=told.seconds,
+        before=told.predict(told.devices),
+        after=predicted(told, values),
+        validated=cross_validated(told, folds),
     )
     return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files),)))
 
 
-def _formats(sources: Sequence[_Source], operators: Sequence[OperatorMeasurement], home: DeviceSpec | None) -> set[str]:
+def _family(source: MeasuredRun) -> str:
+    """The family of a run: as it says, else its group, else the model, device and precision it shares with others."""
+    problem = source.run.problem
+    shared = f"{problem.model!r}|{source.device.name}|{problem.training.precision}"
+    return source.run.family or source.run.group or shared
+
+
+def _formats(
+    sources: Sequence[MeasuredRun], operators: Sequence[OperatorMeasurement], home: DeviceSpec | None
+) -> set[str]:
     """The number formats in which products with weights ran; `home` is where operators were measured."""
     used = [(source.run.problem.training.precision, source.device) for source in sources]
     used += [(each.precision, home) for each in operators if home is not None and each.kind == PRODUCT]

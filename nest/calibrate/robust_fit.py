@@ -80,13 +80,13 @@ def _descend(
     at = numpy.clip(start, prior.low, prior.high)
     damping = 1e-2
     found = residuals(at)
-    value = _objective(found, at, prior, scale, noise)
+    value = objective(found, at, prior, scale, noise)
     for _ in range(steps):
         gradient, curvature = _normal_equations(residuals, found, at, prior, scale, noise)
         while damping < STIFFEST:
             trial = at + _step(gradient, curvature, damping, at, prior)
             there = residuals(trial)
-            lower = _objective(there, trial, prior, scale, noise)
+            lower = objective(there, trial, prior, scale, noise)
             if lower < value:
                 break
             damping *= 4.0
@@ -99,7 +99,8 @@ def _descend(
     return value, at
 
 
-def _objective(found: Array, at: Array, prior: Prior, scale: float, noise: float) -> float:
+def objective(found: Array, at: Array, prior: Prior, scale: float, noise: float) -> float:
+    """What `robust_fit` minimises, `found` being the residuals of the coefficients `at`."""
     loss = 2.0 * scale**2 * (numpy.sqrt(1.0 + (found / scale) ** 2) - 1.0)
     return float(loss.sum() / noise**2 + (((at - prior.center) / prior.spread) ** 2).sum())
 

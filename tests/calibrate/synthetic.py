@@ -69,6 +69,7 @@ SPREAD: dict[str, dict[str, Any]] = {
     "held up by the host, one by one": problem(tp=8, sp=False, dp=4, zero=1, sequence=64),
     "single precision": problem(dp=32, training={"precision": "fp32"}),
     "its own word on waiting": problem(dp=32, zero=1, training={"synchronisation": 2.5, **DATA}),
+    "its own word on sharding": problem(dp=32, zero=1, training={"sharded_synchronisation": 2.5}),
     "its own share": problem(dp=32, zero=1, training={"exposed": 0.3}),
     "optimizer on the host": problem(
         dp=32,

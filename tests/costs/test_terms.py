@@ -108,6 +108,15 @@ def test_no_coefficients_reach_beyond_the_nominal_roofs(
     assert found.backward * within >= max(operator.backward_flops / peak, 2 * traffic)
 
 
+def test_what_is_fast_in_several_ways_still_ends_at_the_peak() -> None:
+    """Shares that multiply to more than 1 are of kernels that nobody has seen."""
+    whole = evolve(FAST_MEMORY, efficiency={"default": 1.0})
+    product, shared = matmul(64, 512, 256), attention(heads=64, kv_heads=2)
+    assert price(product, whole, sustained=1.3).forward == product.flops / 1e12
+    found = price(shared, whole, shared_keys=0.4, attention_backward=1.5)
+    assert (found.forward, found.backward) == (shared.flops / 1e12, shared.backward_flops / 1e12)
+
+
 SLOWER = {
     "sustained": -1,
     "contracted_half": 1,

@@ -23,6 +23,7 @@ RECORDS = {
         spec.LevelSpec,
         spec.DeviceSpec,
         spec.MatrixPeaks,
+        spec.MemoryOverheads,
         spec.TransformerSpec,
         spec.MlaSpec,
         spec.ProfileSpec,
@@ -33,7 +34,7 @@ RECORDS = {
         spec.Fixed,
     ],
     "measurements.md": [spec.OperatorMeasurement, spec.CollectiveMeasurement, spec.RunMeasurement, spec.RunFigures],
-    "plan.md": [spec.PlanDocument, spec.StageRecord, spec.CandidateSummary],
+    "plan.md": [spec.PlanDocument, spec.StageRecord, spec.MemoryBreakdown, spec.CandidateSummary],
 }
 
 

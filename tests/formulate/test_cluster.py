@@ -1,12 +1,15 @@
 """From the `cluster` section to numbers."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nest.calibrate.device_file import device_text
 from nest.catalogue import devices, links
 from nest.errors import InputError
+from nest.files import unstructure
 from nest.formulate.cluster import build_cluster
 from nest.hooks import hook
 from nest.hooks.registry import registry
@@ -95,3 +98,36 @@ def test_importers_get_the_file(tmp_path: Path) -> None:
 def test_what_cannot_be_is_named(keys: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         built(**keys)
+
+
+def test_a_device_may_be_a_file_beside_the_problem(tmp_path: Path) -> None:
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines" / "own.toml").write_text(device_text(OWN))
+    (tmp_path / "mine.json").write_text(json.dumps(unstructure(OWN)))
+    for name in ("machines/own.toml", "mine.json", str(tmp_path / "mine.json")):
+        found = build_cluster(ClusterSpec(levels=LEVELS, device=name), registry(), tmp_path)
+        assert found == built(levels=LEVELS, device=OWN), name
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("absent.toml", None, r"cluster.device: there is no file .*absent.toml.*`nest devices` lists"),
+        ("folder/", None, "cluster.device: there is no file"),
+        ("own.toml", "memory = 5.0", r"own.toml.*name"),
+        ("own.toml", device_text(OWN) + "[calibration]\ncast = 9\n", "own.toml"),
+        ("own.yaml", "name: [", "own.yaml"),
+        ("own.json", "{}", "own.json"),
+    ],
+)
+def test_a_file_that_is_no_device_is_named(tmp_path: Path, name: str, content: str | None, told: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=told):
+        build_cluster(ClusterSpec(levels=LEVELS, device=name), registry(), tmp_path)
+
+
+def test_figures_beyond_their_bounds_are_named_with_their_place(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(device_text(OWN).replace("cast = 0.0", "cast = 9.0"))
+    with pytest.raises(InputError, match=r"own.toml:\d+: calibration.cast must be from 0 to 8, is 9"):
+        build_cluster(ClusterSpec(levels=LEVELS, device="own.toml"), registry(), tmp_path)

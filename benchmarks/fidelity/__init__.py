@@ -1,0 +1,1 @@
+"""How far predictions are from measured training runs; benchmarks/README.md tells how this is measured."""

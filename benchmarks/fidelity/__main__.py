@@ -1,0 +1,88 @@
+"""The command: `python -m benchmarks.fidelity [RUNS] [--output FOLDER] [--ablation]`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import asdict
+
+from benchmarks.fidelity.ablation import ablation
+from benchmarks.fidelity.figures import figures
+from benchmarks.fidelity.plot import plotted
+from benchmarks.fidelity.predictions import table
+from benchmarks.fidelity.report import document, effects_text, text, write
+from benchmarks.fidelity.runs import priced, read_runs
+from benchmarks.fidelity.terms import TERMS
+from benchmarks.memory import peaks
+from nest.calibrate.generations import FOLDS
+from nest.errors import InputError
+from nest.formulate.choices import chosen
+from nest.hooks.registry import registry
+
+PUBLISHED = Path(__file__).with_name("published.jsonl")
+"""The small table that comes with the project."""
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, parsed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fidelity", description="Compares predicted with measured training runs."
+    )
+    parser.add_argument(
+        "runs", type=Path, nargs="?", default=PUBLISHED, help="measured runs as JSON lines (default: published.jsonl)"
+    )
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write fidelity.md, .json and .svg here")
+    parser.add_argument("--ablation", action="store_true", help="switch each term of the cost model off in turn, too")
+    parser.add_argument("--only", nargs="+", metavar="TERM", help="terms to switch off (all)")
+    parser.add_argument("--folds", type=int, default=FOLDS, metavar="N", help=f"parts held out in turn ({FOLDS})")
+    return parser.parse_args(given)
+
+
+def tell(what: str) -> None:
+    """Say on a terminal what is being done, over what was said before."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{what:60}\r")
+        sys.stderr.flush()
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the command; 2 when the runs cannot be read."""
+    options = arguments(given)
+    known = registry()
+    costs = chosen(known.cost_models(), None, "costs", "cost model")
+    try:
+        runs = read_runs(options.runs)
+        taken, refused = priced(options.runs, runs, known, tell)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    seen = table(taken, costs, tell, options.folds)
+    kept = {each.run.id for each in taken}
+    with options.runs.open(encoding="utf-8") as lines:
+        rows = [row for row in map(json.loads, filter(str.strip, lines)) if row.get("id") in kept and "measured" in row]
+    tell("pricing memory")
+    found = figures(seen, peaks(rows), refused)
+    tell("")
+    printed = text(found)
+    print("\n".join(printed))
+    command = " ".join(["python -m benchmarks.fidelity", *([] if options.runs == PUBLISHED else [str(options.runs)])])
+    if options.output is not None:
+        options.output.mkdir(parents=True, exist_ok=True)
+        plots, told = plotted(seen, options.output)
+        print(told, file=sys.stderr)
+        write(options.output, "fidelity", command, printed, document(found), plots)
+    if options.ablation:
+        terms = [each for each in TERMS if options.only is None or each.name in options.only]
+        effects = ablation(seen, costs, terms, tell)
+        tell("")
+        printed = effects_text(effects)
+        print("\n" + "\n".join(printed))
+        if options.output is not None:
+            write(options.output, "ablation", f"{command} --ablation", printed, [asdict(each) for each in effects], [])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

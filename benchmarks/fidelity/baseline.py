@@ -1,0 +1,62 @@
+"""The baseline: every device does model FLOP at one share of its peak, whatever the plan."""
+
+from collections.abc import Callable, Sequence
+
+import numpy
+from numpy.typing import NDArray
+
+from benchmarks.fidelity.statistics import best_share
+from nest.calibrate.devices import parts
+from nest.calibrate.generations import MeasuredRun
+from nest.formulate.facts import model_facts
+from nest.hooks.registry import registry
+from nest.plan import evaluate
+
+Array = NDArray[numpy.float64]
+
+BACKWARD = 3.0
+"""Model FLOP of both passes over those of the forward pass (PaLM, arXiv 2204.02311, appendix B)."""
+
+ALIKE: tuple[Callable[[MeasuredRun], object], ...] = (
+    lambda run: (run.ledger.pricing.device.name, run.run.problem.training.precision),
+    lambda run: run.ledger.pricing.device.name,
+    lambda run: run.run.problem.training.precision,
+    lambda run: None,
+)
+"""Whose share is taken: runs on the same device in the same precision; where no other family has any, on the same
+device, in the same precision, or of the generation."""
+
+
+def ideal_seconds(run: MeasuredRun) -> float:
+    """Seconds of the model FLOP of a batch on all devices of the plan at their matrix peak."""
+    problem, ledger = run.run.problem, run.ledger
+    facts = model_facts(ledger.problem, registry())
+    assert facts is not None
+    tokens, flops, peak = facts
+    widths = sum(stage.width for stage in evaluate(ledger.instance, ledger.solution).stages)
+    return BACKWARD * flops * tokens * problem.training.global_batch / (ledger.solution.replicas * widths * peak)
+
+
+def constant_share(runs: Sequence[MeasuredRun], families: Sequence[str], folds: int) -> Array:
+    """Seconds of the runs of one generation at the share that is best for other families; nan where there are none.
+
+    Args:
+        runs: of one generation.
+        families: of each.
+        folds: parts that the families are dealt to.
+    """
+    ideal = [ideal_seconds(run) for run in runs]
+    achieved = [seconds / run.run.measured.batch_time for run, seconds in zip(runs, ideal, strict=True)]
+    part = parts(families, folds)
+    found = numpy.full(len(runs), numpy.nan)
+    for index, run in enumerate(runs):
+        for alike in ALIKE:
+            others = [
+                share
+                for share, other, its in zip(achieved, runs, part, strict=True)
+                if its != part[index] and alike(other) == alike(run)
+            ]
+            if others:
+                found[index] = ideal[index] / best_share(others)
+                break
+    return found

@@ -1,0 +1,155 @@
+"""What the benchmark found, as one value: errors by group, peers, memory and ranking."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy
+from attrs import frozen
+
+from benchmarks.fidelity.predictions import Array, Table
+from benchmarks.fidelity.ranking import Agreement, TaskSet, agreement, task_sets
+from benchmarks.fidelity.statistics import Errors, errors
+from benchmarks.memory import Peak
+from nest.calibrate.generations import MeasuredRun
+from nest.formulate.margin import memory_margin
+
+COLUMNS = ("catalogue", "validated", "constant")
+"""Predictions of `Table` whose errors are told side by side."""
+
+KINDS: Mapping[str, Callable[[MeasuredRun], str]] = {
+    "group": lambda each: each.run.group or "runs",
+    "tier": lambda each: each.run.tier or "-",
+    "device": lambda each: each.ledger.pricing.device.name,
+    "precision": lambda each: each.run.problem.training.precision,
+}
+"""By what errors are told apart."""
+
+
+@frozen
+class ErrorRow:
+    """Errors of batch times of some runs.
+
+    Attributes:
+        kind: by what they were told apart; `all` for all.
+        name: which these are.
+        count: runs.
+        columns: errors by prediction; None where none was made.
+    """
+
+    kind: str
+    name: str
+    count: int
+    columns: Mapping[str, Errors | None]
+
+
+@frozen
+class PeerRow:
+    """A peer's errors beside ours, of the same runs.
+
+    Attributes:
+        group: who published the runs.
+        tool: the peer.
+        peer: its errors.
+        columns: ours by prediction.
+    """
+
+    group: str
+    tool: str
+    peer: Errors
+    columns: Mapping[str, Errors | None]
+
+
+@frozen
+class MemoryRow:
+    """Errors of peaks of memory.
+
+    Attributes:
+        group: who published them; `all` for all.
+        errors: of the estimate.
+        above: peaks that the upper estimate with the margin of its problem does not reach.
+    """
+
+    group: str
+    errors: Errors
+    above: int
+
+
+@frozen
+class Figures:
+    """All of it.
+
+    Attributes:
+        priced: runs.
+        refused: runs that cannot be priced, by reason.
+        errors: of batch times.
+        peers: beside ours.
+        memory: errors of peaks.
+        ranking: how well plans for one task are put in order, by group and all.
+    """
+
+    priced: int
+    refused: Mapping[str, int]
+    errors: tuple[ErrorRow, ...]
+    peers: tuple[PeerRow, ...]
+    memory: tuple[MemoryRow, ...]
+    ranking: Mapping[str, Agreement]
+
+
+def figures(table: Table, peaks: Sequence[Peak], refused: Mapping[str, int]) -> Figures:
+    """What the predictions of `table` and the peaks amount to."""
+    margins = {each.run.id: memory_margin(each.run.problem, each.ledger.pricing.device) for each in table.runs}
+    return Figures(
+        priced=len(table.runs),
+        refused=dict(refused),
+        errors=error_rows(table),
+        peers=peer_rows(table),
+        memory=memory_rows(peaks, margins),
+        ranking=ranking(task_sets([each.run for each in table.runs]), table.validated, table.measured),
+    )
+
+
+def error_rows(table: Table) -> tuple[ErrorRow, ...]:
+    """Errors by group, tier, device and precision, and of all."""
+    rows = []
+    for kind, named in KINDS.items():
+        names = [named(each) for each in table.runs]
+        rows += [_row(table, kind, name, numpy.array([each == name for each in names])) for name in sorted(set(names))]
+    return (*rows, _row(table, "all", "all", numpy.full(len(table.runs), True)))
+
+
+def _row(table: Table, kind: str, name: str, chosen: numpy.typing.NDArray[numpy.bool_]) -> ErrorRow:
+    columns = {each: errors(getattr(table, each)[chosen], table.measured[chosen]) for each in COLUMNS}
+    return ErrorRow(kind, name, int(chosen.sum()), columns)
+
+
+def peer_rows(table: Table) -> tuple[PeerRow, ...]:
+    """Peers' own predictions, by group and tool, with ours of the same runs."""
+    told = [(each.run.group or "runs", str(each.run.peer.get("tool", ""))) for each in table.runs]
+    rows = []
+    for group, tool in sorted({key for key, value in zip(told, table.peer, strict=True) if not numpy.isnan(value)}):
+        chosen = numpy.array([key == (group, tool) for key in told]) & ~numpy.isnan(table.peer)
+        its = errors(table.peer[chosen], table.measured[chosen])
+        assert its is not None
+        rows.append(PeerRow(group, tool, its, _row(table, "group", group, chosen).columns))
+    return tuple(rows)
+
+
+def memory_rows(peaks: Sequence[Peak], margins: Mapping[str, float]) -> tuple[MemoryRow, ...]:
+    """Errors of peaks by group, in the order of names, and of all; `margins` are those of the runs, by their names."""
+    groups = {name: [each for each in peaks if each.group == name] for name in sorted({each.group for each in peaks})}
+    rows = []
+    for name, members in [*groups.items(), ("all", list(peaks))]:
+        predicted, measured = (
+            numpy.array([getattr(each, side) for each in members]) for side in ("predicted", "measured")
+        )
+        off = errors(predicted, measured)
+        if off is not None:
+            rows.append(MemoryRow(name, off, sum(each.margin > margins[each.name] for each in members)))
+    return tuple(rows)
+
+
+def ranking(sets: Sequence[TaskSet], predicted: Array, measured: Array) -> dict[str, Agreement]:
+    """Agreement by group, in the order of names, and of all; nothing where there are no sets."""
+    chosen = {name: [each for each in sets if each.group == name] for name in sorted({each.group for each in sets})}
+    chosen["all"] = list(sets)
+    found = {name: agreement(each, predicted, measured) for name, each in chosen.items()}
+    return {name: each for name, each in found.items() if each is not None}

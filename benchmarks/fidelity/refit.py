@@ -1,0 +1,67 @@
+"""Unknowns fitted again after a change of the cost model, for all folds at once and fast."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy
+
+from benchmarks.fidelity.predictions import Array, Fold
+from nest.calibrate.devices import NOISE, OUTLIER, SETTLED, STEPS, Evidence, expected, predicted, weights
+from nest.calibrate.robust_fit import DIFFERENCE, objective, robust_fit
+
+ROUNDS = 4
+"""How often the line through a point is replaced by one through the point it led to."""
+
+
+def refitted(seen: Evidence, folds: Sequence[Fold]) -> list[Fold]:
+    """The folds with the unknowns of `seen` fitted again, starting from the values they have.
+
+    What `nest.calibrate.devices.fit` minimises, by steps on straight lines: predictions are taken to be linear in the
+    logarithms of the unknowns, with the slopes at the mean of the folds' values for all folds and rounds. What was
+    visited with the least true objective counts.
+    """
+    points = [logarithms(seen, fold.values) for fold in folds]
+    slopes = _slopes(seen, numpy.asarray(numpy.mean(points, axis=0)))
+    return [
+        fold if fold.held.all() else Fold(fold.held, _values(seen, _descended(seen, fold, point, slopes)))
+        for fold, point in zip(folds, points, strict=True)
+    ]
+
+
+def _descended(seen: Evidence, fold: Fold, start: Array, slopes: Array) -> Array:
+    chosen, prior = ~fold.held, expected(seen)
+    weight = weights([name for name, taken in zip(seen.families, chosen, strict=True) if taken])
+    visited: list[tuple[float, Array]] = []
+    at = start
+    for _ in range(ROUNDS):
+        here, point = _off(seen, at)[chosen], at
+        visited.append((objective(weight * here, point, prior, OUTLIER, NOISE), point))
+
+        def residuals(trial: Array, here: Array = here, point: Array = point) -> Array:
+            return numpy.asarray(weight * (here + slopes[chosen] @ (trial - point)))
+
+        at = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=SETTLED)
+    visited.append((objective(weight * _off(seen, at)[chosen], at, prior, OUTLIER, NOISE), at))
+    return min(visited, key=lambda each: each[0])[1]
+
+
+def _slopes(seen: Evidence, at: Array) -> Array:
+    """How the logarithms of predictions change with those of unknowns. Shape `(measurements, unknowns)`."""
+    base, prior = _off(seen, at), expected(seen)
+    steps = numpy.where(at + DIFFERENCE <= prior.high, DIFFERENCE, -DIFFERENCE)
+    return numpy.stack([(_off(seen, at + step) - base) / step.sum() for step in numpy.diag(steps)], axis=1)
+
+
+def _off(seen: Evidence, at: Array) -> Array:
+    """Logarithms of predicted over measured."""
+    return numpy.asarray(numpy.log(predicted(seen, _values(seen, at)) / seen.seconds))
+
+
+def logarithms(seen: Evidence, values: Mapping[str, float]) -> Array:
+    """Of the values of the unknowns, in their order."""
+    return numpy.log([values[each.name] for each in seen.unknowns])
+
+
+def _values(seen: Evidence, at: Array) -> dict[str, float]:
+    """The unknowns by name; the exponential takes none beyond what it can be."""
+    found = zip(seen.unknowns, numpy.exp(at).tolist(), strict=True)
+    return {each.name: min(max(value, each.range.low), each.range.high) for each, value in found}

@@ -1,0 +1,46 @@
+"""Measured runs, read and taken apart; those that cannot be priced are counted by reason."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nest.calibrate.generations import MeasuredRun, taken_apart
+from nest.errors import InputError
+from nest.hooks.registry import Registry
+from nest.spec.measurements import RunMeasurement, read_measurements
+
+Told = Callable[[str], None]
+"""What is told of progress."""
+
+
+def read_runs(path: Path) -> tuple[RunMeasurement, ...]:
+    """The runs among the measurements of a file (docs/reference/measurements.md).
+
+    Raises:
+        InputError: the file cannot be read, or holds no run.
+    """
+    runs = tuple(each for each in read_measurements(path) if isinstance(each, RunMeasurement))
+    if not runs:
+        raise InputError(f"{path}: there are no runs in it.")
+    return runs
+
+
+def priced(
+    path: Path, runs: Sequence[RunMeasurement], known: Registry, told: Told
+) -> tuple[list[MeasuredRun], Counter[str]]:
+    """The runs of the file `path` that can be priced, in their order, and how many cannot, by reason."""
+    found: list[MeasuredRun] = []
+    refused: Counter[str] = Counter()
+    for index, run in enumerate(runs):
+        told(f"pricing {index + 1} of {len(runs)} runs")
+        try:
+            found.extend(taken_apart([(path, run)], known))
+        except InputError as error:
+            refused[reason(str(error))] += 1
+    return found, refused
+
+
+def reason(message: str) -> str:
+    """The first clause of a refusal, without the run's name and with figures left out."""
+    return re.sub(r"\b\d+\b", "N", re.split(r"[;.] |\n", re.sub(r"^.*?, run \S+: ", "", message))[0])
