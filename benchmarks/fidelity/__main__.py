@@ -1,7 +1,6 @@
 """The command: `python -m benchmarks.fidelity [RUNS] [--output FOLDER] [--ablation]`."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +8,12 @@ from pathlib import Path
 from attrs import asdict
 
 from benchmarks.fidelity.ablation import ablation
-from benchmarks.fidelity.figures import figures
+from benchmarks.fidelity.figures import figures, peaks_of
 from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import table
 from benchmarks.fidelity.report import document, effects_text, text, write
 from benchmarks.fidelity.runs import priced, read_runs
 from benchmarks.fidelity.terms import TERMS
-from benchmarks.memory import peaks
 from nest.calibrate.generations import FOLDS
 from nest.errors import InputError
 from nest.formulate.choices import chosen
@@ -59,11 +57,8 @@ def main(given: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     seen = table(taken, costs, tell, options.folds)
-    kept = {each.run.id for each in taken}
-    with options.runs.open(encoding="utf-8") as lines:
-        rows = [row for row in map(json.loads, filter(str.strip, lines)) if row.get("id") in kept and "measured" in row]
     tell("pricing memory")
-    found = figures(seen, peaks(rows), refused)
+    found = figures(seen, peaks_of(taken), refused)
     tell("")
     printed = text(found)
     print("\n".join(printed))

@@ -8,8 +8,9 @@ from attrs import frozen
 from benchmarks.fidelity.predictions import Array, Table
 from benchmarks.fidelity.ranking import Agreement, TaskSet, agreement, task_sets
 from benchmarks.fidelity.statistics import Errors, errors
-from benchmarks.memory import Peak
+from benchmarks.memory import Peak, peaks
 from nest.calibrate.generations import MeasuredRun
+from nest.files import unstructure
 from nest.formulate.margin import memory_margin
 
 COLUMNS = ("catalogue", "validated", "constant")
@@ -94,15 +95,17 @@ class Figures:
     ranking: Mapping[str, Agreement]
 
 
-def figures(table: Table, peaks: Sequence[Peak], refused: Mapping[str, int]) -> Figures:
-    """What the predictions of `table` and the peaks amount to."""
-    margins = {each.run.id: memory_margin(each.run.problem, each.ledger.pricing.device) for each in table.runs}
+def figures(table: Table, found: Sequence[Peak], refused: Mapping[str, int]) -> Figures:
+    """What the predictions of `table` and the peaks `found` amount to."""
+    margins = {
+        str(place): memory_margin(each.run.problem, each.ledger.pricing.device) for place, each in enumerate(table.runs)
+    }
     return Figures(
         priced=len(table.runs),
         refused=dict(refused),
         errors=error_rows(table),
         peers=peer_rows(table),
-        memory=memory_rows(peaks, margins),
+        memory=memory_rows(found, margins),
         ranking=ranking(task_sets([each.run for each in table.runs]), table.validated, table.measured),
     )
 
@@ -133,11 +136,25 @@ def peer_rows(table: Table) -> tuple[PeerRow, ...]:
     return tuple(rows)
 
 
-def memory_rows(peaks: Sequence[Peak], margins: Mapping[str, float]) -> tuple[MemoryRow, ...]:
-    """Errors of peaks by group, in the order of names, and of all; `margins` are those of the runs, by their names."""
-    groups = {name: [each for each in peaks if each.group == name] for name in sorted({each.group for each in peaks})}
+def peaks_of(runs: Sequence[MeasuredRun]) -> list[Peak]:
+    """Predicted and measured peaks of the runs that have one, named by their places among `runs`."""
+    rows = [
+        {
+            "id": str(place),
+            "group": each.run.group or "runs",
+            "problem": unstructure(each.run.problem),
+            "measured": {"peak_memory": each.run.measured.peak_memory},
+        }
+        for place, each in enumerate(runs)
+    ]
+    return peaks(rows)
+
+
+def memory_rows(found: Sequence[Peak], margins: Mapping[str, float]) -> tuple[MemoryRow, ...]:
+    """Errors of peaks by group, in the order of names, and of all; `margins` by the names of the peaks."""
+    groups = {name: [each for each in found if each.group == name] for name in sorted({each.group for each in found})}
     rows = []
-    for name, members in [*groups.items(), ("all", list(peaks))]:
+    for name, members in [*groups.items(), ("all", list(found))]:
         predicted, measured = (
             numpy.array([getattr(each, side) for each in members]) for side in ("predicted", "measured")
         )

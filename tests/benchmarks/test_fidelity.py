@@ -14,6 +14,7 @@ import nest
 from benchmarks.fidelity.__main__ import PUBLISHED, main
 from benchmarks.fidelity.ablation import NOTHING_OFF, ablation
 from benchmarks.fidelity.baseline import constant_share, ideal_seconds
+from benchmarks.fidelity.figures import memory_rows, peaks_of
 from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import Table, table
 from benchmarks.fidelity.ranking import agreement, orders, task_sets
@@ -161,6 +162,19 @@ def test_the_baseline_takes_the_share_of_other_families(tmp_path: Path) -> None:
     # The best share for 1 s and 2 s is that of 1 s: an error of 0 and 1/2, against 0 and 1 with that of 2 s.
     assert constant_share(runs, [each["family"] for each in lines], 8).tolist() == pytest.approx([5.0, 5.0, 1.0])
     assert numpy.isnan(constant_share(runs, ["one"] * 3, 8)).all()
+
+
+def test_peaks_above_the_upper_estimate_are_counted(tmp_path: Path) -> None:
+    """Without a name, too; one measured peak is far above, one below, and one run has none."""
+    figures = [{"batch_time": 1.0, "peak_memory": size} for size in (1e12, 1.0)]
+    lines = [line(id="", measured=each) for each in (*figures, {"batch_time": 1.0})]
+    runs, _ = taken(written(tmp_path, *lines))
+    found = peaks_of(runs)
+    own, total = memory_rows(found, {"0": 0.1, "1": 0.1})
+    assert (own.group, own.errors.count, own.above) == ("us", 2, 1)
+    assert total.above == 1
+    plenty = max(each.margin for each in found) + 1
+    assert memory_rows(found, {"0": plenty, "1": 0.1})[-1].above == 0
 
 
 def test_plans_for_one_task_are_compared_and_repeated_runs_averaged(tmp_path: Path) -> None:
