@@ -12,7 +12,7 @@ from nest.calibrate.devices import Evidence, cross_validated, fit, predicted
 from nest.calibrate.operator_times import PRODUCT, OperatorTimes
 from nest.calibrate.runs import Runs
 from nest.calibrate.unknowns import WIDE, calibration, plain, unknowns
-from nest.catalogue import Calibration, devices, precision, published_devices
+from nest.catalogue import Calibration, calibrations, devices, precision, published_devices
 from nest.errors import InputError
 from nest.formulate.choices import chosen
 from nest.formulate.cluster import described
@@ -26,6 +26,9 @@ from nest.spec.measurements import OperatorMeasurement, RunMeasurement, read_mea
 Array = NDArray[numpy.float64]
 Told = Callable[[str, float], None]
 """What is told of progress: at what it is, and the share that is done."""
+
+CATALOGUE, PUBLISHED = "catalogue", "published"
+"""What a fit begins at: what the catalogue knows of the generation, or what was published of its devices."""
 
 FOLDS = 8
 """Parts that families are dealt to for cross-validation."""
@@ -85,7 +88,12 @@ class MeasuredRun:
 
 
 def calibrate_devices(
-    files: Sequence[Path], known: Registry, device: str | None = None, folds: int = FOLDS, told: Told | None = None
+    files: Sequence[Path],
+    known: Registry,
+    device: str | None = None,
+    folds: int = FOLDS,
+    told: Told | None = None,
+    prior: str = CATALOGUE,
 ) -> list[Calibrated]:
     """Every generation of which the files hold runs or operators, calibrated; by name.
 
@@ -96,6 +104,7 @@ def calibrate_devices(
         device: that operators were measured on, as the catalogue names it or a file of its figures.
         folds: parts that families are dealt to for cross-validation; at least 2.
         told: told of progress.
+        prior: what the fit begins at, and stays at where nothing is measured: `catalogue` or `published`.
 
     Raises:
         InputError: a file cannot be read, a run cannot be priced, operators come without their device, or there is
@@ -123,7 +132,8 @@ def calibrate_devices(
         measured_here = operators if home is not None and generation(home) == name else []
         if told is not None:
             told(f"fitting {name}", index / len(generations))
-        found.append(_calibrated(name, generations[name], measured_here, home, costs, folds, files))
+        begun = calibrations().get(name) if prior == CATALOGUE else None
+        found.append(_calibrated(name, generations[name], measured_here, home, costs, folds, files, begun))
     return found
 
 
@@ -186,6 +196,7 @@ def evidence(
     costs: CostModel,
     operators: Sequence[OperatorMeasurement] = (),
     home: DeviceSpec | None = None,
+    begun: Calibration | None = None,
 ) -> Evidence:
     """What runs, and operators on the device `home`, tell of their generation: runs first, each as given."""
     specs = [source.device for source in sources]
@@ -201,7 +212,7 @@ def evidence(
     runs = [source.run for source in sources]
     return Evidence(
         devices=devices,
-        unknowns=unknowns(list(devices.values()), _formats(sources, operators, home)),
+        unknowns=unknowns(list(devices.values()), _formats(sources, operators, home), begun),
         predict=predict,
         seconds=numpy.array([*(run.measured.batch_time for run in runs), *(each.seconds for each in operators)]),
         families=(
@@ -219,9 +230,10 @@ def _calibrated(
     costs: CostModel,
     folds: int,
     files: Sequence[Path],
+    begun: Calibration | None,
 ) -> Calibrated:
     """The generation `name` fitted to its runs and operators."""
-    told = evidence(sources, costs, operators, home)
+    told = evidence(sources, costs, operators, home, begun)
     groups = (*(source.run.group or "runs" for source in sources), *(each.kind for each in operators))
     values = fit(told, numpy.ones(len(groups), dtype=bool))
     found = Calibrated(
@@ -234,7 +246,7 @@ def _calibrated(
         after=predicted(told, values),
         validated=cross_validated(told, folds),
     )
-    return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files),)))
+    return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files, begun),)))
 
 
 def _family(source: MeasuredRun) -> str:
@@ -259,11 +271,12 @@ def _format(name: str, device: DeviceSpec) -> str:
     return next(formats, WIDE)
 
 
-def _source(found: Calibrated, files: Sequence[Path]) -> str:
+def _source(found: Calibrated, files: Sequence[Path], begun: Calibration | None) -> str:
     """What a calibration says of itself."""
     row = error_rows([found])[-1]
     return (
-        f"nest calibrate devices {' '.join(path.name for path in files)}: robust least squares over {row.count} "
+        f"nest calibrate devices {' '.join(path.name for path in files)}, begun at "
+        f"{'published figures' if begun is None else 'the catalogue'}: robust least squares over {row.count} "
         f"measurements of {len(set(found.families))} families; mean and median of absolute relative errors "
         f"{_percent(row.after)}, cross-validated by family {_percent(row.validated)}, without it {_percent(row.before)}"
     )

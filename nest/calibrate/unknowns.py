@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import exp, log
 from statistics import fmean
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from nest.catalogue import Calibration
 from nest.spec import Coefficients, DeviceSpec, Range, ranges
@@ -21,6 +21,9 @@ NARROW_SPREAD = 0.2
 
 SUSTAINED = "sustained"
 
+MATRIX = ("matmul", "attention")
+"""Kinds of operator whose shares are of the matrix peak, which `sustained` multiplies."""
+
 
 @frozen
 class Unknown:
@@ -35,22 +38,43 @@ class Unknown:
     range: Range
 
 
-def unknowns(devices: Sequence[DeviceSpec], formats: Collection[str]) -> tuple[Unknown, ...]:
+def unknowns(
+    devices: Sequence[DeviceSpec], formats: Collection[str], known: Calibration | None = None
+) -> tuple[Unknown, ...]:
     """What devices of one generation leave open.
 
-    What was published of them is what is expected: the mean over the devices.
+    What was published of them is what is expected, the mean over the devices, or what is `known` of their generation.
 
     Args:
         devices: with their published figures; the first one's `sustained` is 1 by definition.
         formats: number formats in which products with weights were measured.
+        known: what earlier measurements told of the generation; None: nothing.
     """
     found = [_share(kind, kind, *SHARES[kind], devices) for kind in SHARES]
     narrow = sorted(set(formats) - {WIDE})
     found += [_share(f"matmul.{each}", "matmul", SHARES["matmul"][0], NARROW_SPREAD, devices) for each in narrow]
-    known = ranges()
-    found += [Unknown(name, known[name]) for name in known if name != SUSTAINED]
-    found += [Unknown(f"{SUSTAINED}.{device.name}", known[SUSTAINED]) for device in devices[1:]]
-    return tuple(found)
+    terms = ranges()
+    found += [Unknown(name, terms[name]) for name in terms if name != SUSTAINED]
+    found += [Unknown(f"{SUSTAINED}.{device.name}", terms[SUSTAINED]) for device in devices[1:]]
+    if known is None:
+        return tuple(found)
+    told = _told(known, devices)
+    return tuple(_expecting(each, told[each.name]) if each.name in told else each for each in found)
+
+
+def _told(known: Calibration, devices: Sequence[DeviceSpec]) -> dict[str, float]:
+    """The unknowns as a calibration has them, restated for the first of `devices` as the one whose `sustained` is 1."""
+    first = known.sustained.get(devices[0].name, 1.0)
+    shares = {
+        name: value * (first if name.partition(".")[0] in MATRIX else 1.0) for name, value in known.efficiency.items()
+    }
+    own = {f"{SUSTAINED}.{each.name}": known.sustained.get(each.name, 1.0) / first for each in devices[1:]}
+    return {**asdict(known.coefficients), **shares, **own}
+
+
+def _expecting(unknown: Unknown, value: float) -> Unknown:
+    limits = unknown.range
+    return Unknown(unknown.name, evolve(limits, prior=min(max(value, limits.low), limits.high)))
 
 
 def _share(name: str, usual: str, least: float, spread: float, devices: Sequence[DeviceSpec]) -> Unknown:

@@ -95,6 +95,11 @@ def devices(
         None, "--device", help="What operators were measured on: a device of the catalogue, or a file of its figures."
     ),
     folds: int = typer.Option(8, "--folds", min=2, help="Parts that families are dealt to for cross-validation."),
+    prior: str = typer.Option(
+        "catalogue",
+        help="What the fit begins at: what the catalogue knows of the generation, or figures published of its devices "
+        "(published).",
+    ),
     output: Path | None = typer.Option(None, "--output", metavar="DIR", help="Write a file per device here."),
     generations: bool = typer.Option(
         False, "--generations", help="Write a file per generation instead, as the catalogue holds them."
@@ -109,16 +114,18 @@ def devices(
     Exit code 0: done; 2: bad input.
     """
     from nest.calibrate.device_file import calibration_text, device_text, file_name
-    from nest.calibrate.generations import calibrate_devices, error_rows
+    from nest.calibrate.generations import CATALOGUE, PUBLISHED, calibrate_devices, error_rows
     from nest.cli.progress import share_line
     from nest.errors import InputError
     from nest.hooks.registry import registry
 
     if output is not None and not output.is_dir():
         raise InputError(f"--output {output}: there is no such folder.")
+    if prior not in (CATALOGUE, PUBLISHED):
+        raise InputError(f"--prior must be {CATALOGUE} or {PUBLISHED}, is {prior!r:.40}.")
     line = share_line()
     try:
-        found = calibrate_devices(files, registry(), device, folds, None if line is None else line.tell)
+        found = calibrate_devices(files, registry(), device, folds, None if line is None else line.tell, prior)
     finally:
         if line is not None:
             line.clear()

@@ -113,10 +113,10 @@ def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) 
     """
     terms = device.calibration
     filling = 1 + terms.contracted_half * (peak.nominal / peak.wide) / shape.contracted
-    waiting = 1 + terms.rows_half / forward.rows
-    if device.multiprocessors is None:
-        return filling * waiting
-    return filling * waiting * padding(shape.count, shape.rows, shape.columns, device.multiprocessors)
+    units = device.multiprocessors
+    whole = 1.0 if units is None else padding(shape.count, shape.rows, shape.columns, units)
+    # Waiting comes on top of padding: more rows in the same wave of tiles never take less time.
+    return filling * (whole + terms.rows_half / forward.rows)
 
 
 def _attention_share(operator: Operator, device: DeviceSpec) -> float:

@@ -45,8 +45,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("runs") / "own.jsonl", [line(name) for name in PLANS])
 
 
-def calibrated(*files: Path, device: str | None = None, folds: int = 2) -> list[Calibrated]:
-    return calibrate_devices(files, registry(), device, folds)
+def calibrated(*files: Path, device: str | None = None, folds: int = 2, prior: str = "published") -> list[Calibrated]:
+    return calibrate_devices(files, registry(), device, folds, prior=prior)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,9 @@ def test_operators_and_runs_are_fitted_together(tmp_path: Path) -> None:
 
 def test_sources_name_files_numbers_and_errors(found: Calibrated) -> None:
     (source,) = found.calibration.sources
-    assert source.startswith("nest calibrate devices own.jsonl: robust least squares over 3 measurements of 3 families")
+    assert source.startswith(
+        "nest calibrate devices own.jsonl, begun at published figures: robust least squares over 3 measurements of 3 families"
+    )
     assert source in " ".join(found.calibration.on(found.devices[0]).sources)
 
 
@@ -223,11 +225,20 @@ def test_what_cannot_be_fitted_to_is_told(
         calibrated(write(tmp_path / "own.jsonl", lines), device=device)
 
 
+def test_begun_at_the_catalogue_what_nothing_tells_of_stays_as_it_knows(runs: Path) -> None:
+    """These runs are dense, in bf16 and on one device."""
+    (found,) = calibrated(runs, prior="catalogue")
+    known = calibrations()["hopper"].coefficients
+    assert found.calibration.coefficients.cast == known.cast
+    assert found.calibration.coefficients.grouped == known.grouped
+    (published,) = calibrated(runs)
+    assert published.calibration.coefficients.cast != known.cast
+
+
 @pytest.mark.slow
 def test_the_catalogues_calibrations_come_from_the_published_runs(shared: Path) -> None:
-    """`nest calibrate devices measured.jsonl --generations` is what wrote them."""
-    found = {
-        each.calibration.name: each.calibration for each in calibrated(shared / "fidelity" / "measured.jsonl", folds=8)
-    }
+    """`nest calibrate devices measured.jsonl --prior published --generations` is what wrote them."""
+    published = calibrated(shared / "fidelity" / "measured.jsonl", folds=8)
+    found = {each.calibration.name: each.calibration for each in published}
     assert found == calibrations()
     assert devices()["h100-sxm"].calibration == found["hopper"].coefficients

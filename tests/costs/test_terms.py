@@ -172,6 +172,13 @@ def test_backward_each_product_has_a_depth_of_its_own_and_the_rows_of_the_batch(
     assert price(matmul(64, 512, 256), FAST_MEMORY, rows_half=64.0).backward == pytest.approx(2 * plain)
 
 
+@given(rows=st.integers(1, 5000), more=st.integers(1, 3000), half=st.floats(0, 1000), units=st.integers(1, 300))
+def test_more_rows_never_take_less_time(rows: int, more: int, half: float, units: int) -> None:
+    device = evolve(FAST_MEMORY, multiprocessors=units)
+    few, many = (price(matmul(size, 320, 200), device, rows_half=half).forward for size in (rows, rows + more))
+    assert few <= many * (1 + 1e-12)
+
+
 def test_filling_a_tile_takes_as_long_in_every_format() -> None:
     """At twice the peak the FLOP take half as long; what is added to them does not."""
     product = matmul(64, 512, 256)
