@@ -115,8 +115,8 @@ def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) 
     filling = 1 + terms.contracted_half * (peak.nominal / peak.wide) / shape.contracted
     units = device.multiprocessors
     whole = 1.0 if units is None else padding(shape.count, shape.rows, shape.columns, units)
-    # Waiting comes on top of padding: more rows in the same wave of tiles never take less time.
-    return filling * (whole + terms.rows_half / forward.rows)
+    # Waiting adds to the rest: were it multiplied by any of it, more rows could take less time in one of the passes.
+    return filling * whole + terms.rows_half / forward.rows
 
 
 def _attention_share(operator: Operator, device: DeviceSpec) -> float:

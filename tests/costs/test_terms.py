@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nest.costs.products import padding
@@ -172,11 +172,26 @@ def test_backward_each_product_has_a_depth_of_its_own_and_the_rows_of_the_batch(
     assert price(matmul(64, 512, 256), FAST_MEMORY, rows_half=64.0).backward == pytest.approx(2 * plain)
 
 
-@given(rows=st.integers(1, 5000), more=st.integers(1, 3000), half=st.floats(0, 1000), units=st.integers(1, 300))
-def test_more_rows_never_take_less_time(rows: int, more: int, half: float, units: int) -> None:
+@given(
+    sizes=st.tuples(SIZES, SIZES, SIZES),
+    larger=st.sampled_from((0, 1, 2)),
+    more=st.integers(1, 3000),
+    halves=st.tuples(st.floats(0, 1000), st.floats(0, 2000)),
+    units=st.integers(1, 300),
+    precision=st.sampled_from(("bf16", "fp8")),
+)
+@example(sizes=(16, 320, 200), larger=0, more=16, halves=(40.0, 360.0), units=132, precision="bf16")
+def test_larger_products_never_take_less_time(
+    sizes: tuple[int, int, int], larger: int, more: int, halves: tuple[float, float], units: int, precision: str
+) -> None:
     device = evolve(FAST_MEMORY, multiprocessors=units)
-    few, many = (price(matmul(size, 320, 200), device, rows_half=half).forward for size in (rows, rows + more))
-    assert few <= many * (1 + 1e-12)
+    grown = (*sizes[:larger], sizes[larger] + more, *sizes[larger + 1 :])
+    few, many = (
+        price(matmul(*each), device, precision, rows_half=halves[0], contracted_half=halves[1])
+        for each in (sizes, grown)
+    )
+    assert few.forward <= many.forward * (1 + 1e-12)
+    assert few.backward <= many.backward * (1 + 1e-12)
 
 
 def test_filling_a_tile_takes_as_long_in_every_format() -> None:
