@@ -192,7 +192,7 @@ def test_operators_and_runs_are_fitted_together(tmp_path: Path) -> None:
 
 def test_sources_name_files_numbers_and_errors(found: Calibrated) -> None:
     (source,) = found.calibration.sources
-    assert source.startswith("nest calibrate devices own.jsonl, begun at published figures: robust least squares over 3 ")
+    assert source.startswith("nest calibrate devices own.jsonl, begun at published figures: robust least squares")
     assert "3 measurements of 3 families" in source
     assert source in " ".join(found.calibration.on(found.devices[0]).sources)
 
@@ -232,6 +232,7 @@ def test_begun_at_the_catalogue_what_nothing_tells_of_stays_as_it_knows(runs: Pa
     known = calibrations()["hopper"].coefficients
     assert found.calibration.coefficients.cast == known.cast
     assert found.calibration.coefficients.grouped == known.grouped
+    assert found.calibration.efficiency["matmul.fp8"] == calibrations()["hopper"].efficiency["matmul.fp8"]
     (published,) = calibrated(runs)
     assert published.calibration.coefficients.cast != known.cast
 
