@@ -70,6 +70,13 @@ def test_before_is_what_the_published_figures_say_and_after_what_the_calibration
         assert told.tolist() == pytest.approx([seconds(on(each, device)) for each in PLANS.values()], rel=1e-12)
 
 
+def test_begun_at_the_catalogue_before_is_what_evaluate_says(runs: Path) -> None:
+    """What somebody gains is told against the predictions she would have had."""
+    (one,) = calibrated(runs, prior="catalogue")
+    assert one.before.tolist() == pytest.approx([evaluate(each).batch_time for each in PLANS.values()], rel=1e-12)
+    assert "by the catalogue" in one.calibration.sources[0]
+
+
 def test_the_written_device_is_a_device_of_problems(found: Calibrated, tmp_path: Path) -> None:
     """Its path starts at the folder of the problem; plans carry its figures along."""
     device = found.calibration.on(found.devices[0])
