@@ -96,8 +96,8 @@ class Candidate:
         tensor_bytes: bytes each device of the producer sends of each tensor of the layer graph, shape `(tensors,)`.
         micro_batch: samples per micro-batch of one data-parallel rank, as people count them. A block that holds
             several copies of the attention part consumes as many times more; others just as many.
-        gathered: bytes that a stage with ZeRO 3 needs beside its state and its mode's bytes: weights that it holds whole
-            for the layers at work. PROBLEM.md knows none, so that those of profiles are 0.
+        gathered: bytes that a stage with ZeRO 3 needs beside its state and its mode: weights that it holds whole for
+            the layers at work. PROBLEM.md knows none, so that those of profiles are 0.
 
     Raises:
         InputError: an array has the wrong length, or holds a number that is negative, not finite or above 1e30.

@@ -192,7 +192,7 @@ def test_operators_and_runs_are_fitted_together(tmp_path: Path) -> None:
 
 def test_sources_name_files_numbers_and_errors(found: Calibrated) -> None:
     (source,) = found.calibration.sources
-    assert source.startswith("nest calibrate devices own.jsonl, begun at published figures: robust least squares over 3 ")
+    assert source.startswith("nest calibrate devices own.jsonl, begun at published figures: robust least squares over ")
     assert "3 measurements of 3 families" in source
     assert source in " ".join(found.calibration.on(found.devices[0]).sources)
 
