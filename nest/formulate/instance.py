@@ -12,7 +12,7 @@ from nest.formulate.absent import without_absent
 from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
 from nest.formulate.cluster import build_cluster
 from nest.formulate.compose import compose
-from nest.formulate.constrain import allowed_zero, build_space
+from nest.formulate.constrain import build_space
 from nest.formulate.granularity import branched_regions
 from nest.formulate.layer_kinds import LayerKinds, layer_kinds
 from nest.formulate.margin import memory_margin
@@ -183,7 +183,7 @@ def _from_model(
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
         host=host(device, training),
-        between=between_blocks(problem, allowed_zero(problem)),
+        between=between_blocks(problem),
     )
     limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)

@@ -15,9 +15,6 @@ GATHERED_LAYERS = 2
 """Layers whose weights ZeRO 3 holds whole at once: the one at work and the one that is prefetched (PyTorch FSDP's
 `forward_prefetch` and `BACKWARD_PRE`, arXiv 2304.11277, section 3.3.2)."""
 
-GATHERED = 3
-"""The ZeRO stage that gathers weights layer by layer."""
-
 
 @frozen
 class BetweenBlocks:
@@ -26,12 +23,10 @@ class BetweenBlocks:
     Attributes:
         pipelined: there may be several stages.
         replicated: there may be several replicas.
-        gathered: stages may gather weights layer by layer.
     """
 
     pipelined: bool = False
     replicated: bool = False
-    gathered: bool = False
 
 
 @frozen
@@ -42,20 +37,21 @@ class Beside:
         fragmentation: share of the memory held for further micro-batches in flight in which no tensor lies.
         framework: bytes of the driver and of libraries.
         buffers: bytes that communication between blocks fills and empties.
+        gathered: bytes of weights and gradients that a stage with ZeRO 3 holds whole.
     """
 
     fragmentation: float = 0.0
     framework: float = 0.0
     buffers: float = 0.0
+    gathered: float = 0.0
 
 
-def between_blocks(problem: Problem, zero: tuple[int, ...]) -> BetweenBlocks:
-    """What `problem` leaves open; `zero` are the ZeRO stages it allows."""
+def between_blocks(problem: Problem) -> BetweenBlocks:
+    """What `problem` leaves open."""
     decided = problem.decided
     return BetweenBlocks(
         pipelined=decided.get("pp") != 1,
         replicated=decided.get("replicas") != 1 and decided.get("dp") != 1,
-        gathered=GATHERED in zero,
     )
 
 
@@ -70,9 +66,8 @@ def beside(
 ) -> Beside:
     """What the layers of `block` need besides.
 
-    PROBLEM.md section 4 knows no bytes that depend on the number of stages, or on the ZeRO stage beyond shares of the
-    state. So these are bounds that are never too small: where several stages are possible, every stage has buffers at
-    its boundaries, and where ZeRO 3 is, every stage has room for what it gathers.
+    PROBLEM.md section 4 knows no bytes that depend on the number of stages. So where several stages are possible, every
+    stage has buffers at its boundaries, which is never too small. What a stage with ZeRO 3 gathers is told apart.
 
     Args:
         block: the candidate's.
@@ -87,11 +82,11 @@ def beside(
     overheads = device.memory_overheads
     crossing = max((item.tensor.bytes for item in block.graph.layer_tensors), default=0.0)
     buffers = BOUNDARY_BUFFERS * crossing if several and between.pipelined else 0.0
-    if several and between.gathered:
-        largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)
-        buffers += largest * (GATHERED_LAYERS * weights + gradients)
+    largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)
+    gathered = largest * (GATHERED_LAYERS * weights + gradients) if several else 0.0
     groups = len(_axes(block)) + (several and between.pipelined) + (several and between.replicated)
-    return Beside(overheads.fragmentation, overheads.context + groups * overheads.communicator, buffers)
+    framework = overheads.context + groups * overheads.communicator
+    return Beside(overheads.fragmentation, framework, buffers, gathered)
 
 
 def _axes(block: Block) -> set[str]:

@@ -137,6 +137,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
         recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host, besides),
         tensor_bytes=_crossing_bytes(block, layers),
+        gathered=besides.gathered,
     )
 
 

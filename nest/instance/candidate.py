@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy
-from attrs import Factory, field, frozen
+from attrs import Factory, field, frozen, validators
 from attrs.converters import optional
 from numpy.typing import NDArray
 
@@ -96,6 +96,8 @@ class Candidate:
         tensor_bytes: bytes each device of the producer sends of each tensor of the layer graph, shape `(tensors,)`.
         micro_batch: samples per micro-batch of one data-parallel rank, as people count them. A block that holds
             several copies of the attention part consumes as many times more; others just as many.
+        gathered: bytes that a stage with ZeRO 3 needs beside its state and its mode: weights that it holds whole for
+            the layers at work. PROBLEM.md knows none, so that those of profiles are 0.
 
     Raises:
         InputError: an array has the wrong length, or holds a number that is negative, not finite or above 1e30.
@@ -111,6 +113,7 @@ class Candidate:
     recompute: tuple[RecomputeMode, ...]
     tensor_bytes: Array = field(converter=read_only, repr=False)
     micro_batch: int = field(default=Factory(lambda self: self.samples, takes_self=True))
+    gathered: float = field(default=0.0, validator=[validators.ge(0), validators.le(LARGEST)])
 
     def __attrs_post_init__(self) -> None:
         if self.width < 1 or self.samples < 1:

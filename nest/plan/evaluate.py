@@ -295,7 +295,8 @@ def _price_stage(
     further = (in_flight - 1) * float(mode.more[layers].sum())
     kept = float(mode.first[layers].sum()) + further
     stashed = (in_flight - 1) * sum(entering) if mode.stash_inputs else 0.0
-    peak = float(mode.peak[layers].max())
+    gathered = candidate.gathered if stage.zero >= 3 else 0.0
+    peak = float(mode.peak[layers].max()) + gathered
     reserve = instance.cluster.reserve
     return PricedStage(
         compute=compute,
@@ -313,7 +314,7 @@ def _price_stage(
         level_out=around[1],
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
-        parts=memory_parts(mode, layers, held, kept + stashed, further, reserve),
+        parts=memory_parts(mode, layers, held, kept + stashed, further, gathered, reserve),
         upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
     )
 

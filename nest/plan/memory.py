@@ -38,6 +38,7 @@ def memory_parts(
     state: tuple[float, float, float],
     kept: float,
     further: float,
+    gathered: float,
     reserve: float,
 ) -> MemoryParts:
     """What a stage's memory is made of.
@@ -48,6 +49,7 @@ def memory_parts(
         state: bytes of weights, gradients and optimizer.
         kept: bytes kept for all micro-batches in flight.
         further: of these, what layers keep for all but one.
+        gathered: bytes of weights that ZeRO 3 holds whole for the layers at work.
         reserve: bytes kept free.
     """
     overheads = mode.overheads
@@ -58,7 +60,7 @@ def memory_parts(
         *state,
         activations=kept - unused,
         transient=max(float(mode.peak[largest]) - communication - overheads.framework, 0.0),
-        communication=communication,
+        communication=communication + gathered,
         framework=overheads.framework,
         fragmentation=unused,
         reserve=reserve,

@@ -1,6 +1,7 @@
 """What is counted where: the mistakes that users of memory estimates report."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -222,6 +223,14 @@ def test_zero_3_has_room_for_the_layers_it_gathers() -> None:
     largest = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * 128 + 2 * HIDDEN
     assert buffers[0] == buffers[1] == buffers[2]
     assert buffers[3] - buffers[0] == max(largest, VOCAB * HIDDEN + HIDDEN) * (2 * BF16 + FP32)
+
+
+def test_a_search_that_may_choose_zero_3_leaves_no_room_for_it_in_other_plans() -> None:
+    written = asked(DENSE).to_dict()
+    for memory in (1e6, 1.2e6, 1.4e6, 2e6):
+        problem = {**written, "fixed": {"tp": 1}, "cluster": {**written["cluster"], "memory": memory}}
+        less, more = (nest.solve({**problem, "search": {"zero": zero}}) for zero in ([0, 1, 2], [0, 1, 2, 3]))
+        assert (more.batch_time or inf) <= (less.batch_time or inf) * (1 + 1e-12)
 
 
 def test_the_search_leaves_room_for_the_margin() -> None:

@@ -184,6 +184,8 @@ class LayerModel:
                 held = held + sums["gradients"] / (group.count if choice.zero >= 2 else 1)
                 held = held + sums["optimizer"] / (group.count if choice.zero >= 1 else 1)
             total = self._over(stage, _floors(held, unit))
+            if choice.zero == 3:
+                total = total + _floors(numpy.array([used.gathered]), unit)[0]
             if mode.stash_inputs and stage > 0 and flying > 1:
                 stashed = _floors((flying - 1) * used.tensor_bytes, unit)
                 total = total + sum(s * c for s, c in zip(stashed, self._crossing[stage - 1], strict=True))

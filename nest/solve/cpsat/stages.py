@@ -130,6 +130,7 @@ def _sharded(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Seconds a ZeRO stage communicates per micro-batch and per batch, the update's seconds, and the bytes kept."""
     every, once, update, held = (numpy.zeros_like(parts.compute) for _ in range(4))
+    held += parts.candidate.gathered if zero == 3 else 0.0
     for sums, group in zip(parts.state, groups, strict=True):
         scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards if zero else (group.shape,))
         gather = _collective(instance, "all_gather", sums["weights"], group.shards)

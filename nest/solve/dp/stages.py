@@ -158,7 +158,7 @@ class ZeroTable:
         time: seconds of communication per micro-batch, whatever hides.
         sync: seconds of communication once per batch, whatever hides.
         update: seconds of the optimizer step.
-        memory: bytes of state.
+        memory: bytes of state, and of what is gathered of it.
     """
 
     time: Array
@@ -182,6 +182,8 @@ def zero_tables(
     `size` is the number of devices of a replica, `zero_degree` that of a shard group; None: all.
     """
     found = {zero: ZeroTable(*(numpy.zeros(len(stages)) for _ in range(4))) for zero in zeros}
+    for zero, table in found.items():
+        table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
     for group, *summed in sums.state:
         weights, gradients, optimizer, update = (stages.differences(each) for each in summed)
         stride = size if rank_order == "pp-inner" else sums.candidate.width
