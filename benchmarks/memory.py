@@ -5,8 +5,8 @@ are the smallest `training.memory_margin` with which no measured peak is above t
 generation of devices: those, rounded up, are the defaults (`memory_overheads.margin` of the catalogue's devices).
 """
 
+import argparse
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -97,9 +97,14 @@ def report(found: Iterable[Peak]) -> str:
 
 def main() -> None:
     """Price the runs of the file named and print how far off they are."""
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m benchmarks.memory RUNS")
-    with Path(sys.argv[1]).open(encoding="utf-8") as lines:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.memory", description="Compares predicted with measured peaks of memory."
+    )
+    parser.add_argument("runs", type=Path, metavar="RUNS", help="measured runs as JSON lines")
+    path = parser.parse_args().runs
+    if not path.is_file():
+        parser.error(f"{path}: there is no such file.")
+    with path.open(encoding="utf-8") as lines:
         print(report(peaks(json.loads(line) for line in lines)))
 
 

@@ -69,10 +69,12 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(
             f"{path}: reading parquet needs pyarrow; install it with `pip install 'nest-planner[calibrate]'`."
         ) from None
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file.")
     try:
         yield from parquet.read_table(path).to_pylist()
     except (OSError, ArrowException) as error:
-        raise InputError(f"{path}: cannot be read as parquet: {str(error).splitlines()[0]:.200}.") from None
+        raise InputError(f"{path}: cannot be read as parquet: {str(error).splitlines()[0].rstrip('.'):.200}.") from None
 
 
 def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Measurement]:

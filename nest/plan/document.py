@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from attrs import asdict
-
 from nest.errors import InputError
 from nest.instance import Instance, Solution, StageDecision
 from nest.plan.evaluate import PricedPlan
-from nest.spec import CandidateSummary, MemoryBreakdown, PlanDocument, StageRecord
+from nest.spec import CandidateSummary, PlanDocument, StageRecord
 from nest.spec.problem import RANK_ORDERS
 
 FORMAT_VERSION = 1
@@ -42,7 +40,7 @@ def document(
             level_in=stage.level_in,
             level_out=stage.level_out,
             upper_memory=stage.upper_memory,
-            memory_breakdown=MemoryBreakdown(**asdict(stage.parts)),
+            memory_breakdown=stage.parts,
         )
         for decision, stage in zip(solution.stages, priced.stages, strict=True)
     )

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.plan.chunks import even_chunks
-from nest.plan.memory import MemoryParts, memory_parts
+from nest.plan.memory import memory_parts
+from nest.spec import MemoryBreakdown
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity."""
@@ -74,7 +75,7 @@ class PricedStage:
     level_out: int
     first_device: int
     width: int
-    parts: MemoryParts
+    parts: MemoryBreakdown
     upper_memory: float
 
     @property

@@ -1,35 +1,7 @@
 """What the memory of a stage is made of."""
 
-from attrs import frozen
-
 from nest.instance import RecomputeMode
-
-
-@frozen
-class MemoryParts:
-    """What a stage's memory is made of, bytes; the parts add up to it.
-
-    Attributes:
-        weights: parameters.
-        gradients: of the parameters.
-        optimizer: its state.
-        activations: of all micro-batches in flight.
-        transient: what lives only while a layer runs, communication apart.
-        communication: buffers of communication.
-        framework: what driver and libraries hold.
-        fragmentation: memory held for activations in which no tensor lies.
-        reserve: kept free.
-    """
-
-    weights: float
-    gradients: float
-    optimizer: float
-    activations: float
-    transient: float
-    communication: float
-    framework: float
-    fragmentation: float
-    reserve: float
+from nest.spec import MemoryBreakdown
 
 
 def memory_parts(
@@ -40,7 +12,7 @@ def memory_parts(
     further: float,
     gathered: float,
     reserve: float,
-) -> MemoryParts:
+) -> MemoryBreakdown:
     """What a stage's memory is made of.
 
     Args:
@@ -56,7 +28,7 @@ def memory_parts(
     largest = max(layers, key=lambda layer: float(mode.peak[layer]))
     communication = 0.0 if overheads.buffers is None else float(overheads.buffers[largest])
     unused = further * overheads.fragmentation
-    return MemoryParts(
+    return MemoryBreakdown(
         *state,
         activations=kept - unused,
         transient=max(float(mode.peak[largest]) - communication - overheads.framework, 0.0),

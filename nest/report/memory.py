@@ -35,5 +35,5 @@ def memory_table(stages: Sequence[StageRecord], most: int) -> str:
         upper = stage.memory if stage.upper_memory is None else stage.upper_memory
         sizes = [*(found[name] for name in names), stage.memory, upper]
         rows.append([place, *(format_bytes(size) for size in sizes)])
-    header = ["stage", *(_NAMES.get(name, name) for name in names), "memory", "at most"]
+    header = ["stage", *(_NAMES.get(name, name) for name in names), "memory", "upper estimate"]
     return table(header, rows, right=tuple(range(1, len(header))))
