@@ -44,7 +44,7 @@ class Calibrated:
         groups: of each measurement, for tables.
         families: of each.
         measured: seconds.
-        before: predicted without a calibration, seconds.
+        before: predicted with what the fit begins at: the catalogue's calibration, or none; seconds.
         after: predicted with the calibration, seconds.
         validated: predicted with a calibration to the other families, seconds.
     """
@@ -66,8 +66,8 @@ class ErrorRow:
     Attributes:
         group: its name; `all` for all.
         count: measurements.
-        before: without a calibration, mean and median.
-        after: with it.
+        before: with what the fit begins at, mean and median.
+        after: with the calibration.
         validated: with one to other families.
     """
 
@@ -242,11 +242,15 @@ def _calibrated(
         groups=groups,
         families=told.families,
         measured=told.seconds,
-        before=told.predict(told.devices),
+        before=told.predict(told.devices if begun is None else _on(begun, told.devices)),
         after=predicted(told, values),
         validated=cross_validated(told, folds),
     )
     return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files, begun),)))
+
+
+def _on(known: Calibration, devices: Mapping[str, DeviceSpec]) -> dict[str, DeviceSpec]:
+    return {name: known.on(device) for name, device in devices.items()}
 
 
 def _family(source: MeasuredRun) -> str:
@@ -274,11 +278,11 @@ def _format(name: str, device: DeviceSpec) -> str:
 def _source(found: Calibrated, files: Sequence[Path], begun: Calibration | None) -> str:
     """What a calibration says of itself."""
     row = error_rows([found])[-1]
+    start, before = ("published figures", "without it") if begun is None else ("the catalogue", "by the catalogue")
     return (
-        f"nest calibrate devices {' '.join(path.name for path in files)}, begun at "
-        f"{'published figures' if begun is None else 'the catalogue'}: robust least squares over {row.count} "
-        f"measurements of {len(set(found.families))} families; mean and median of absolute relative errors "
-        f"{_percent(row.after)}, cross-validated by family {_percent(row.validated)}, without it {_percent(row.before)}"
+        f"nest calibrate devices {' '.join(path.name for path in files)}, begun at {start}: robust least squares over "
+        f"{row.count} measurements of {len(set(found.families))} families; mean and median of absolute relative errors "
+        f"{_percent(row.after)}, cross-validated by family {_percent(row.validated)}, {before} {_percent(row.before)}"
     )
 
 

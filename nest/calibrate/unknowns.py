@@ -47,11 +47,13 @@ def unknowns(
 
     Args:
         devices: with their published figures; the first one's `sustained` is 1 by definition.
-        formats: number formats in which products with weights were measured.
+        formats: number formats in which products with weights were measured; those `known` speaks of are added, as a
+            device calibrated anew must not fall back to what was published of them.
         known: what earlier measurements told of the generation; None: nothing.
     """
     found = [_share(kind, kind, *SHARES[kind], devices) for kind in SHARES]
-    narrow = sorted(set(formats) - {WIDE})
+    earlier = set() if known is None else {name.partition(".")[2] for name in known.efficiency}
+    narrow = sorted({*formats, *earlier} - {WIDE, ""})
     found += [_share(f"matmul.{each}", "matmul", SHARES["matmul"][0], NARROW_SPREAD, devices) for each in narrow]
     terms = ranges()
     found += [Unknown(name, terms[name]) for name in terms if name != SUSTAINED]

@@ -108,8 +108,8 @@ def devices(
 ) -> None:
     """Fit the coefficients of devices to measured runs and operators; print the errors by group.
 
-    Errors are means and medians of absolute relative errors: without a calibration, with it, and cross-validated,
-    fitted to some families and told of the others.
+    Errors are means and medians of absolute relative errors: before, with what the fit begins at, fitted, and
+    cross-validated, fitted to some families and told of the others.
 
     Exit code 0: done; 2: bad input.
     """
@@ -162,7 +162,7 @@ def _table(rows: list[ErrorRow]) -> list[str]:
     width = max(len(row.group) for row in rows)
     lines = [
         "absolute relative errors: mean, median",
-        f"{'group':<{width}}  {'count':>5}  {'without':>16}  {'fitted':>16}  {'cross-validated':>16}",
+        f"{'group':<{width}}  {'count':>5}  {'before':>16}  {'fitted':>16}  {'cross-validated':>16}",
     ]
     for row in rows:
         figures = (f"{100 * mean:>6.1f} % {100 * median:>5.1f} %" for mean, median in _columns(row).values())

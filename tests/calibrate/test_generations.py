@@ -70,6 +70,13 @@ def test_before_is_what_the_published_figures_say_and_after_what_the_calibration
         assert told.tolist() == pytest.approx([seconds(on(each, device)) for each in PLANS.values()], rel=1e-12)
 
 
+def test_begun_at_the_catalogue_before_is_what_evaluate_says(runs: Path) -> None:
+    """What somebody gains is told against the predictions she would have had."""
+    (one,) = calibrated(runs, prior="catalogue")
+    assert one.before.tolist() == pytest.approx([evaluate(each).batch_time for each in PLANS.values()], rel=1e-12)
+    assert "by the catalogue" in one.calibration.sources[0]
+
+
 def test_the_written_device_is_a_device_of_problems(found: Calibrated, tmp_path: Path) -> None:
     """Its path starts at the folder of the problem; plans carry its figures along."""
     device = found.calibration.on(found.devices[0])
@@ -192,7 +199,7 @@ def test_operators_and_runs_are_fitted_together(tmp_path: Path) -> None:
 
 def test_sources_name_files_numbers_and_errors(found: Calibrated) -> None:
     (source,) = found.calibration.sources
-    assert source.startswith("nest calibrate devices own.jsonl, begun at published figures: robust least squares over ")
+    assert source.startswith("nest calibrate devices own.jsonl, begun at published figures: robust least squares")
     assert "3 measurements of 3 families" in source
     assert source in " ".join(found.calibration.on(found.devices[0]).sources)
 
@@ -232,6 +239,7 @@ def test_begun_at_the_catalogue_what_nothing_tells_of_stays_as_it_knows(runs: Pa
     known = calibrations()["hopper"].coefficients
     assert found.calibration.coefficients.cast == known.cast
     assert found.calibration.coefficients.grouped == known.grouped
+    assert found.calibration.efficiency["matmul.fp8"] == calibrations()["hopper"].efficiency["matmul.fp8"]
     (published,) = calibrated(runs)
     assert published.calibration.coefficients.cast != known.cast
 
