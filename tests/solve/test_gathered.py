@@ -17,7 +17,7 @@ from nest.spec import Problem
 from tests.agreement.problems import random_problem
 
 KINDS = ("plain", "mixed", "chunked")
-SEEDS = range(15)
+SEEDS = range(40)
 
 
 def random_instance(seed: int, kind: str) -> Instance:
