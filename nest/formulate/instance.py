@@ -19,7 +19,6 @@ from nest.formulate.margin import memory_margin
 from nest.formulate.names import check_names
 from nest.formulate.offload import host
 from nest.formulate.operators import kept_whole
-from nest.formulate.overheads import between_blocks
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
@@ -183,7 +182,6 @@ def _from_model(
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
         host=host(device, training),
-        between=between_blocks(problem),
     )
     limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)

@@ -5,7 +5,7 @@ from attrs import frozen
 from nest.formulate.priced import PricedLayer
 from nest.graph import Block
 from nest.instance import Cluster
-from nest.spec import DeviceSpec, Problem
+from nest.spec import DeviceSpec
 
 BOUNDARY_BUFFERS = 2
 """Tensors on their way at a stage's boundaries while a layer is at work: what arrives for the next micro-batch, and
@@ -14,19 +14,6 @@ what leaves of the last one (Megatron-LM's 1F1B receives into a fresh buffer whi
 GATHERED_LAYERS = 2
 """Layers whose weights ZeRO 3 holds whole at once: the one at work and the one that is prefetched (PyTorch FSDP's
 `forward_prefetch` and `BACKWARD_PRE`, arXiv 2304.11277, section 3.3.2)."""
-
-
-@frozen
-class BetweenBlocks:
-    """What may go on between the blocks of a plan, as far as a problem leaves it open.
-
-    Attributes:
-        pipelined: there may be several stages.
-        replicated: there may be several replicas.
-    """
-
-    pipelined: bool = False
-    replicated: bool = False
 
 
 @frozen
@@ -46,15 +33,6 @@ class Beside:
     gathered: float = 0.0
 
 
-def between_blocks(problem: Problem) -> BetweenBlocks:
-    """What `problem` leaves open."""
-    decided = problem.decided
-    return BetweenBlocks(
-        pipelined=decided.get("pp") != 1,
-        replicated=decided.get("replicas") != 1 and decided.get("dp") != 1,
-    )
-
-
 def beside(
     block: Block,
     layers: tuple[PricedLayer, ...],
@@ -62,12 +40,13 @@ def beside(
     gradients: float,
     cluster: Cluster,
     device: DeviceSpec,
-    between: BetweenBlocks,
 ) -> Beside:
     """What the layers of `block` need besides.
 
-    PROBLEM.md section 4 knows no bytes that depend on the number of stages. So where several stages are possible, every
-    stage has buffers at its boundaries, which is never too small. What a stage with ZeRO 3 gathers is told apart.
+    PROBLEM.md section 4 knows no bytes that depend on the number of stages or of replicas. So where the cluster has
+    room for several blocks, every stage has buffers at its boundaries and is in the groups of ranks that several stages
+    and several replicas make, whatever the plan decides: never too little, and the same for a plan that is searched and
+    one that is given. What a stage with ZeRO 3 gathers is told apart.
 
     Args:
         block: the candidate's.
@@ -76,15 +55,16 @@ def beside(
         gradients: bytes of a parameter's gradient.
         cluster: devices and network.
         device: the accelerator.
-        between: what may go on between blocks.
     """
-    several = cluster.size > block.width
+    blocks = cluster.size // block.width
+    several = blocks > 1
     overheads = device.memory_overheads
     crossing = max((item.tensor.bytes for item in block.graph.layer_tensors), default=0.0)
-    buffers = BOUNDARY_BUFFERS * crossing if several and between.pipelined else 0.0
+    buffers = BOUNDARY_BUFFERS * crossing if several else 0.0
     largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)
     gathered = largest * (GATHERED_LAYERS * weights + gradients) if several else 0.0
-    groups = len(_axes(block)) + (several and between.pipelined) + (several and between.replicated)
+    # Fewer than four blocks are stages or replicas, but not both.
+    groups = len(_axes(block)) + several + (blocks >= 4)
     framework = overheads.context + groups * overheads.communicator
     return Beside(overheads.fragmentation, framework, buffers, gathered)
 

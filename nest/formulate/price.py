@@ -13,7 +13,7 @@ from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.memory import modes
 from nest.formulate.offload import Host
 from nest.formulate.operators import inseparable, owners, passing
-from nest.formulate.overheads import BetweenBlocks, beside
+from nest.formulate.overheads import beside
 from nest.formulate.priced import PricedLayer, PricedOperator
 from nest.formulate.recompute import tensor_bytes
 from nest.graph import Block, Collective, Communication, Operator
@@ -39,7 +39,6 @@ class Pricing:
         collectives: prices operators that communicate.
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
-        between: what may go on between the blocks of a plan.
     """
 
     cluster: Cluster
@@ -51,7 +50,6 @@ class Pricing:
     collectives: CollectiveModel
     layer_times: LayerTimes
     host: Host | None = None
-    between: BetweenBlocks = field(factory=BetweenBlocks)
     _costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
@@ -124,7 +122,6 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         pricing.precision.gradients,
         pricing.cluster,
         pricing.device,
-        pricing.between,
     )
     return Candidate(
         name=name,

@@ -296,3 +296,28 @@ def test_left_out_the_margin_is_that_of_measured_runs_and_none_for_profiles() ->
     assert plan.stages[0].upper_memory == plan.stages[0].memory == 6
     assert parts(plan.stages[0])["activations"] == 4
     assert parts(plan.stages[0])["transient"] == 2
+
+
+@pytest.mark.parametrize("gigabytes", [24, 32, 40])
+def test_no_decision_makes_a_found_plan_smaller_or_another_one_faster(gigabytes: int) -> None:
+    """What is counted may not depend on what a problem leaves open, or a decision would beat what is called optimal."""
+    base = {
+        "nest": 1,
+        "model": "llama-2-7b",
+        "training": {"global_batch": 32, "sequence_length": 4096, "micro_batch": [1, 2], "memory_margin": 0},
+        "cluster": {
+            "device": "a100-sxm-80g",
+            "memory": f"{gigabytes} GB",
+            "levels": [{"fanout": 8, "link": "nvlink3"}, {"fanout": 2, "link": "infiniband-hdr"}],
+        },
+        "strategies": {"cp": [1], "tp": [1, 2, 4, 8]},
+        "search": {"zero": [1], "recompute": ["none"], "rank_order": ["dp-inner"]},
+    }
+    found = nest.solve(base)
+    assert found.status == "optimal"
+    for stages in (1, 2, 4, 8, 16):
+        decided = nest.solve({**base, "fixed": {"pp": stages}})
+        assert decided.batch_time is None or decided.batch_time >= found.batch_time * (1 - 1e-9)
+        if stages == len(found.stages):
+            assert decided.batch_time == pytest.approx(found.batch_time, rel=1e-9)
+            assert [each.memory for each in decided.stages] == [each.memory for each in found.stages]
