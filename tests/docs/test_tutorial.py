@@ -149,7 +149,7 @@ def test_smaller_devices_divide_the_model_more() -> None:
         plans.append(nest.solve(written))
     whole, cut, narrow = plans
     assert all(plan.status == "optimal" and plan.fits for plan in plans)
-    assert [parts(plan) for plan in plans] == [1, 8, 8]
+    assert [parts(plan) for plan in plans] == [1, 4, 8]
     assert not any(recomputes(plan) for plan in plans)
     assert len(cut.stages) > 1
     assert narrow.candidate is not None
