@@ -211,8 +211,10 @@ def test_each_group_of_ranks_costs_one_communicator() -> None:
     def framework(**fixed: Any) -> float:
         return parts(stages(EXPERTS, overheads(context=5e8, communicator=1e8), **fixed)[0])["framework"]
 
-    assert framework(tp=1, pp=1, dp=16) == pytest.approx(6e8)
-    assert framework(tp=2, etp=1, pp=1, dp=8) == pytest.approx(7e8)
+    # Those of stages and of replicas count wherever there is room for both, whatever is decided.
+    assert framework(tp=1, pp=1, dp=16) == pytest.approx(7e8)
+    assert framework(tp=2, etp=1, pp=1, dp=8) == pytest.approx(8e8)
+    assert framework(tp=8, etp=1, pp=1, dp=2) == pytest.approx(7e8)
     assert framework(tp=2, etp=1, pp=2, dp=4) == pytest.approx(8e8)
     assert framework(tp=2, etp=1, cp=2, pp=2, dp=2) == pytest.approx(9e8)
     assert framework(tp=2, cp=2, ep=4, etp=1, sp=True, pp=2, dp=2) == pytest.approx(10e8)
