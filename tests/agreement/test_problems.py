@@ -9,7 +9,7 @@ from tests.agreement.problems import random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.network import Network
 
-PROBLEMS = [random_problem(Random(seed)) for seed in range(250)]
+PROBLEMS = [random_problem(Random(seed)) for seed in range(300)]
 MIXED = [problem for problem in PROBLEMS if problem.get("search", {}).get("mixed")]
 
 
@@ -149,7 +149,7 @@ def test_mixing_often_pays():
 
 
 def test_dealt_chunks_often_pay_and_so_do_gaps_between_them():
-    problems = [random_problem(Random(seed), "chunked") for seed in range(300)]
+    problems = [random_problem(Random(seed), "chunked") for seed in range(450)]
     plans = [(problem, answer.plan) for problem in problems if (answer := solve(problem)).plan is not None]
     dealt = [(problem, plan) for problem, plan in plans if plan["chunks"] > 1]
     assert len(dealt) > len(plans) / 6
