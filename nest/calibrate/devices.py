@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nest.calibrate.robust_fit import Prior, robust_fit
 from nest.calibrate.unknowns import Unknown, calibration
+from nest.catalogue import Calibration
 from nest.spec import DeviceSpec
 
 Array = NDArray[numpy.float64]
@@ -98,8 +99,12 @@ def _values(evidence: Evidence, logarithms: Array, digits: int | None = None) ->
 
 def predicted(evidence: Evidence, values: Mapping[str, float]) -> Array:
     """Seconds of every measurement with `values` of the unknowns."""
-    found = calibration("", values)
-    return evidence.predict({name: found.on(device) for name, device in evidence.devices.items()})
+    return predicted_with(evidence, calibration("", values))
+
+
+def predicted_with(evidence: Evidence, known: Calibration) -> Array:
+    """Seconds of every measurement with a calibration of the devices' generation."""
+    return evidence.predict({name: known.on(device) for name, device in evidence.devices.items()})
 
 
 def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:

@@ -8,7 +8,7 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.calibrate.devices import Evidence, cross_validated, fit, predicted
+from nest.calibrate.devices import Evidence, cross_validated, fit, predicted, predicted_with
 from nest.calibrate.operator_times import PRODUCT, OperatorTimes
 from nest.calibrate.runs import Runs
 from nest.calibrate.unknowns import WIDE, calibration, plain, unknowns
@@ -242,15 +242,11 @@ def _calibrated(
         groups=groups,
         families=told.families,
         measured=told.seconds,
-        before=told.predict(told.devices if begun is None else _on(begun, told.devices)),
+        before=told.predict(told.devices) if begun is None else predicted_with(told, begun),
         after=predicted(told, values),
         validated=cross_validated(told, folds),
     )
     return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files, begun),)))
-
-
-def _on(known: Calibration, devices: Mapping[str, DeviceSpec]) -> dict[str, DeviceSpec]:
-    return {name: known.on(device) for name, device in devices.items()}
 
 
 def _family(source: MeasuredRun) -> str:

@@ -84,7 +84,7 @@ def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float)
         peak: its arithmetic roof.
         traffic: seconds of what it moves forward.
     """
-    if operator.kind == "attention" and len(operator.inputs) > 2:
+    if _is_fused(operator):
         reached = peak.reached * _attention_share(operator, device)
         forward = operator.flops / min(reached, peak.nominal)
         backward = operator.backward_flops / min(reached * device.calibration.attention_backward, peak.nominal)
@@ -125,12 +125,14 @@ def _attention_share(operator: Operator, device: DeviceSpec) -> float:
     head, keys = axis_size(operator.space, "head"), axis_size(operator.space, "keys")
     channels = head / (head + terms.head_half) * (USUAL_HEAD + terms.head_half) / USUAL_HEAD
     heads = axis_size(operator.inputs[0].shape, "heads")
-    sharing = heads / (axis_size(operator.inputs[1].shape, "kv_heads") if _grouped(operator) else heads)
+    keys_of = operator.inputs[1].shape
+    sharing = heads / axis_size(keys_of, "kv_heads") if has_axis(keys_of, "kv_heads") else 1.0
     return float(channels * keys / (keys + terms.sequence_half) * max(sharing, 1.0) ** terms.shared_keys)
 
 
-def _grouped(operator: Operator) -> bool:
-    return has_axis(operator.inputs[1].shape, "kv_heads")
+def _is_fused(operator: Operator) -> bool:
+    """Whether one kernel does all of attention: it reads queries, keys and values, and never stores the scores."""
+    return operator.kind == "attention" and len(operator.inputs) > 2
 
 
 def efficiency(device: DeviceSpec, kind: str, number_format: str = "") -> float:
@@ -169,7 +171,7 @@ def _first_peak(formats: Iterable[str], device: DeviceSpec, training: Training) 
 
 def _kind(operator: Operator) -> str:
     """The kind whose efficiency counts: products of an attention that stores its scores are matrix products."""
-    return "matmul" if operator.kind == "attention" and len(operator.inputs) < 3 else operator.kind
+    return "matmul" if operator.kind == "attention" and not _is_fused(operator) else operator.kind
 
 
 def _has_vocabulary(operator: Operator) -> bool:
