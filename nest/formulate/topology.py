@@ -20,6 +20,7 @@ from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
 from nest.network.graph_spec import written_graph
+from nest.network.imported import Imported
 from nest.spec import ClusterSpec, LevelSpec
 from nest.spec.topology import GENERATORS, Generated, MatrixSpec
 
@@ -87,7 +88,7 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None) -> Clu
             _load(content, registry)
         return evolve(cluster, topology=content)
     with _named(path):
-        network = importer.load(path)
+        network = _bare(importer.load(path))
     if isinstance(network, LinkGraph):
         return evolve(cluster, topology=written_graph(network))
     if isinstance(network, Pairs):
@@ -112,7 +113,7 @@ def loaded(source: Source, registry: Registry, base: Path | None) -> Network:
     if path is not None:
         importer = _importer(path, registry)
         with _named(path):
-            return importer.load(path) if importer else _load(_read(path), registry)
+            return _bare(importer.load(path)) if importer else _load(_read(path), registry)
     with _named(None):
         return _load(source, registry)
 
@@ -121,7 +122,11 @@ def _load(source: Any, registry: Registry) -> Network:
     importer = _importer(source, registry)
     if importer is None:
         raise _unknown(source, registry)
-    return importer.load(source)
+    return _bare(importer.load(source))
+
+
+def _bare(found: Network | Imported) -> Network:
+    return found.network if isinstance(found, Imported) else found
 
 
 def _importer(source: Any, registry: Registry) -> TopologyImporter | None:

@@ -8,15 +8,20 @@ from nest.hooks.guard import Nonsense
 from nest.instance.cluster import Cluster, Level
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
+from nest.network.imported import Imported
 from nest.units import LARGEST
 
 
-def sound_network(found: Any) -> Cluster | LinkGraph | Pairs:
+def sound_network(found: Any) -> Cluster | LinkGraph | Pairs | Imported:
     """`found`, a cluster, or a network by links or pairs.
 
     Raises:
         Nonsense: it is none of them, or has figures no network has; the text says what.
     """
+    if isinstance(found, Imported):
+        _check_words(found)
+        sound_network(found.network)
+        return found
     if isinstance(found, Cluster):
         _check_cluster(found)
         return found
@@ -27,6 +32,14 @@ def sound_network(found: Any) -> Cluster | LinkGraph | Pairs:
         _check_pairs(found)
         return found
     raise Nonsense(f"{found!r:.60} is no Cluster, LinkGraph or Pairs")
+
+
+def _check_words(found: Imported) -> None:
+    words = [*found.hosts, *found.assumptions, *([] if found.device is None else [found.device])]
+    if isinstance(found.network, Imported) or not all(isinstance(word, str) for word in words):
+        raise Nonsense("hosts, device and assumptions are not all words, or the network is none")
+    if len(set(found.hosts)) < len(found.hosts):
+        raise Nonsense("two hosts share a name")
 
 
 def _check_pairs(found: Pairs) -> None:

@@ -10,6 +10,7 @@ from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
 from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule
 from nest.network.graph import LinkGraph
+from nest.network.imported import Imported
 from nest.spec import DeviceSpec, PlanDocument, Training
 
 __all__ = [
@@ -105,6 +106,7 @@ class ModelImporter(Protocol):
 
     Optional:
         examples: sources it accepts; only `nest.testing` reads them.
+        architecture: `architecture(source)`, the `nest.spec.Architecture` of a transformer, for exporters.
     """
 
     @property
@@ -130,6 +132,8 @@ class TopologyImporter(Protocol):
 
     Optional:
         examples: sources it accepts; only `nest.testing` reads them.
+        profiled: when true, `load(source, profile)` also takes a `nest.spec.LinkProfile`, or None, for what files of
+            its kind do not say.
     """
 
     @property
@@ -141,8 +145,11 @@ class TopologyImporter(Protocol):
         """Whether this importer knows `source`."""
         ...
 
-    def load(self, source: Any) -> Cluster | LinkGraph | Pairs:
-        """The cluster described, or its network by links or pairs, which is then reduced to levels."""
+    def load(self, source: Any) -> Cluster | LinkGraph | Pairs | Imported:
+        """The cluster described, or its network by links or pairs, which is then reduced to levels.
+
+        `Imported` also says what hosts and devices there are, and what was assumed.
+        """
         ...
 
 
@@ -184,7 +191,18 @@ class LayerTimes(Protocol):
 
 @runtime_checkable
 class Exporter(Protocol):
-    """A writer of other tools' files."""
+    """A writer of other tools' files.
+
+    `nest.deployment` puts a plan into the terms frameworks use, and says which rank is which device;
+    `nest.hooks.architectures` says what the model is made of.
+
+    Optional:
+        summary: one line for `nest export --list`.
+        limits: `limits(problem)`, the `nest.deployment.Limits` of what its framework can run of a `nest.spec.Problem`:
+            plans beyond them are refused with their reasons, `search.target` searches within them.
+        read: `read(text)`, a mapping of the keys of a problem that flags of the framework say: `model`, `training` and
+            `fixed` as far as they go; `text` is the content of the file that has them.
+    """
 
     @property
     def name(self) -> str:

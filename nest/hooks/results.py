@@ -17,6 +17,7 @@ from nest.hooks.protocols import OperatorCost
 from nest.instance import Array, Cluster
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
+from nest.network.imported import Imported
 from nest.units import LARGEST
 
 
@@ -103,7 +104,7 @@ def _model(found: Any, *_: Any, **__: Any) -> OperatorGraph:
     return sound_graph(found)
 
 
-def _network(found: Any, *_: Any, **__: Any) -> Cluster | LinkGraph | Pairs:
+def _network(found: Any, *_: Any, **__: Any) -> Cluster | LinkGraph | Pairs | Imported:
     return sound_network(found)
 
 

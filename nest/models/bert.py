@@ -1,13 +1,13 @@
 """BERT with its masked-language-model head, without pooler (arXiv 1810.04805)."""
 
-from nest.models.building.architecture import (
+from nest.models.building.config import MOST_LAYERS, ConfigReader
+from nest.models.building.importer import ConfigImporter
+from nest.spec.architecture import (
     Architecture,
     FeedForward,
     GroupedQueryAttention,
     TransformerBlock,
 )
-from nest.models.building.config import MOST_LAYERS, ConfigReader
-from nest.models.building.importer import ConfigImporter
 
 
 def _read(config: ConfigReader) -> Architecture:

@@ -1,9 +1,9 @@
 """Llama 2 and 3 (arXiv 2307.09288, arXiv 2407.21783): the pre-norm decoder most families vary."""
 
-from nest.models.building.architecture import Architecture, FeedForward, TransformerBlock
 from nest.models.building.config import ConfigReader
 from nest.models.building.decoder import decoder_widths, grouped_query_attention
 from nest.models.building.importer import ConfigImporter
+from nest.spec.architecture import Architecture, FeedForward, TransformerBlock
 
 
 def _read(config: ConfigReader) -> Architecture:

@@ -2,10 +2,10 @@
 
 from attrs import evolve
 
-from nest.models.building.architecture import Architecture, FeedForward, TransformerBlock
 from nest.models.building.config import ConfigReader
 from nest.models.building.decoder import decoder_widths, grouped_query_attention, qwen_windows
 from nest.models.building.importer import ConfigImporter
+from nest.spec.architecture import Architecture, FeedForward, TransformerBlock
 
 
 def _read(config: ConfigReader) -> Architecture:

@@ -2,7 +2,6 @@
 
 from attrs import evolve
 
-from nest.models.building.architecture import Architecture, MixtureOfExperts, TransformerBlock
 from nest.models.building.config import ConfigReader
 from nest.models.building.decoder import (
     decoder_widths,
@@ -11,6 +10,7 @@ from nest.models.building.decoder import (
     qwen_windows,
 )
 from nest.models.building.importer import ConfigImporter
+from nest.spec.architecture import Architecture, MixtureOfExperts, TransformerBlock
 
 
 def _read(config: ConfigReader) -> Architecture:

@@ -6,7 +6,10 @@ from attrs import frozen
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
-from nest.models.building.architecture import (
+from nest.models.building.build import build_graph
+from nest.models.building.config import MOST_LAYERS
+from nest.spec import Training, TransformerSpec
+from nest.spec.architecture import (
     Architecture,
     FeedForward,
     GroupedQueryAttention,
@@ -14,9 +17,6 @@ from nest.models.building.architecture import (
     MixtureOfExperts,
     TransformerBlock,
 )
-from nest.models.building.build import build_graph
-from nest.models.building.config import MOST_LAYERS
-from nest.spec import Training, TransformerSpec
 
 
 @frozen
@@ -40,6 +40,14 @@ class TransformerImporter:
             InputErrors: widths contradict each other.
             InputError: the training does not suit the model.
         """
+        return build_graph(self.architecture(source), training)
+
+    def architecture(self, source: Any) -> Architecture:
+        """What the model is made of.
+
+        Raises:
+            InputErrors: widths contradict each other.
+        """
         spec: TransformerSpec = source
         problems = _contradictions(spec)
         if problems:
@@ -50,8 +58,7 @@ class TransformerImporter:
         blocks = tuple(
             TransformerBlock(attention, dense if index < spec.dense_layers else sparse) for index in range(spec.layers)
         )
-        architecture = Architecture(self.name, spec.hidden, spec.vocab, blocks, tied=spec.tied_embeddings)
-        return build_graph(architecture, training)
+        return Architecture(self.name, spec.hidden, spec.vocab, blocks, tied=spec.tied_embeddings)
 
 
 def _contradictions(spec: TransformerSpec) -> list[str]:

@@ -1,8 +1,10 @@
 """What people write: frozen records of problem and plan files, without any input or output."""
 
+from nest.spec.architecture import Architecture
 from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 from nest.spec.coefficients import Coefficients, Range, ranges
 from nest.spec.fixed import Fixed
+from nest.spec.link_profile import LinkProfile, TierSpec
 from nest.spec.measurements import (
     CollectiveMeasurement,
     Measurement,
@@ -27,6 +29,7 @@ from nest.spec.topology import (
 from nest.spec.training import Overlap, Training
 
 __all__ = [
+    "Architecture",
     "CandidateSummary",
     "ClusterSpec",
     "Coefficients",
@@ -37,6 +40,7 @@ __all__ = [
     "Fixed",
     "GraphSpec",
     "LevelSpec",
+    "LinkProfile",
     "MatrixPeaks",
     "MatrixSpec",
     "Measurement",
@@ -59,6 +63,7 @@ __all__ = [
     "RunMeasurement",
     "Search",
     "StageRecord",
+    "TierSpec",
     "TorusSpec",
     "Training",
     "TransformerSpec",

@@ -131,6 +131,9 @@ class ClusterSpec:
             levels.
         name: a cluster `nest clusters` lists.
         engines: of one device; None: the device's.
+        hosts: names of the machines along the devices, all with equally many; None: nobody says.
+        devices_per_host: accelerators of one machine; None: the devices shared out evenly to `hosts`, or the innermost
+            level's where there are none.
     """
 
     WRITTEN_SHORT: ClassVar[str] = "name"
@@ -152,3 +155,5 @@ class ClusterSpec:
     ) = None
     name: str | None = None
     engines: tuple[str, ...] | None = field(default=None, validator=_ENGINES)
+    hosts: tuple[str, ...] | None = field(default=None, validator=every(not_empty, all_different))
+    devices_per_host: int | None = field(default=None, validator=at_least(1))

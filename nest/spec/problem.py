@@ -36,6 +36,7 @@ class Search:
         granularity: where stages may be cut: between any two layers (`layer`), nowhere inside a branched region
             (`block`), or between operators (`operator`).
         zero_degree: ranks over which ZeRO shards, at most: numbers, `all` for all that hold the same parameters.
+        target: name of the exporter whose framework must be able to run the plan; None: any.
     """
 
     rank_order: tuple[str, ...] = field(
@@ -53,6 +54,7 @@ class Search:
         default=(ALL_RANKS,),
         validator=every(not_empty, each(at_least_or(1, ALL_RANKS))),
     )
+    target: str | None = None
 
 
 @frozen

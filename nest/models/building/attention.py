@@ -1,9 +1,9 @@
 """Attention sub-layers: projections, rotation, core, output projection."""
 
 from nest.graph import Shape, Tensor
-from nest.models.building.architecture import GroupedQueryAttention, LatentAttention
 from nest.models.building.attention_core import attention_core
 from nest.models.building.layer import LayerBuilder
+from nest.spec.architecture import GroupedQueryAttention, LatentAttention
 
 
 def add_attention(

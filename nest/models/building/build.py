@@ -2,12 +2,12 @@
 
 from nest.errors import InputError
 from nest.graph import Operator, OperatorGraph, Tensor
-from nest.models.building.architecture import Architecture, TransformerBlock
 from nest.models.building.attention import add_attention
 from nest.models.building.ends import add_embedding, add_head
 from nest.models.building.feed_forward import add_feed_forward
 from nest.models.building.layer import LayerBuilder, activation_itemsize
 from nest.spec import Training
+from nest.spec.architecture import Architecture, TransformerBlock
 
 
 def build_graph(architecture: Architecture, training: Training) -> OperatorGraph:

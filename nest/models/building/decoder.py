@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from nest.models.building.architecture import FeedForward, GroupedQueryAttention, MixtureOfExperts
 from nest.models.building.config import MOST_LAYERS, ConfigReader
+from nest.spec.architecture import FeedForward, GroupedQueryAttention, MixtureOfExperts
 
 SLIDING = "sliding_attention"
 """How `layer_types` names a layer with windowed attention."""

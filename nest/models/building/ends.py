@@ -1,8 +1,8 @@
 """The layers in front of and behind the blocks: embedding and head."""
 
 from nest.graph import Parameter, Tensor
-from nest.models.building.architecture import Architecture
 from nest.models.building.layer import FP32, LayerBuilder
+from nest.spec.architecture import Architecture
 
 
 def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:

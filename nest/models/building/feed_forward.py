@@ -1,8 +1,8 @@
 """Feed-forward sub-layers: dense networks and mixtures of experts."""
 
 from nest.graph import Shape, Tensor
-from nest.models.building.architecture import FeedForward, MixtureOfExperts
 from nest.models.building.layer import FP32, LayerBuilder
+from nest.spec.architecture import FeedForward, MixtureOfExperts
 
 EXPERT_WIDTH = "expert_ffn"
 """The axis of a routed expert's inner width; experts are split apart from all else."""

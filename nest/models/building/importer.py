@@ -6,10 +6,10 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.graph import OperatorGraph
-from nest.models.building.architecture import Architecture
 from nest.models.building.build import build_graph
 from nest.models.building.config import ConfigReader
 from nest.spec import Training
+from nest.spec.architecture import Architecture
 
 
 @frozen
@@ -41,8 +41,16 @@ class ConfigImporter:
             InputErrors: keys are missing or have values the family cannot have; each is named.
             InputError: the training does not suit the model.
         """
+        return build_graph(self.architecture(source), training)
+
+    def architecture(self, source: Any) -> Architecture:
+        """What the model is made of.
+
+        Raises:
+            InputErrors: keys are missing or have values the family cannot have; each is named.
+        """
         config = ConfigReader(source, self.name)
         config.head(self.head)
-        architecture = self.read(config)
+        found = self.read(config)
         config.finish()
-        return build_graph(architecture, training)
+        return found

@@ -1,14 +1,14 @@
 """The keys that the DeepSeek families share: latent attention and experts behind a few dense layers."""
 
-from nest.models.building.architecture import (
+from nest.models.building.config import ConfigReader
+from nest.models.building.decoder import DecoderWidths, decoder_widths
+from nest.spec.architecture import (
     Architecture,
     FeedForward,
     LatentAttention,
     MixtureOfExperts,
     TransformerBlock,
 )
-from nest.models.building.config import ConfigReader
-from nest.models.building.decoder import DecoderWidths, decoder_widths
 
 
 def read_latent_decoder(config: ConfigReader) -> Architecture:

@@ -1,0 +1,7 @@
+"""A plan as frameworks see it: degrees, batches, what each stage runs, and which rank is which device."""
+
+from nest.deployment.deployment import Deployment, Run, deployment
+from nest.deployment.limits import Limits
+from nest.deployment.ranks import MEGATRON_ORDER, Rank, rank_table
+
+__all__ = ["MEGATRON_ORDER", "Deployment", "Limits", "Rank", "Run", "deployment", "rank_table"]

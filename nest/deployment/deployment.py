@@ -1,0 +1,205 @@
+"""A plan document in the terms frameworks use."""
+
+import re
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from nest.errors import InputError
+from nest.spec import PlanDocument
+
+BLOCK = re.compile(r"layers\.(\d+)")
+"""How model importers name transformer blocks (docs/reference/models.md)."""
+
+ENDS = ("embedding", "head")
+"""Layers at the ends of a model that are no blocks."""
+
+KNOWN = ("tp", "sp", "cp", "ep", "etp", "batch")
+"""Strategies that frameworks know; the ranks of `batch` are data-parallel ranks."""
+
+
+@frozen
+class Run:
+    """Consecutive layers that one stage runs: all of them, or one chunk where the schedule deals several.
+
+    Attributes:
+        stage: index of the stage, 0 first.
+        chunk: index of the chunk on that stage, 0 first.
+        layers: names, in the order of the model.
+        blocks: numbers of the transformer blocks among them; empty where layers are something else.
+    """
+
+    stage: int
+    chunk: int
+    layers: tuple[str, ...]
+    blocks: tuple[int, ...]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The layers that are no transformer blocks, such as the embedding and the head."""
+        return tuple(name for name in self.layers if not BLOCK.fullmatch(name))
+
+
+@frozen
+class Deployment:
+    """What a plan asks of a framework.
+
+    Attributes:
+        degrees: of every strategy, by name; one that is missing has degree 1.
+        width: devices of a block.
+        stages: number of pipeline stages.
+        replicas: `d` of PROBLEM.md section 3.
+        micro_batch: samples per micro-batch of one data-parallel rank.
+        micro_batches: micro-batches per replica (`M`).
+        global_batch: samples per optimizer step.
+        sequence_length: tokens per sample; None: of measured layers nobody says.
+        schedule: name of the pipeline schedule.
+        chunks: chunks of layers on each stage.
+        rank_order: `pp-inner` or `dp-inner`.
+        zero: ZeRO stage of each pipeline stage.
+        recompute: recompute mode of each pipeline stage.
+        zero_degree: ranks over which ZeRO shards at most; None: all that hold the same parameters.
+        runs: in the order in which a micro-batch passes them: run `k` is on stage `k % stages`.
+        mixed: whether stages differ in their candidates.
+    """
+
+    degrees: Mapping[str, int]
+    width: int
+    stages: int
+    replicas: int
+    micro_batch: int
+    micro_batches: int
+    global_batch: int
+    sequence_length: int | None
+    schedule: str
+    chunks: int
+    rank_order: str
+    zero: tuple[int, ...]
+    recompute: tuple[str, ...]
+    zero_degree: int | None
+    runs: tuple[Run, ...]
+    mixed: bool
+
+    def degree(self, strategy: str) -> int:
+        """Degree of a strategy; 1 where it takes no part."""
+        return self.degrees.get(strategy, 1)
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel degree."""
+        return self.degree("tp")
+
+    @property
+    def sequence_parallel(self) -> bool:
+        """Whether the ranks of tensor parallelism split the sequence between them."""
+        return self.degree("sp") > 1
+
+    @property
+    def cp(self) -> int:
+        """Context-parallel degree."""
+        return self.degree("cp")
+
+    @property
+    def ep(self) -> int:
+        """Expert-parallel degree."""
+        return self.degree("ep")
+
+    @property
+    def etp(self) -> int:
+        """Expert-tensor-parallel degree."""
+        return self.degree("etp")
+
+    @property
+    def copies(self) -> int:
+        """Data-parallel ranks inside a block: copies of the attention part."""
+        return self.width // (self.tp * self.cp)
+
+    @property
+    def data_parallel(self) -> int:
+        """All data-parallel ranks, as frameworks count them (FORMATS.md, `dp`)."""
+        return self.replicas * self.copies
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole training."""
+        return self.width * self.stages * self.replicas
+
+    @property
+    def others(self) -> Mapping[str, int]:
+        """Degrees above 1 of strategies that frameworks do not know, by name."""
+        return {name: degree for name, degree in self.degrees.items() if degree > 1 and name not in KNOWN}
+
+    @property
+    def blocks(self) -> int:
+        """Transformer blocks of the model; 0: its layers are something else."""
+        return sum(len(run.blocks) for run in self.runs)
+
+
+def deployment(plan: PlanDocument) -> Deployment:
+    """`plan` in the terms frameworks use.
+
+    Raises:
+        InputError: the plan is infeasible, or lacks decisions.
+    """
+    candidate = plan.candidate
+    if candidate is None or plan.data_parallel is None or plan.micro_batches is None or not plan.stages:
+        raise InputError(f"the plan is {plan.status!r}: there is nothing to export.")
+    training = plan.problem["training"]
+    return Deployment(
+        degrees=dict(candidate.degrees),
+        width=candidate.width,
+        stages=len(plan.stages),
+        replicas=plan.data_parallel,
+        micro_batch=candidate.samples if candidate.micro_batch is None else candidate.micro_batch,
+        micro_batches=plan.micro_batches,
+        global_batch=training["global_batch"],
+        sequence_length=training.get("sequence_length"),
+        schedule=plan.schedule or "",
+        chunks=plan.chunks or 1,
+        rank_order=plan.rank_order or "",
+        zero=tuple(stage.zero for stage in plan.stages),
+        recompute=tuple(stage.recompute for stage in plan.stages),
+        zero_degree=plan.zero_degree,
+        runs=_runs(plan),
+        mixed=len({stage.candidate for stage in plan.stages}) > 1,
+    )
+
+
+def _runs(plan: PlanDocument) -> tuple[Run, ...]:
+    """The runs of layers in the order in which a micro-batch passes them."""
+    chunks = plan.chunks or 1
+    dealt = [[stage.layers] for stage in plan.stages] if chunks == 1 else _dealt(plan, chunks)
+    return tuple(_run(stage, chunk, runs[chunk]) for chunk in range(chunks) for stage, runs in enumerate(dealt))
+
+
+def _dealt(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]]:
+    """For each stage the layers of each of its chunks: as many blocks in each (docs/explanation/problem.md, 4).
+
+    Embedding and head come along with the first and the last chunk, unless blocks come out even only with them.
+
+    Raises:
+        InputError: there is no such even split.
+    """
+    total = [name for stage in plan.stages for name in stage.layers]
+    beside = {name for name in ENDS if name in total}
+    parts = len(plan.stages) * chunks
+    if (len(total) - len(beside)) % parts:
+        beside = set()
+    size, left = divmod(len(total) - len(beside), parts)
+    found: list[list[tuple[str, ...]]] = []
+    for stage in plan.stages:
+        runs: list[list[str]] = [[] for _ in range(chunks)]
+        counted = 0
+        for name in stage.layers:
+            if left or (name not in beside and counted == size * chunks):
+                raise InputError(f"the plan's layers are not dealt evenly to {chunks} chunks for each stage.")
+            place = counted // size - (name in beside and counted == size * chunks)
+            runs[place].append(name)
+            counted += name not in beside
+        found.append([tuple(run) for run in runs])
+    return found
+
+
+def _run(stage: int, chunk: int, layers: tuple[str, ...]) -> Run:
+    numbers = (BLOCK.fullmatch(name) for name in layers)
+    return Run(stage, chunk, layers, tuple(int(found.group(1)) for found in numbers if found))
