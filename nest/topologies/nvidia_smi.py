@@ -104,5 +104,6 @@ def _read(name: str, cells: list[str], names: list[str], number: int, found: dic
         known = found.setdefault(pair, cell)
         if known != cell:
             raise InputError(
-                f"line {number}: {name} and {names[two]} are joined by {cell!r:.20}, in an earlier line by {known!r:.20}."
+                f"line {number}: {name} and {names[two]} are joined by {cell!r:.20}, in an earlier line by "
+                f"{known!r:.20}."
             )

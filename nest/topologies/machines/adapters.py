@@ -44,16 +44,16 @@ def adapter_share(
     slower = sorted({f"{name!r:.40}" for rate, _, name in rates.values() if rate < fastest})
     if slower:
         told.append(f"adapters slower than the fastest are taken to be for management: {', '.join(slower)}.")
-    slots: dict[tuple[int, str], tuple[float, Place]] = {}
-    for number, (rate, place, name) in enumerate(rates.values()):
-        if rate == fastest:
-            slot = (place.host, f"port {number}" if place.pci is None else place.pci.get("busid", ""))
-            slots[slot] = (slots[slot][0] + rate if slot in slots else rate, place)
+    slots: dict[tuple[int, str], float] = {}
+    used = [(place, name) for rate, place, name in rates.values() if rate == fastest]
+    for number, (place, _) in enumerate(used):
+        slot = (place.host, f"port {number}" if place.pci is None else place.pci.get("busid", ""))
+        slots[slot] = min(slots.get(slot, 0.0) + fastest, _slot(place))
     sums: Counter[int] = Counter()
-    for (host, _), (rate, place) in slots.items():
-        sums[host] += int(min(rate, _slot(place)))
+    for (host, _), rate in slots.items():
+        sums[host] += round(rate)
     share = min(sums[host] / count for host, count in Counter(devices).items())
-    return TierSpec(_link(place, name), BytesPerSecond(share)) if share else None
+    return TierSpec(_link(*used[0]), BytesPerSecond(share)) if share else None
 
 
 def _rate(net: Attributes, told: list[str]) -> float | None:
@@ -65,10 +65,9 @@ def _rate(net: Attributes, told: list[str]) -> float | None:
     if not 0 < speed < 1e12 or net.get("net") == "0":  # Some adapters give -1.
         return None
     if speed > FASTEST:
-        told.append(
-            f"the speed of {net.get('name', 'an adapter')!r:.40}, {speed:.0f}, is taken to be in kbit/s: "
-            f"no adapter has {speed / 1e6:g} Tbit/s."
-        )
+        sentence = f"adapter speeds of {speed:.0f} are taken to be in kbit/s: no adapter has {speed / 1e6:g} Tbit/s."
+        if sentence not in told:
+            told.append(sentence)
         speed /= 1e3
     return speed * MEGABIT if speed <= FASTEST else None
 

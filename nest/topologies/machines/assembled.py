@@ -35,7 +35,8 @@ MOST_COUNT = 1024
 """Links of one bundle, far more than any device has."""
 
 CHIP_LINK = 1e6
-"""Bytes per second: `bw` of a link to the processor is in MB/s (NVIDIA/nccl@5067397 src/graph/topo.cc, `ncclTopoAddC2c`)."""
+"""Bytes per second: `bw` of a link to the processor is in MB/s (NVIDIA/nccl@5067397 src/graph/topo.cc,
+`ncclTopoAddC2c`)."""
 
 GPU, PROCESSOR, SWITCH = "a GPU", "a processor", "a switch"
 """What a direct link leads to."""
@@ -72,6 +73,7 @@ def machine(system: System, profile: LinkProfile | None, told: list[str]) -> Mac
         assumed_of_buses=tuple(rests_on),
         complete=usual is None and found[0].told is not None,
         usual_link=usual,
+        hosts=tuple(each.place.host for each in found),
         device=device,
         adapters=adapter_share(system.adapters, [each.place.host for each in found], told),
     )
@@ -202,7 +204,7 @@ def _count(link: Attributes, index: int) -> int:
 
 
 def _leads_to(link: Attributes, peer: int | None) -> str:
-    """By the PCI class of the target, as NCCL tells them (src/graph/topo.cc, `kvDictPciClass` and `ncclTopoAddNvLinks`)."""
+    """By the PCI class of the target, as NCCL tells them (src/graph/topo.cc, `ncclTopoAddNvLinks`)."""
     kind = link.get("tclass", "")
     if peer is not None or kind.startswith(("0x03", "0x12")):
         return GPU

@@ -1,7 +1,7 @@
 """A machine by the kind of connection of every two of its GPUs, as `nvidia-smi topo -m` names them.
 
-The legend it prints: NV# is a bonded set of # NVLinks; PIX leads over at most one PCI Express bridge, PXB over several, PHB
-over a host bridge, NODE over the interconnect of host bridges in one NUMA node, SYS over that of NUMA nodes.
+The legend it prints: NV# is a bonded set of # NVLinks; PIX leads over at most one PCI Express bridge, PXB over several,
+PHB over a host bridge, NODE over the interconnect of host bridges in one NUMA node, SYS over that of NUMA nodes.
 """
 
 import re
@@ -22,7 +22,7 @@ NEAREST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Paths over PCI Express, nearest first."""
 
 MOST_LINKS = 18
-"""NVLinks of a GPU that has direct ones (18 of Hopper, as NVLINKS says; later GPUs in servers are joined by switches)."""
+"""NVLinks of a GPU that has direct ones: 18 of Hopper; later GPUs in servers are joined by switches."""
 
 _NVLINKS = re.compile(r"NV(\d+)")
 
@@ -97,8 +97,8 @@ def _fabric(device: str | None, told: list[str]) -> Fabric:
     fabric = nvlink(USUAL_CAPABILITY if known is None else known)
     if known is None:
         told.append(
-            f"the file does not say how fast an NVLink is; it is taken to have {fabric.rate / 1e9:g} GB/s per direction, "
-            f"as NVLink 2 to 4. NVLink 5 has {nvlink(100).rate / 1e9:g}: name the device in a link profile."
+            f"the file does not say how fast an NVLink is; it is taken to have {fabric.rate / 1e9:g} GB/s per "
+            f"direction, as NVLink 2 to 4. NVLink 5 has {nvlink(100).rate / 1e9:g}: name the device in a link profile."
         )
         return evolve(fabric, link="nvlink")
     told.append(
@@ -161,7 +161,7 @@ def _pci(device: str | None, told: list[str]) -> float:
         assert nominal is not None  # The library has it.
     bandwidth = pci_reached(nominal)
     told.append(
-        f"the file does not say how fast PCI Express is; {nominal / 1e9:g} GB/s per direction are assumed ({whose}), of "
-        f"which messages reach {bandwidth / nominal:.0%}."
+        f"the file does not say how fast PCI Express is; {nominal / 1e9:g} GB/s per direction are assumed ({whose}), "
+        f"of which messages reach {bandwidth / nominal:.0%}."
     )
     return bandwidth

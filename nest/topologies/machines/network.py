@@ -46,7 +46,7 @@ def imported(machine: Machine, profile: LinkProfile | None, assumptions: Sequenc
         network=_graph(machine, told) if level is None else (level,),
         device=machine.device or (None if profile is None else profile.device),
         assumptions=tuple(told),
-        devices_per_host=len(machine.devices),
+        devices_per_host=machine.devices_per_host,
         adapters=machine.adapters,
     )
 
@@ -54,7 +54,8 @@ def imported(machine: Machine, profile: LinkProfile | None, assumptions: Sequenc
 def _with_meshes(machine: Machine, told: list[str]) -> Machine:
     """Devices with equally many direct links to each other and to no others, as devices at a switch."""
     switched, bundles = dict(machine.switched), dict(machine.bundles)
-    for number, group in enumerate(joined(range(len(machine.devices)), bundles), len(switched)):
+    free = 1 + max((number for number, _ in switched.values()), default=-1)
+    for number, group in enumerate(joined(range(len(machine.devices)), bundles), free):
         inside = [pair for pair in bundles if pair[0] in group]
         counts = {bundles[pair] for pair in inside}
         if len(counts) > 1 or len(inside) < len(group) * (len(group) - 1) // 2 or len(group) < 2:

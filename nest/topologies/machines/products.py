@@ -81,9 +81,9 @@ NVLINKS: tuple[tuple[int, str, float], ...] = (
     (70, "nvlink2", 25e9),
     (0, "nvlink", 20e9),
 )
-"""From which compute capability on, link of the catalogue, nominal bytes per second and direction of one NVLink: NVIDIA's
-architecture white papers of Blackwell (18 links, 1.8 TB/s both ways), Hopper (18, 900 GB/s), GA102 (14.0625 GB/s a link
-and direction), A100 (12, 600 GB/s), V100 (6, 300 GB/s) and P100 (4, 160 GB/s)."""
+"""From which compute capability on, link of the catalogue, nominal bytes per second and direction of one NVLink:
+NVIDIA's white papers of Blackwell (18 links, 1.8 TB/s both ways), Hopper (18, 900 GB/s), GA102 (14.0625 GB/s a link and
+direction), A100 (12, 600 GB/s), V100 (6, 300 GB/s) and P100 (4, 160 GB/s)."""
 
 USUAL_CAPABILITY = 90
 """Whose NVLink is assumed of a file that does not say: the rate is that of NVLink 2, 3 and 4, the lowest in servers."""
@@ -94,8 +94,9 @@ XGMI: tuple[tuple[str, float], ...] = (
     (r"gfx90a|910", 50e9),
     (r"gfx90[68]|90[68]", 46e9),
 )
-"""Nominal bytes per second and direction of one Infinity Fabric link between devices by `gcn`, as RCCL spells the
-architecture: AMD's data sheets of MI350X (153.6 GB/s a link, both ways), MI300X (128), MI250X (100), MI100 and MI50 (92)."""
+"""Nominal bytes per second and direction of one Infinity Fabric link between devices by `gcn`, as RCCL spells
+the architecture: AMD's data sheets of MI350X (153.6 GB/s a link, both ways), MI300X (128), MI250X (100), MI100 and MI50
+(92)."""
 
 USUAL_XGMI = 46e9
 """Of an architecture that is not listed: the lowest."""

@@ -51,6 +51,7 @@ class Machine:
         assumed_of_buses: what `buses` rest on and the file does not say, one sentence each.
         complete: whether the file says of every link that joins the devices; if not, there may be direct links.
         usual_link: link of the catalogue that joins such devices in a machine; None: it is not known what they are.
+        hosts: for each device, the number of its machine, where a file has several that share a fabric; empty: one.
         device: the accelerator by its name in the catalogue; None: the file does not say, or the catalogue has none.
         adapters: the network adapters' share of each device; None: the file has no rates.
     """
@@ -63,5 +64,13 @@ class Machine:
     assumed_of_buses: tuple[str, ...] = ()
     complete: bool = True
     usual_link: str | None = None
+    hosts: tuple[int, ...] = ()
     device: str | None = None
     adapters: TierSpec | None = None
+
+    @property
+    def devices_per_host(self) -> int | None:
+        """Devices of one machine; None: the machines of the file have not equally many, side by side."""
+        count = self.hosts.count(self.hosts[0]) if self.hosts else len(self.devices)
+        even = all(len(set(self.hosts[at : at + count])) == 1 for at in range(0, len(self.hosts), count))
+        return count if even and len(self.devices) % count == 0 else None
