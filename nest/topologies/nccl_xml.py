@@ -13,7 +13,9 @@ from nest.topologies.machines.system import read_system
 from nest.topologies.reading.text import beginning, text_of
 
 _BEFORE = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
-_FIRST = re.compile(r"\s*<(system|graphs)(?=[\s>/])[^>]*>\s*(?:<(\w+)|$)")
+_FIRST = re.compile(r"\s*<(system|graphs)(?=[\s>/])[^>]*>\s*(?:<(/?\w+)|$)")
+_INSIDE = {"system": (None, "cpu", "/system"), "graphs": (None, "graph", "/graphs")}
+"""What comes first in the two kinds of file."""
 
 
 class NcclXmlImporter:
@@ -25,7 +27,7 @@ class NcclXmlImporter:
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of such a file, or of one with NCCL's graphs."""
         found = _FIRST.match(_BEFORE.sub("", beginning(source)))
-        return found is not None and found[2] in (None, "cpu" if found[1] == "system" else "graph")
+        return found is not None and found[2] in _INSIDE[found[1]]
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
         """The machine.

@@ -13,6 +13,9 @@ from nest.topologies.reading.text import beginning, text_of
 
 _HEADER = re.compile(r"^\W*GPU\d+(\s+\S+)*$")
 _ROW = re.compile(r"^\W*(GPU\d+)\s+((?:X|NV\d+|PIX|PXB|PHB|NODE|SYS)\b.*)$")
+_CELLS = re.compile(r"^\W*(GPU\d+)\s+((?!GPU|CPU|NIC)[A-Z]+\d*\b.*)$")
+"""A row with cells of any kind, to be told of those that are not known."""
+
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 """What terminals are told of colours and underlines (ECMA-48, control sequences)."""
 
@@ -78,7 +81,7 @@ def _connections(lines: list[str]) -> Connections:
     for number, line in enumerate(lines[header + 1 :], header + 2):
         if seen and _HEADER.match(line) and not _ROW.match(line):
             break  # Another matrix begins.
-        row = _ROW.match(line)
+        row = _CELLS.match(line)
         if row is None or row[1] not in names:
             continue
         if row[1] in seen:

@@ -52,15 +52,15 @@ def machine(connections: Connections, profile: LinkProfile | None, told: list[st
         InputError: a connection is missing, or of a kind that is not known.
     """
     names, kinds = connections.names, connections.kinds
+    unknown = next((kind for kind in kinds.values() if kind not in NEAREST and not _NVLINKS.fullmatch(kind)), None)
+    if unknown is not None:
+        raise InputError(f"a connection is {unknown!r:.20}; known are NV and a number, {', '.join(NEAREST)}.")
     for two in range(len(names)):
         for one in range(two):
             if (one, two) not in kinds:
                 raise InputError(
                     f"the matrix does not say how {names[one]} and {names[two]} are joined; import all of it."
                 )
-    unknown = next((kind for kind in kinds.values() if kind not in NEAREST and not _NVLINKS.fullmatch(kind)), None)
-    if unknown is not None:
-        raise InputError(f"a connection is {unknown!r:.20}; known are NV and a number, {', '.join(NEAREST)}.")
     links = {pair: int(found[1]) for pair, kind in kinds.items() if (found := _NVLINKS.fullmatch(kind))}
     device = None if profile is None else profile.device
     switched = _switched(len(names), links)
