@@ -16,6 +16,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.node_link import NodeLinkImporter
     from nest.topologies.rail_optimised import RailOptimisedImporter
     from nest.topologies.slurm_conf import SlurmConfImporter
+    from nest.topologies.slurm_yaml import SlurmYamlImporter
     from nest.topologies.torus import TorusImporter
 
     return [
@@ -29,4 +30,5 @@ def nest_topology_importers() -> list[TopologyImporter]:
         NodeLinkImporter(),
         GraphmlImporter(),
         SlurmConfImporter(),
+        SlurmYamlImporter(),
     ]
