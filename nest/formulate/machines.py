@@ -22,17 +22,20 @@ def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> I
     Args:
         machine: one machine, or several that share a fabric.
         hosts: how many there are of it; 1 is the machine itself.
-        tier: the level between machines; None: by the adapters that the machine's file lists.
+        tier: the level between machines where the machine's file does not say how fast its adapters are; None: nobody
+            says.
 
     Raises:
-        InputError: neither says how fast the adapters are, or there are no hosts.
+        InputError: nobody says how fast the adapters are, there are no hosts, or the file has a network of its own.
     """
     if hosts < 1:
         raise InputError(f"there must be at least one host, not {hosts}.")
     if hosts == 1:
         return machine
+    if machine.hosts or machine.devices_per_host is None:
+        raise InputError(f"the file does not describe one machine, of which there could be {hosts}.")
     levels, told = _levels(machine)
-    between = tier or machine.adapters
+    between = machine.adapters or tier
     if between is None:
         raise InputError(
             "the file does not say how fast the network adapters are; name a link profile, whose first tier says."
@@ -40,7 +43,7 @@ def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> I
     bandwidth = _bandwidth(between)
     told.append(
         f"{hosts} such machines are joined by a network that blocks nothing, at {bandwidth / 1e9:g} GB/s per device "
-        f"and direction, {'as the link profile has it' if tier else 'the sum of its adapters'}."
+        f"and direction, {'the sum of its adapters' if machine.adapters else 'as the link profile has it'}."
     )
     return evolve(
         machine,

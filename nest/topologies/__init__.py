@@ -6,7 +6,7 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_topology_importers() -> list[TopologyImporter]:
-    """Clusters of the catalogue, well-known networks by their parameters, graphs, and measured matrices."""
+    """Clusters of the catalogue, well-known networks by their parameters, graphs, measured matrices, files of tools."""
     from nest.topologies.catalogue import CatalogueImporter
     from nest.topologies.dragonfly import DragonflyImporter
     from nest.topologies.fat_tree import FatTreeImporter
@@ -17,6 +17,8 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.node_link import NodeLinkImporter
     from nest.topologies.nvidia_smi import NvidiaSmiImporter
     from nest.topologies.rail_optimised import RailOptimisedImporter
+    from nest.topologies.slurm_conf import SlurmConfImporter
+    from nest.topologies.slurm_yaml import SlurmYamlImporter
     from nest.topologies.torus import TorusImporter
 
     return [
@@ -31,4 +33,6 @@ def nest_topology_importers() -> list[TopologyImporter]:
         GraphmlImporter(),
         NvidiaSmiImporter(),
         NcclXmlImporter(),
+        SlurmConfImporter(),
+        SlurmYamlImporter(),
     ]

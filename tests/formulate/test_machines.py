@@ -35,9 +35,9 @@ def test_one_host_is_the_machine_itself() -> None:
     assert cluster_of(machine, 1) is machine
 
 
-def test_a_tier_wins_over_the_adapters() -> None:
+def test_a_tier_serves_where_the_file_has_no_adapters() -> None:
     tier = TierSpec("infiniband-ndr", oversubscription=2.0)
-    found = cluster_of(Imported((NODE,), adapters=NDR), 4, tier)
+    found = cluster_of(Imported((NODE,), devices_per_host=8), 4, tier)
     assert levels(found)[-1] == LevelSpec(4, BytesPerSecond(25e9), name="fabric", link="infiniband-ndr")
 
 
@@ -47,14 +47,14 @@ def test_a_graph_is_reduced_to_levels_first() -> None:
     for index in range(4):
         builder.link(builder.device(f"GPU{index}"), switches[index % 2], 20e9, 1e-6)
     builder.link(*switches, 10e9, 0.0)
-    found = cluster_of(Imported(builder.built(), adapters=NDR), 3)
+    found = cluster_of(Imported(builder.built(), devices_per_host=4, adapters=NDR), 3)
     assert [level.fanout for level in levels(found)] == [2, 2, 3]
     assert [level.bandwidth for level in levels(found)] == [20e9, 5e9, 50e9]
     assert any("GPU0, GPU2, GPU1, GPU3" in sentence for sentence in found.assumptions)
 
 
 def test_a_cluster_keeps_its_levels() -> None:
-    found = cluster_of(Imported(Cluster((Level("node", 4, 1e11, 2e-6),), 80e9), adapters=NDR), 2)
+    found = cluster_of(Imported(Cluster((Level("node", 4, 1e11, 2e-6),), 80e9), devices_per_host=4, adapters=NDR), 2)
     assert [(level.fanout, level.bandwidth) for level in levels(found)] == [(4, 1e11), (2, 50e9)]
 
 
@@ -68,4 +68,15 @@ def test_a_cluster_keeps_its_levels() -> None:
 )
 def test_what_cannot_be_is_told(hosts: int, tier: TierSpec | None, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        cluster_of(Imported((NODE,)), hosts, tier)
+        cluster_of(Imported((NODE,), devices_per_host=8), hosts, tier)
+
+
+def test_the_file_wins_over_the_tier() -> None:
+    machine = Imported((NODE,), devices_per_host=8, adapters=NDR)
+    assert levels(cluster_of(machine, 4, TierSpec("infiniband-hdr"))) == levels(cluster_of(machine, 4))
+
+
+@pytest.mark.parametrize("network", [Imported((NODE,)), Imported((NODE,), hosts=("one",), devices_per_host=8)])
+def test_a_network_of_machines_is_not_one_machine(network: Imported) -> None:
+    with pytest.raises(InputError, match="does not describe one machine"):
+        cluster_of(network, 2, NDR)
