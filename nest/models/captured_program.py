@@ -1,6 +1,10 @@
-"""Operator graphs that scripts made with `torch.export`: a list of nodes with name, call, inputs, sizes and module."""
+"""Graphs that were captured: what scripts wrote down of `torch.export`, and graphs with fewer blocks than the model.
 
-from collections.abc import Mapping, Sequence
+The rules by which calls become operators are those of `nest capture` (`nest.graph.program`), with three differences, by
+which the graph is the model as it is trained rather than the program as it was traced: attention that a decomposition
+wrote out is one operator again, small operators of one module run together, and logits get the loss they are made for.
+"""
+
 from typing import Any
 
 from attrs import frozen
@@ -8,15 +12,18 @@ from attrs import frozen
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
 from nest.graph.program.assembling import graph_of
-from nest.graph.program.layering import layering
+from nest.graph.program.layering import layering, shorten
 from nest.graph.program.naming import name_axes
+from nest.graph.repeat import repeated
 from nest.models.building.layer import activation_itemsize
 from nest.models.captured.attention import attentions, rewritten
 from nest.models.captured.fusing import fused
 from nest.models.captured.loss import with_loss
-from nest.models.captured.node import KEYS, nodes
+from nest.models.captured.node import nodes
 from nest.models.captured.placeholders import placeholders
-from nest.models.captured.tracing import Tracer, model_dtype
+from nest.models.captured.source import CapturedSource, captured, is_captured
+from nest.models.captured.tracing import Traced, Tracer, model_dtype
+from nest.models.operator_graph import importer as written
 from nest.spec import Training
 
 
@@ -31,48 +38,44 @@ class CapturedProgramImporter:
     name: str = "captured_program"
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping one of whose values is a list of nodes."""
-        return isinstance(source, Mapping) and len(_lists(source)) == 1
+        """Whether `source` is a mapping that holds one list of nodes, or under `graph` an operator graph."""
+        return is_captured(source)
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """The operator graph.
 
         Raises:
-            InputErrors: a node is none, sizes do not fit, or the samples are not of the training's length.
+            InputErrors: an option or a node is none, sizes do not fit, or the samples are not of the training's length.
         """
-        key = _lists(source)[0]
-        return _graph(source[key], training)
+        said = captured(source)
+        graph = written.load(said.graph, training) if said.graph else _graph(said, training)
+        return graph if said.repeat is None else repeated(graph, said.repeat)
 
 
-def _lists(source: Mapping[str, Any]) -> list[str]:
-    """The keys under which nodes are."""
-    return [key for key, value in source.items() if _is_program(value)]
-
-
-def _is_program(value: Any) -> bool:
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        return False
-    return isinstance(value[0], Mapping) and value[0].keys() >= KEYS
-
-
-def _graph(rows: Sequence[Any], training: Training) -> OperatorGraph:
-    program = nodes(rows)
-    found = attentions(program)
-    given = placeholders(program, {})
-    program = rewritten(program, found)
-    tracer = Tracer(given, found, model_dtype(program), int(activation_itemsize(training)), False)
-    traced = tracer.traced(program)
+def _graph(said: CapturedSource, training: Training) -> OperatorGraph:
+    traced = _traced(said, training)
     if traced.sequence and traced.sequence != training.sequence_length:
+        asked = "missing" if training.sequence_length is None else str(training.sequence_length)
         raise InputErrors(
             [
-                f"training.sequence_length is {training.sequence_length}, but the program was captured for samples of "
-                f"{traced.sequence} tokens; make them the same, or capture it anew."
+                f"training.sequence_length is {asked}, but the program was captured for samples of {traced.sequence} "
+                "tokens; make them the same, or capture it anew."
             ]
         )
     operators = fused(traced.operators)
     name_axes(operators)
     operators = with_loss(operators)
+    shorten(operators)
     return graph_of(operators, layering(operators), "captured_program")
+
+
+def _traced(said: CapturedSource, training: Training) -> Traced:
+    program = nodes(said.nodes)
+    found = attentions(program)
+    given = placeholders(program, said.parameters)
+    program = rewritten(program, found)
+    itemsize = int(activation_itemsize(training))
+    return Tracer(given, found, model_dtype(program), itemsize, bool(said.causal)).traced(program)
 
 
 importer = CapturedProgramImporter()

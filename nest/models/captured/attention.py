@@ -1,4 +1,4 @@
-"""Attention written out in a captured program: scores, softmax and weighted sum, as decompositions and eager code do it.
+"""Attention written out in a captured program: scores, softmax and weighted sum, as decompositions write it.
 
 Where they stand, one call stands for them: which kernel computes attention is the training's choice
 (`training.attention`), as with nest's own models. The sum it makes is kept under the name of the second product.
@@ -148,7 +148,9 @@ def _between(first: Node, second: Node, known: Mapping[str, Node]) -> dict[str, 
     def reaches(name: str) -> bool:
         if name not in leads:
             leads[name] = False
-            leads[name] = name in known and any([reaches(each) for each in known[name].inputs])
+            # Every way is gone, so that no node on one is missed; what lies behind another product leads to no scores.
+            ways = known[name].inputs if name in known and known[name].target not in PRODUCTS else ()
+            leads[name] = sum(reaches(each) for each in ways) > 0
         return leads[name]
 
     for name in second.inputs:

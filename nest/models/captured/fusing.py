@@ -1,8 +1,8 @@
 """Small operators of one module as one: what a compiler, or a framework's own kernels, make of them.
 
 A norm written out in six calls passes six times over memory when it is run as it stands; nobody trains like that. All
-that only touches every number, or sums over rows, runs as one operator with what stands beside it in the same module and
-waits for the same products.
+that only touches every number, or sums over rows, runs as one operator with what stands beside it in the same module
+and waits for the same products.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

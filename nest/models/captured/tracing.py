@@ -10,12 +10,12 @@ from nest.graph.program.axes import Atom, Dim, fresh, leaves, reshape, size
 from nest.graph.program.makers import MAKERS
 from nest.graph.program.naming import BATCH
 from nest.graph.program.recording import Call, Recorder
-from nest.graph.program.targets import OPAQUE
+from nest.graph.program.targets import NORMS, OPAQUE
 from nest.graph.program.values import CONSTANT, INPUT, PARAMETER, Extent, Recorded, Stored, Value
 from nest.models.captured.arguments import arguments, in_line
 from nest.models.captured.attention import CHECKS, FUSED, Attention
 from nest.models.captured.node import Node
-from nest.models.captured.placeholders import Placeholder
+from nest.models.captured.placeholders import Placeholder, plain
 
 SEQUENCE = "sequence"
 
@@ -97,6 +97,16 @@ class Tracer:
             self._values[name] = [self._outside(self.given[name])]
         return self._values[name]
 
+    def _name(self, name: str, module: str) -> None:
+        """Call a parameter what its module calls it; the placeholder has the path in its name."""
+        if name in self._values or name not in self.given or self.given[name].origin != PARAMETER:
+            return
+        value = self._value(name)[0]
+        while module and not value.stored.name.startswith(f"p_{plain(module)}_"):
+            module = module.rpartition(".")[0]
+        if module:
+            value.stored.name = f"{module}.{name.removeprefix(f'p_{plain(module)}_')}"
+
     def _outside(self, given: Placeholder) -> Value:
         dims = tuple(fresh(length) for length in given.shape)
         whole = given.dtype.startswith(("int", "long", "bool", "uint"))
@@ -107,8 +117,9 @@ class Tracer:
         return Value(stored, dims, stored.itemsize)
 
     def _input_dims(self, shape: Sequence[int], whole: bool) -> tuple[Dim, ...]:
-        """Of an input the first dimension is the batch, and the second the sequence where there are two of whole
-        numbers or three of others.
+        """Dimensions of an input: the first is the batch, the second the sequence where inputs usually have one.
+
+        That is where there are two dimensions of whole numbers or three of others.
         """
         dims = [fresh(length) for length in shape]
         if shape and (self._batch is None or self._batch.size == shape[0]):
@@ -129,8 +140,11 @@ class Tracer:
             return [self._item(node)]
         if node.name in self.attention:
             return self._attended(node, self.attention[node.name])
+        for name in node.inputs:
+            self._name(name, node.module)
         values = [value for name in node.inputs for value in self._value(name)[:1]]
-        shapes = list(node.shapes)
+        # Statistics of norms are left out, as in nest's own models.
+        shapes = list(node.shapes[:1] if node.target in NORMS else node.shapes)
         if not shapes:
             return []
         sizes = [tuple(size(dim) for dim in value.dims) for value in values]
