@@ -21,6 +21,9 @@ CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
 USUAL_SEQUENCE = 4096
 """Tokens per sample when a description asks for none: Llama 2's pre-training context (arXiv 2307.09288)."""
 
+GRAPH = "graph"
+"""The key of a model under which an operator graph or a captured program is, or the path of a file that holds one."""
+
 Model = TransformerSpec | dict[str, Any]
 """A model that needs no further file: a description by widths, or the content of a configuration."""
 
@@ -78,7 +81,7 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
 
     Args:
         source: a name `nest models` lists; the path of a `config.json`, of the folder that holds one, of a
-            file with `transformer:` or of an operator graph; or the content itself.
+            file with `transformer:`, of an operator graph or of a captured program; or the content itself.
         base: folder that relative paths start from; None: the working directory.
 
     Raises:
@@ -89,7 +92,7 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
     if isinstance(source, str):
         library = library_models()
         return dict(library[source].config) if source in library else _read_model(source, base)
-    return structure(source, DescribedModel).transformer if _describes(source) else dict(source)
+    return structure(source, DescribedModel).transformer if _describes(source) else _with_graph(source, base)
 
 
 def default_sequence_length(model: Model) -> int:
@@ -113,8 +116,27 @@ def _read_model(source: str, base: Path | None) -> Model:
         if path.suffix or "/" in source:
             raise InputError(f"model: there is no file {str(path)!r:.200}; `nest models` lists the names known.")
         raise unknown_name("model", "file or model", source, library_models())
-    content = read_mapping(path).mapping
-    return read(path, DescribedModel).transformer if _describes(content) else dict(content)
+    content = read_mapping(path, listed=GRAPH).mapping
+    if _describes(content):
+        return read(path, DescribedModel).transformer
+    # The path of a graph in a file starts from that file.
+    return _with_graph(content, path.parent)
+
+
+def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
+    """`content` with the file that it names under `graph` in place of its path."""
+    named = content.get(GRAPH)
+    if not isinstance(named, str):
+        return dict(content)
+    path = (base or Path()) / named
+    try:
+        there = path.is_file()
+    except (OSError, ValueError):  # No file can have such a name.
+        there = False
+    if not there:
+        raise InputError(f"model.{GRAPH}: there is no file {str(path)!r:.200}.")
+    found = read_mapping(path, listed=GRAPH).mapping
+    return {**content, GRAPH: found[GRAPH] if set(found) == {GRAPH} else found}
 
 
 def _describes(content: Mapping[str, Any]) -> bool:

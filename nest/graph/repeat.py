@@ -78,14 +78,13 @@ def _before(graph: OperatorGraph, operators: tuple[Operator, ...]) -> dict[str, 
         outputs = [tensor for operator in previous for tensor in operator.outputs]
         return {one.name: other.name for one, other in zip(outputs, own, strict=True)}
     inner = {tensor.name for tensor in own}
-    entering = {
-        t.name: t for operator in operators for t in operator.inputs if t.differentiable and t.name not in inner
-    }
+    read = {tensor.name: tensor for operator in operators for tensor in operator.inputs}
+    entering = [name for name, tensor in read.items() if tensor.differentiable and name not in inner]
     crossing = {each.tensor.name for each in graph.layer_tensors}
     leaving = [tensor for tensor in own if tensor.name in crossing]
     if len(entering) != 1 or len(leaving) != 1:
         raise InputError("repeat: how one block follows another shows only with two; capture a model with two blocks.")
-    return {next(iter(entering)): leaving[0].name}
+    return {entering[0]: leaving[0].name}
 
 
 def _what(operator: Operator) -> tuple[object, ...]:

@@ -55,6 +55,21 @@ def layering(operators: Sequence[Recorded]) -> Layering:
     return Layering(tuple(layers), _blocks(operators, layers, of), tuple(of))
 
 
+def shorten(operators: Sequence[Recorded]) -> None:
+    """Leave out of every path the modules around all lists of modules: `model.layers.0.mlp` becomes `layers.0.mlp`."""
+    members = {name for operator in operators if (name := _member(operator.path))}
+    parents = [name.split(".")[:-2] for name in sorted(members)]
+    if not parents:
+        return
+    common = 0
+    while all(len(words) > common and words[common] == parents[0][common] for words in parents):
+        common += 1
+    prefix = ".".join(parents[0][:common])
+    for operator in operators:
+        if prefix and (operator.path == prefix or operator.path.startswith(f"{prefix}.")):
+            operator.path = operator.path[len(prefix) :].removeprefix(".")
+
+
 def _member(path: str) -> str:
     """The outermost member of a list of modules that a path leads through; empty: it leads through none."""
     found = _NUMBERED.match(path)
