@@ -95,8 +95,18 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
     return structure(source, DescribedModel).transformer if _describes(source) else _with_graph(source, base)
 
 
-def default_sequence_length(model: Model) -> int:
-    """Tokens per sample to describe `model` with: its context, at most `USUAL_SEQUENCE`."""
+def default_sequence_length(model: Model, registry: Importers) -> int:
+    """Tokens per sample to describe `model` with: those it was captured for, or its context, at most `USUAL_SEQUENCE`.
+
+    Raises:
+        InputError: an importer refuses it.
+    """
+    for importer in registry.model_importers().values():
+        if hasattr(importer, "sequence_length") and importer.accepts(model):
+            try:
+                return int(importer.sequence_length(model)) or USUAL_SEQUENCE
+            except InputErrors as errors:
+                raise InputErrors(f"model: {problem}" for problem in errors.problems) from None
     contexts: list[int] = []
     if not isinstance(model, TransformerSpec):
         found = (model.get(key) for key in CONTEXT_KEYS)

@@ -7,7 +7,7 @@ wrote out is one operator again, small operators of one module run together, and
 
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
@@ -25,6 +25,9 @@ from nest.models.captured.source import CapturedSource, captured, is_captured
 from nest.models.captured.tracing import Traced, Tracer, model_dtype
 from nest.models.operator_graph import importer as written
 from nest.spec import Training
+
+LOSS_ADDED = "the program ends with logits; their cross-entropy follows, as in training."
+"""Said where it does."""
 
 
 @frozen
@@ -51,6 +54,15 @@ class CapturedProgramImporter:
         graph = written.load(said.graph, training) if said.graph else _graph(said, training)
         return graph if said.repeat is None else repeated(graph, said.repeat)
 
+    def sequence_length(self, source: Any) -> int:
+        """Tokens of the samples it was captured for; 0: it has no sequence.
+
+        Raises:
+            InputErrors: as `load`.
+        """
+        said = captured(source)
+        return written.sequence_length(said.graph) if said.graph else _traced(said, Training(1)).sequence
+
 
 def _graph(said: CapturedSource, training: Training) -> OperatorGraph:
     traced = _traced(said, training)
@@ -64,9 +76,11 @@ def _graph(said: CapturedSource, training: Training) -> OperatorGraph:
         )
     operators = fused(traced.operators)
     name_axes(operators)
-    operators = with_loss(operators)
-    shorten(operators)
-    return graph_of(operators, layering(operators), "captured_program")
+    trained = with_loss(operators)
+    shorten(trained)
+    graph = graph_of(trained, layering(trained), CapturedProgramImporter().name)
+    added = [LOSS_ADDED] if len(trained) > len(operators) else []
+    return evolve(graph, assumptions=(*traced.assumptions, *added))
 
 
 def _traced(said: CapturedSource, training: Training) -> Traced:
@@ -75,7 +89,8 @@ def _traced(said: CapturedSource, training: Training) -> Traced:
     given = placeholders(program, said.parameters)
     program = rewritten(program, found)
     itemsize = int(activation_itemsize(training))
-    return Tracer(given, found, model_dtype(program), itemsize, bool(said.causal)).traced(program)
+    tracer = Tracer(given, found, model_dtype(program), itemsize, said.causal, training.stores_scores)
+    return tracer.traced(program)
 
 
 importer = CapturedProgramImporter()

@@ -43,10 +43,22 @@ class OperatorGraphImporter:
             raise InputErrors(problems[:MOST_REPORTED])
         return graph
 
+    def sequence_length(self, source: Any) -> int:
+        """Tokens of the sample that the graph is for; 0: it has no sequence.
+
+        Raises:
+            InputErrors: the mapping is no operator graph.
+        """
+        return max(_lengths(structure(source, OperatorGraph), "sequence"), default=0)
+
+
+def _lengths(graph: OperatorGraph, axis: str) -> set[int]:
+    return {size for o in graph.operators for shape in o.shapes for name, size in shape if name == axis}
+
 
 def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
     for axis, expected in (("batch", 1), ("sequence", training.sequence_length)):
-        lengths = {size for o in graph.operators for shape in o.shapes for name, size in shape if name == axis}
+        lengths = _lengths(graph, axis)
         if lengths - {expected}:
             wanted = "1 sample" if axis == "batch" else f"training.sequence_length, {expected}"
             found = ", ".join(map(str, sorted(lengths)))

@@ -4,12 +4,44 @@ from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
-from nest.graph.program.targets import DROPOUTS, REDUCTIONS
+from nest.graph.program.makers import MAKERS
+from nest.graph.program.targets import DROPOUTS, LINEAR, PRODUCTS_OF_NUMBERS, REDUCTIONS
+from nest.graph.program.views import SPLITS, VIEWS
 
 Sizes = Sequence[int]
 
 GATHERING = ("index", "gather", "scatter", "index_select", "index_put", "index_add", "scatter_add", "take_along_dim")
 """Calls whose results do not lie in line with their operands even where the sizes agree."""
+
+POINTWISE = (
+    *(
+        "abs",
+        "ceil",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "clip",
+        "cos",
+        "erf",
+        "erfinv",
+        "exp",
+        "exp2",
+        "expm1",
+        "floor",
+    ),
+    *("fmod", "frac", "log", "log10", "log1p", "log2", "maximum", "minimum", "nan_to_num", "pow", "reciprocal"),
+    *("remainder", "round", "rsqrt", "sign", "sin", "sqrt", "square", "tan", "trunc", "floor_divide", "isnan", "isinf"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor"),
+    *("bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "__and__", "__or__", "__xor__"),
+    *("full_like", "ones_like", "zeros_like", "empty_like", "rand_like", "randn_like", "bernoulli", "masked_fill"),
+    *("sort", "topk", "argsort", "nonzero", "cumprod", "one_hot", "bincount", "histc", "where", "glu", "diff"),
+)
+"""Calls that do little with each number; nothing but the bytes they move takes time."""
+
+KNOWN = frozenset(
+    (*MAKERS, *VIEWS, *SPLITS, *LINEAR, *PRODUCTS_OF_NUMBERS, *REDUCTIONS, *DROPOUTS, *GATHERING, *POINTWISE)
+)
+"""Calls of which something is known beside their sizes."""
 
 
 def arguments(target: str, read: Sequence[Sizes], written: Sequence[Sizes]) -> list[Any]:

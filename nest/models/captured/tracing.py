@@ -1,6 +1,6 @@
 """A captured program followed from its inputs to its outputs: dimensions, and the operators that use them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from attrs import define, field, frozen
@@ -12,10 +12,11 @@ from nest.graph.program.naming import BATCH
 from nest.graph.program.recording import Call, Recorder
 from nest.graph.program.targets import NORMS, OPAQUE
 from nest.graph.program.values import CONSTANT, INPUT, PARAMETER, Extent, Recorded, Stored, Value
-from nest.models.captured.arguments import arguments, in_line
+from nest.models.captured.arguments import KNOWN, arguments, in_line
 from nest.models.captured.attention import CHECKS, FUSED, Attention
 from nest.models.captured.node import Node
 from nest.models.captured.placeholders import Placeholder, plain
+from nest.models.captured.stored_attention import stored_attention
 
 SEQUENCE = "sequence"
 
@@ -33,12 +34,12 @@ class Traced:
     Attributes:
         operators: in the order in which they run.
         sequence: tokens of a sample; 0: no dimension of the inputs is a sequence.
-        unknown: PyTorch's names of calls that were taken for operators bound by memory for want of anything better.
+        assumptions: what the program does not say and how it was taken, one sentence each.
     """
 
     operators: list[Recorded]
     sequence: int
-    unknown: tuple[str, ...]
+    assumptions: tuple[str, ...]
 
 
 def model_dtype(nodes: Sequence[Node]) -> str:
@@ -59,19 +60,23 @@ class Tracer:
         attention: by the node that makes its result.
         dtype: the format the program computes in.
         itemsize: bytes of an element where it computes in that format.
-        causal: what attention is of which nothing tells.
+        causal: what attention is of which nothing tells; None: nobody has said either.
+        stores_scores: whether attention runs without a fused kernel.
     """
 
     given: Mapping[str, Placeholder]
     attention: Mapping[str, Attention]
     dtype: str
     itemsize: int
-    causal: bool
+    causal: bool | None
+    stores_scores: bool
     _recorder: Recorder = field(factory=lambda: Recorder(MAKERS), init=False)
     _values: dict[str, list[Value]] = field(factory=dict, init=False)
     _taken: dict[str, int] = field(factory=dict, init=False)
     _batch: Atom | None = field(default=None, init=False)
     _sequence: Atom | None = field(default=None, init=False)
+    _unknown: dict[str, None] = field(factory=dict, init=False)
+    _undecided: list[str] = field(factory=list, init=False)
 
     def traced(self, nodes: Sequence[Node]) -> Traced:
         """Follow `nodes`, of which each comes behind all it reads.
@@ -90,7 +95,19 @@ class Tracer:
                 ) from None
         self._add_batch()
         length = self._sequence.found().size if self._sequence is not None else 0
-        return Traced(self._recorder.operators, length, ())
+        return Traced(self._recorder.operators, length, tuple(self._assumptions()))
+
+    def _assumptions(self) -> Iterator[str]:
+        for given in self.given.values():
+            if given.guessed:
+                yield (f"{given.name} has {given.shape[0]} rows, {given.guessed}; `parameters` can say otherwise.")
+        if self._undecided:
+            yield (
+                f"nothing tells whether attention is causal (first in {self._undecided[0]!r:.60}); it is taken for "
+                "bidirectional, unless `causal: true` is said."
+            )
+        if self._unknown:
+            yield f"{', '.join(self._unknown)}: not known, taken for operators that memory bounds."
 
     def _value(self, name: str) -> list[Value]:
         if name not in self._values:
@@ -167,6 +184,8 @@ class Tracer:
     def _count(self, node: Node, before: int) -> None:
         """The FLOP that the file counts of a call that nest takes for one bound by memory."""
         for operator in self._recorder.operators[before:]:
+            if operator.kind == "elementwise" and node.target not in KNOWN:
+                self._unknown[node.target] = None
             if not operator.flops_per_point and node.flops and operator.outputs:
                 operator.flops_per_point = node.flops / max(1, operator.outputs[0].elements)
 
@@ -187,13 +206,15 @@ class Tracer:
         query, key, value = (self._heads(self._value(name)[0]) for name in (at.query, at.key, at.value))
         if at.turned:
             key = key.seen_as((*key.dims[:-2], key.dims[-1], key.dims[-2]))
-        causal = self.causal if at.causal is None else at.causal
+        causal = bool(self.causal) if at.causal is None else at.causal
+        if at.causal is None and self.causal is None:
+            self._undecided.append(node.name)
         mask = self._value(at.mask)[0] if at.mask else None
         result = (*(size(dim) for dim in query.dims[:-1]), size(value.dims[-1]))
         call = Call(
             FUSED, node.module, [query, key, value, mask, 0.0, causal], {}, [result], [query.itemsize], [True], False
         )
-        made = self._recorder.results(call)[0]
+        made = stored_attention(self._recorder, call) if self.stores_scores else self._recorder.results(call)[0]
         return [_of_sizes(made, node.shape)]
 
     def _heads(self, value: Value) -> Value:
