@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.errors import InputErrors
 
@@ -26,7 +26,7 @@ ITEMSIZES = {
 }
 """Bytes of an element, by PyTorch's names of types (`torch.Tensor`, "Data types")."""
 
-_LIBRARIES = ("torch", "ops", "aten", "prim", "prims", "default")
+_LIBRARIES = ("aten", "prim", "prims", "default")
 
 
 @frozen
@@ -77,7 +77,7 @@ def nodes(rows: Sequence[Any]) -> tuple[Node, ...]:
     if problems:
         raise InputErrors(problems[:MOST_REPORTED])
     found = [_node(row) for row in rows]
-    return ordered(found)
+    return ordered(with_prefixes(found))
 
 
 def _problems(row: Any) -> Iterator[str]:
@@ -143,8 +143,10 @@ def target(op: str) -> str:
     """`mm` of `aten.mm.default`, `aten::mm`, `torch.ops.aten.mm.default`; `getitem` of what Python calls it."""
     if "getitem" in op:
         return "getitem"
-    words = [word for word in re.split(r"\.|::", op) if word]
-    return next((word for word in words if word not in _LIBRARIES), op)
+    words = [word for word in re.split(r"\.|::", op.removeprefix("torch.ops.")) if word]
+    if len(words) > 2:  # Library, name and overload.
+        return words[-2]
+    return next((word for word in reversed(words) if word not in _LIBRARIES), op)
 
 
 def ordered(found: Iterable[Node]) -> tuple[Node, ...]:
@@ -179,3 +181,43 @@ def ordered(found: Iterable[Node]) -> tuple[Node, ...]:
         stuck = next(node for node, count in zip(listed, waiting, strict=True) if count)
         raise InputErrors([f"node {stuck.name!r:.60} reads, over others, what it makes itself: the graph has a cycle."])
     return tuple(result)
+
+
+def with_prefixes(found: Sequence[Node]) -> list[Node]:
+    """`found` with `p_` in front of the parameters' names, where the tracer gave parameters no names of their own.
+
+    Programs of `torch.export` have it. Those of other tracers call placeholders `arg0_1` and `primals_1`: there the
+    operand of a product or a look-up that is a weight by its place is a parameter, as is what norms take beside rows.
+    """
+    known = {node.name for node in found if node.target != "placeholder"}
+    outside = {name for node in found for name in node.inputs if name not in known}
+    if any(name.startswith("p_") for name in outside):
+        return list(found)
+    turned = {node.name: node.inputs[0] for node in found if node.target in _TURNS and len(node.inputs) == 1}
+    learned: set[str] = set()
+    for node in found:
+        for place in _WEIGHTS.get(node.target, ()):
+            name = node.inputs[place] if place < len(node.inputs) else ""
+            name = turned.get(name, name)
+            if name in outside:
+                learned.add(name)
+    return [
+        evolve(node, name=_prefixed(node.name, learned), inputs=tuple(_prefixed(name, learned) for name in node.inputs))
+        for node in found
+    ]
+
+
+_TURNS = ("t", "transpose", "permute")
+
+_WEIGHTS = {
+    **dict.fromkeys(("linear", "layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm"), (1, 2)),
+    **dict.fromkeys(("mm", "matmul", "conv1d", "conv2d", "conv3d"), (1,)),
+    "convolution": (1, 2),
+    "embedding": (0,),
+    "addmm": (0, 2),
+}
+"""Where calls take their weights (PyTorch's operator schemas)."""
+
+
+def _prefixed(name: str, learned: set[str]) -> str:
+    return f"p_{name}" if name in learned else name

@@ -11,7 +11,7 @@ from nest.models.captured.node import Node
 
 Sizes = tuple[int, ...]
 
-ORIGINS = {"p_": PARAMETER, "b_": CONSTANT, "c_": CONSTANT, "obj_": CONSTANT, "token": CONSTANT, "submod_": CONSTANT}
+ORIGINS = {"p_": PARAMETER, "b_": CONSTANT, "c_": CONSTANT, "obj_": CONSTANT, "submod_": CONSTANT}
 """What `torch.export` puts in front of the names of parameters, buffers and the rest (torch.export.graph_signature)."""
 
 TRANSPOSED = ("t", "transpose", "permute", "numpy_T", "mT", "swapaxes", "swapdims")
@@ -116,7 +116,7 @@ def _told(name: str, node: Node, known: Mapping[str, Node]) -> Sizes | None:
     if node.target in PRODUCTS:
         return _operand(node, place, known)
     if node.target in TRANSPOSED:
-        return tuple(reversed(result)) if len(result) == 2 else None
+        return (*result[:-2], *reversed(result[-2:])) if len(result) > 1 else None
     if node.target.startswith("conv") and place != 2:
         return None
     if origin(name) == INPUT:

@@ -72,7 +72,7 @@ class Tracer:
     stores_scores: bool
     _recorder: Recorder = field(factory=lambda: Recorder(MAKERS), init=False)
     _values: dict[str, list[Value]] = field(factory=dict, init=False)
-    _taken: dict[str, int] = field(factory=dict, init=False)
+    _places: dict[str, int] = field(factory=dict, init=False)
     _batch: Atom | None = field(default=None, init=False)
     _sequence: Atom | None = field(default=None, init=False)
     _unknown: dict[str, None] = field(factory=dict, init=False)
@@ -84,6 +84,8 @@ class Tracer:
         Raises:
             InputErrors: a node cannot be read, or the batch is lost on the way.
         """
+        self._places = _places(nodes)
+        self._find_axes()
         for node in nodes:
             if node.target == "placeholder" or node.target.startswith(CHECKS):
                 continue
@@ -126,25 +128,29 @@ class Tracer:
 
     def _outside(self, given: Placeholder) -> Value:
         dims = tuple(fresh(length) for length in given.shape)
-        whole = given.dtype.startswith(("int", "long", "bool", "uint"))
         if given.origin == INPUT:
-            dims = self._input_dims(given.shape, whole)
+            dims = self._input_dims(given)
         itemsize = Node(given.name, "", (), (), given.dtype).itemsize
         stored = Stored(given.name, given.origin, dims, self._bytes(given.dtype, itemsize), given.origin == PARAMETER)
         return Value(stored, dims, stored.itemsize)
 
-    def _input_dims(self, shape: Sequence[int], whole: bool) -> tuple[Dim, ...]:
-        """Dimensions of an input: the first is the batch, the second the sequence where inputs usually have one.
+    def _find_axes(self) -> None:
+        """Batch and sequence: the first dimensions of the input with most samples, where inputs usually have them.
 
-        That is where there are two dimensions of whole numbers or three of others.
+        That is, of a sequence, where there are two dimensions of whole numbers or three of others.
         """
-        dims = [fresh(length) for length in shape]
-        if shape and (self._batch is None or self._batch.size == shape[0]):
-            self._batch = self._batch or Atom(shape[0], BATCH, fixed=True)
-            dims[0] = (self._batch,) if shape[0] > 1 else ()
-        if len(shape) == (2 if whole else 3) and (self._sequence is None or self._sequence.size == shape[1]):
-            self._sequence = self._sequence or Atom(shape[1], SEQUENCE, fixed=True)
-            dims[1] = (self._sequence,) if shape[1] > 1 else ()
+        inputs = [given for given in self.given.values() if given.origin == INPUT and given.shape]
+        samples = max((given.shape[0] for given in inputs), default=0)
+        lengths = [given.shape[1] for given in inputs if _has_sequence(given) and given.shape[0] == samples]
+        self._batch = Atom(samples, BATCH, fixed=True) if samples else None
+        self._sequence = Atom(lengths[0], SEQUENCE, fixed=True) if lengths else None
+
+    def _input_dims(self, given: Placeholder) -> tuple[Dim, ...]:
+        dims = [fresh(length) for length in given.shape]
+        if dims and self._batch is not None and given.shape[0] == self._batch.size > 1:
+            dims[0] = (self._batch,)
+        if _has_sequence(given) and self._sequence is not None and given.shape[1] == self._sequence.size > 1:
+            dims[1] = (self._sequence,)
         return tuple(dims)
 
     def _bytes(self, dtype: str, itemsize: int) -> int:
@@ -190,17 +196,13 @@ class Tracer:
                 operator.flops_per_point = node.flops / max(1, operator.outputs[0].elements)
 
     def _item(self, node: Node) -> Value:
-        """The tensor of several that a node takes: the next of its sizes."""
+        """The tensor of several that a node takes; which, the file does not say."""
         source = self._value(node.inputs[0])
-        sizes = [tuple(size(dim) for dim in value.dims) for value in source]
-        first = self._taken.get(node.inputs[0], 0)
-        rest = [index for index in range(first, len(source)) if sizes[index] == node.shape]
-        index = rest[0] if rest else next((i for i, each in enumerate(sizes) if each == node.shape), -1)
-        if index < 0:
+        fitting = [value for value in source if tuple(size(dim) for dim in value.dims) == node.shape]
+        if not fitting:
             stored = Stored(node.name, CONSTANT, tuple(map(fresh, node.shape)), node.itemsize, False)
             return Value(stored, stored.dims, stored.itemsize)
-        self._taken[node.inputs[0]] = index + 1
-        return source[index]
+        return fitting[self._places[node.name] % len(fitting)]
 
     def _attended(self, node: Node, at: Attention) -> list[Value]:
         query, key, value = (self._heads(self._value(name)[0]) for name in (at.query, at.key, at.value))
@@ -260,6 +262,27 @@ class Tracer:
                             "apart; capture the program with one sample."
                         ]
                     )
+
+
+def _has_sequence(given: Placeholder) -> bool:
+    whole = given.dtype.startswith(("int", "long", "bool", "uint"))
+    return len(given.shape) == (2 if whole else 3)
+
+
+def _places(nodes: Sequence[Node]) -> dict[str, int]:
+    """For each node that takes one of several tensors: how many of its sizes are taken before, by the count in names.
+
+    Tracers number nodes as they come, so names tell the order where that of the file does not.
+    """
+    taking: dict[tuple[str, tuple[int, ...]], list[Node]] = {}
+    for node in nodes:
+        if node.target == "getitem":
+            taking.setdefault((node.inputs[0], node.shape), []).append(node)
+    return {
+        node.name: place
+        for row in taking.values()
+        for place, node in enumerate(sorted(row, key=lambda node: (len(node.name), node.name)))
+    }
 
 
 def _of_sizes(value: Value, shape: Sequence[int]) -> Value:
