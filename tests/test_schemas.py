@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 
 import nest
+from nest.catalogue.formats import FORMATS
 from nest.errors import InputError
 from nest.files import read_mapping, structure
 from nest.files.schema import field_descriptions, schema
 from nest.spec import Problem, ProfileSpec
-from nest.spec.formats import FORMATS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCHEMAS = REPOSITORY / "schemas"

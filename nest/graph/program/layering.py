@@ -77,7 +77,7 @@ def _member(path: str) -> str:
 
 
 def _blocks(operators: Sequence[Recorded], layers: Sequence[str], of: Sequence[int]) -> tuple[str, ...]:
-    """The members of the list that holds most parameters in members that do the same as others of it."""
+    """The members of the list that holds most parameters in members that do the same as others; or the only one."""
     done: list[list[str]] = [[] for _ in layers]
     held = [0] * len(layers)
     counted: set[int] = set()
@@ -93,6 +93,7 @@ def _blocks(operators: Sequence[Recorded], layers: Sequence[str], of: Sequence[i
         if container is not None and alike[(container, *what)] > 1:
             repeated[container] = repeated.get(container, 0) + count
     if not repeated:
-        return ()
+        lone = [name for name, container in zip(layers, containers, strict=True) if container is not None]
+        return tuple(lone) if len(lone) == 1 else ()
     most = max(repeated, key=lambda container: repeated[container])
     return tuple(name for name, container in zip(layers, containers, strict=True) if container == most)

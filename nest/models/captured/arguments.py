@@ -21,7 +21,7 @@ POINTWISE = (
     *("logical_or", "logical_xor", "lt", "maximum", "minimum", "nan_to_num", "ne", "nonzero", "one_hot"),
     *("ones_like", "pow", "rand_like", "randn_like", "reciprocal", "remainder", "round", "rsqrt", "sign"),
     *("sin", "sort", "sqrt", "square", "tan", "topk", "argsort", "trunc", "zeros_like", "__and__", "__or__"),
-    *("__xor__"),
+    "__xor__",
 )
 """Calls that do little with each number; nothing but the bytes they move takes time."""
 
