@@ -63,10 +63,12 @@ def captured(source: Mapping[str, Any]) -> CapturedSource:
     """What `source`, for which `is_captured` holds, says.
 
     Raises:
-        InputErrors: an option is misspelt or has no value that it can have.
+        InputErrors: there is no graph, or an option is misspelt or has no value that it can have.
     """
     problems = [*_misspelt(source), *_misvalued(source)]
     held = _held(source)
+    if held is None:
+        problems.append("graph is missing: a list of nodes or an operator graph.")
     if is_operator_graph(held):
         stray = [key for key in ("causal", "parameters") if source.get(key) is not None]
         problems += [f"`{key}` is for captured programs; an operator graph says it itself." for key in stray]
