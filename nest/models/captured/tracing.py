@@ -190,7 +190,7 @@ class Tracer:
     def _count(self, node: Node, before: int) -> None:
         """The FLOP that the file counts of a call that nest takes for one bound by memory."""
         for operator in self._recorder.operators[before:]:
-            if operator.kind == "elementwise" and node.target not in KNOWN:
+            if operator.kind == "elementwise" and not {node.target, node.target.removesuffix("_")} & KNOWN:
                 self._unknown[node.target] = None
             if not operator.flops_per_point and node.flops and operator.outputs:
                 operator.flops_per_point = node.flops / max(1, operator.outputs[0].elements)
