@@ -157,6 +157,11 @@ def _describes(content: Mapping[str, Any]) -> bool:
 def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImporter]) -> InputError:
     """The error for a model no importer accepts: it names the family and lists those there are."""
     family = model.get("model_type") if isinstance(model, dict) else "transformer"
+    if isinstance(model, dict) and family is None and {GRAPH, "operators", "layers"} & model.keys():
+        return InputError(
+            f"{place}: this is no graph that nest reads; give a list of nodes, each with `name`, `op`, `inputs` and "
+            f"`shape`, or an operator graph with `operators` and `layers`, in the file or under `{GRAPH}`."
+        )
     if not isinstance(family, str):
         return InputError(
             f"{place}: `model_type`, the name of its family, is missing; "

@@ -75,6 +75,8 @@ def _graph(said: CapturedSource, training: Training) -> OperatorGraph:
             ]
         )
     operators = fused(traced.operators)
+    if not operators:
+        raise InputErrors(["the program computes nothing from inputs or parameters."])
     name_axes(operators)
     trained = with_loss(operators)
     shorten(trained)

@@ -151,6 +151,13 @@ def test_graphs_may_be_named_by_path(folder):
         resolve_model({"graph": "elsewhere.json"}, folder)
 
 
+@pytest.mark.parametrize("content", [[], [1], [{"name": "mm"}], {"operators": []}, {"graph": {"operators": []}}])
+def test_graphs_that_are_none_are_told_what_one_has(folder, content):
+    (folder / "graph.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"graph\.json.*no graph that nest reads.*`inputs`"):
+        load("graph.json", folder)
+
+
 @pytest.mark.parametrize("name", library_models())
 def test_every_library_model_loads_and_names_its_sources(name):
     model = library_models()[name]

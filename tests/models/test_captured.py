@@ -270,6 +270,8 @@ def broken(**changes: Any) -> list[Row]:
         ([*decoder(), 7], "expected a mapping"),
         ([*decoder(), {"name": "x"}], "missing"),
         ([{**decoder()[0], "op": "aten.lstm.input"}], "lstm"),
+        ([{**decoder()[0], "inputs": []}], "computes nothing"),
+        ([{**decoder(split=False)[-1], "inputs": ["x", "p_w"]}], "sizes of 'x'.*parameters"),
     ],
 )
 def test_broken_programs_are_told_so(rows: list[Row], told: str) -> None:
