@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nest.graph import OperatorGraph
 from nest.spec.measurements import Measurement
 from nest.spec.plan import PlanDocument
 from nest.spec.problem import Problem
@@ -14,5 +15,6 @@ FORMATS: Mapping[str, Any] = {
     "profile": ProfileSpec,
     "plan": PlanDocument,
     "topology": Topology,
+    "graph": OperatorGraph,
     "measurement": Measurement,
 }
