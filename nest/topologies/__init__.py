@@ -7,13 +7,17 @@ from nest.hooks.spec import hook
 @hook
 def nest_topology_importers() -> list[TopologyImporter]:
     """Clusters of the catalogue, well-known networks by their parameters, graphs, and measured matrices."""
+    from nest.topologies.astra_sim import AstraSimImporter, LogicalDimensionsImporter
     from nest.topologies.catalogue import CatalogueImporter
     from nest.topologies.dragonfly import DragonflyImporter
     from nest.topologies.fat_tree import FatTreeImporter
+    from nest.topologies.gml import GmlImporter
     from nest.topologies.graphml import GraphmlImporter
+    from nest.topologies.htsim import HtsimImporter
     from nest.topologies.matrix import MatrixImporter
     from nest.topologies.mesh import MeshImporter
     from nest.topologies.node_link import NodeLinkImporter
+    from nest.topologies.ns3 import Ns3Importer
     from nest.topologies.rail_optimised import RailOptimisedImporter
     from nest.topologies.torus import TorusImporter
 
@@ -27,4 +31,9 @@ def nest_topology_importers() -> list[TopologyImporter]:
         MatrixImporter(),
         NodeLinkImporter(),
         GraphmlImporter(),
+        GmlImporter(),
+        AstraSimImporter(),
+        LogicalDimensionsImporter(),
+        Ns3Importer(),
+        HtsimImporter(),
     ]
