@@ -126,7 +126,11 @@ def _load(source: Any, registry: Registry) -> Network:
 
 
 def _bare(found: Network | Imported) -> Network:
-    return found.network if isinstance(found, Imported) else found
+    if not isinstance(found, Imported):
+        return found
+    if isinstance(found.network, tuple):
+        return Cluster(network_levels(found.network), memory=1.0)
+    return found.network
 
 
 def _importer(source: Any, registry: Registry) -> TopologyImporter | None:
