@@ -14,11 +14,19 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.gml import GmlImporter
     from nest.topologies.graphml import GraphmlImporter
     from nest.topologies.htsim import HtsimImporter
+    from nest.topologies.ibnetdiscover import IbnetdiscoverImporter
+    from nest.topologies.kubernetes import KubernetesImporter
     from nest.topologies.matrix import MatrixImporter
     from nest.topologies.mesh import MeshImporter
+    from nest.topologies.netq import NetqDomainsImporter, NetqImporter
     from nest.topologies.node_link import NodeLinkImporter
     from nest.topologies.ns3 import Ns3Importer
     from nest.topologies.rail_optimised import RailOptimisedImporter
+    from nest.topologies.topograph import (
+        TopographInstancesImporter,
+        TopographModelImporter,
+        TopographRequestImporter,
+    )
     from nest.topologies.torus import TorusImporter
 
     return [
@@ -36,4 +44,11 @@ def nest_topology_importers() -> list[TopologyImporter]:
         LogicalDimensionsImporter(),
         Ns3Importer(),
         HtsimImporter(),
+        TopographModelImporter(),
+        TopographInstancesImporter(),
+        TopographRequestImporter(),
+        KubernetesImporter(),
+        IbnetdiscoverImporter(),
+        NetqImporter(),
+        NetqDomainsImporter(),
     ]

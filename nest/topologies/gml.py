@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from nest.errors import InputError
-from nest.files.source import read_text_of
 from nest.network.graph import LinkGraph, check_size
 from nest.network.graph_spec import read_graph
+from nest.topologies.reading.text import text_of
 
 _NODE, _EDGE = re.compile(r"\bnode\s*\["), re.compile(r"\bedge\s*\[")
 
@@ -29,7 +29,7 @@ class GmlImporter:
         """
         from networkx import NetworkXError, node_link_data, parse_gml
 
-        text = read_text_of(source)
+        text = text_of(source)
         nodes = len(_NODE.findall(text))
         check_size(0, nodes, len(_EDGE.findall(text)) // 2)
         labelled = len(re.findall(r"^\s*label\s", text, re.MULTILINE)) >= nodes

@@ -1,8 +1,9 @@
 """Fat trees of htsim (`.topo`): hosts, tiers and pods in words and numbers.
 
 Keys and what they mean: Broadcom/csg-htsim@841d9e7 sim/datacenter/fat_tree_topology.cpp, `load` and
-`set_custom_params`. A host is one device. `Radix_Down` and `Radix_Up` count links, `Downlink_speed_Gbps` and `Downlink_Latency_ns` are of the
-links below a tier, `Bundle` says how many links join a switch of the tier to each switch below.
+`set_custom_params`. A host is one device. `Radix_Down` and `Radix_Up` count links, `Downlink_speed_Gbps` and
+`Downlink_Latency_ns` are of the links below a tier, `Bundle` says how many links join a switch of the tier to each
+switch below.
 """
 
 import re
@@ -13,10 +14,9 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.files.source import read_text_of
 from nest.network.imported import Imported
 from nest.spec import LevelSpec
-from nest.topologies.reading.texts import beginning
+from nest.topologies.reading.text import beginning, text_of
 from nest.units import BytesPerSecond, Seconds
 
 NAMES = ("leaf", "aggregation", "core")
@@ -44,7 +44,7 @@ class HtsimImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a text with `Nodes`, `Tiers` and `Tier`."""
-        text = beginning(source)
+        text = beginning(source) if isinstance(source, Path) else ""
         return all(mark.search(text) for mark in _MARKS)
 
     def load(self, source: Path, profile: object = None) -> Imported:
@@ -53,7 +53,7 @@ class HtsimImporter:
         Raises:
             InputError: something is missing or cannot be, or counts do not agree.
         """
-        head, tiers = _parsed(read_text_of(source))
+        head, tiers = _parsed(text_of(source))
         nodes, pod = head["nodes"], head.get("podsize", 0) or head["nodes"]
         groups = [tiers[0].down, pod, nodes][: len(tiers)]
         if len(tiers) == 2 and pod != nodes:

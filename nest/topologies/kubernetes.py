@@ -1,7 +1,8 @@
 """Nodes of Kubernetes (`kubectl get nodes -o json`), with the labels that say where they are and what they have.
 
-Keys: NVIDIA/topograph@e2b6250 docs/reference/node-labels.md (its own, those of earlier releases as in its history, those of
-clouds), NVIDIA/k8s-device-plugin docs/gpu-feature-discovery (`nvidia.com/gpu.*`), ROCm/gpu-operator (`amd.com/gpu*`).
+Keys: NVIDIA/topograph@e2b6250 docs/reference/node-labels.md (its own, those of earlier releases as in its history,
+those of clouds), NVIDIA/k8s-device-plugin docs/gpu-feature-discovery (`nvidia.com/gpu.*`), ROCm/gpu-operator
+(`amd.com/gpu*`).
 """
 
 import re
@@ -36,7 +37,7 @@ PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/
 COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count")
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 DOMAIN_PROFILE = "gb200-nvl72-ndr"
-"""Profile for hosts in NVLink domains whose accelerators nobody names: only such racks have domains of several hosts."""
+"""Profile for hosts in NVLink domains whose accelerators nobody names: such racks have domains of several hosts."""
 
 
 class KubernetesImporter:
@@ -93,7 +94,9 @@ def _node(item: Any, index: int) -> _Node:
     labels = {str(key): str(value) for key, value in _mapping(metadata, "labels").items()}
     name = metadata.get("name") or labels.get("kubernetes.io/hostname")
     if not name:
-        raise InputError(f"items[{index}].metadata.name is missing; give the nodes as `kubectl get nodes -o json` does.")
+        raise InputError(
+            f"items[{index}].metadata.name is missing; give the nodes as `kubectl get nodes -o json` does."
+        )
     host = Located(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels))
     product = _first(labels, PRODUCTS)
     return _Node(host, product, usable=not _mapping(item, "spec").get("unschedulable"))
@@ -114,9 +117,9 @@ def _layers(labels: Mapping[str, str]) -> tuple[str, ...]:
     if tiers:
         return tuple(tiers[tier] for tier in sorted(tiers))
     for keys in FABRICS:
-        found = tuple(labels[key] for key in keys if labels.get(key))
-        if found:
-            return found
+        layers = tuple(labels[key] for key in keys if labels.get(key))
+        if layers:
+            return layers
     return ()
 
 
@@ -159,15 +162,7 @@ def _device(nodes: Sequence[_Node], profile: LinkProfile | None) -> str | None:
     products = sorted({node.product for node in nodes if node.product})
     if len(products) > 1:
         raise InputError(
-            f"nodes have different accelerators, {products[0]!r:.60} and {products[1]!r:.60}; import those of one kind: "
-            "`kubectl get nodes -l nvidia.com/gpu.product=... -o json`."
+            f"nodes have different accelerators, {products[0]!r:.60} and {products[1]!r:.60}; import those of one "
+            "kind: `kubectl get nodes -l nvidia.com/gpu.product=... -o json`."
         )
-    if not products or (profile is not None and profile.device is not None):
-        return None
-    device = product_device(products[0])
-    if device is None and (profile is None or not profile.tiers):
-        raise InputError(
-            f"the catalogue has no {products[0]!r:.60}; give a link profile with its links (`host` and `tiers`), and the "
-            "accelerator's own figures as cluster.device."
-        )
-    return device
+    return product_device(products[0], profile) if products else None

@@ -16,11 +16,10 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.files.source import read_text_of
 from nest.network.builder import NetworkBuilder
 from nest.network.graph import check_size
 from nest.network.imported import Imported
-from nest.topologies.reading.texts import beginning
+from nest.topologies.reading.text import beginning, text_of
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
 _RATE = re.compile(rf"({_NUMBER})(?:([kKMGT]?)(i?)(bps|Bps|b/s|B/s))?")
@@ -43,7 +42,7 @@ class Ns3Importer:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a text that begins with counts and has lines of links."""
-        text = beginning(source)
+        text = beginning(source) if isinstance(source, Path) else ""
         return bool(_HEADER.match(text) and _LINK.search(text))
 
     def load(self, source: Path, profile: object = None) -> Imported:
@@ -52,7 +51,7 @@ class Ns3Importer:
         Raises:
             InputError: counts and lines do not agree, a rate or delay cannot be read, or nodes are not connected.
         """
-        words = _Words(read_text_of(source))
+        words = _Words(text_of(source))
         header = _header(words)
         check_size(header.nodes - header.switches, header.nodes, 0)
         switches = {words.node(header.nodes, "switch") for _ in range(header.switches)}

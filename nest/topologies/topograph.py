@@ -28,7 +28,7 @@ DOMAINS = (
 
 PRODUCT = "nvidia.com/gpu.product"
 DOMAIN_PROFILE = "gb200-nvl72-ndr"
-"""Profile for hosts in NVLink domains whose accelerators nobody names: only such racks have domains of several hosts."""
+"""Profile for hosts in NVLink domains whose accelerators nobody names: such racks have domains of several hosts."""
 
 
 class TopographModelImporter:
@@ -65,7 +65,9 @@ class TopographInstancesImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping with a list of instances."""
-        return isinstance(source, Mapping) and isinstance(source.get("instances"), (list, tuple)) and "edges" not in source
+        return (
+            isinstance(source, Mapping) and isinstance(source.get("instances"), (list, tuple)) and "edges" not in source
+        )
 
     def load(self, source: Mapping[str, Any], profile: LinkProfile | None = None) -> Imported:
         """Its instances as hosts, under the switches that are their network layers.
@@ -87,7 +89,9 @@ class TopographInstancesImporter:
         products.discard("")
         if len(products) > 1:
             one, two = sorted(products)[:2]
-            raise InputError(f"instances have different accelerators, {one!r:.60} and {two!r:.60}; list those of one kind.")
+            raise InputError(
+                f"instances have different accelerators, {one!r:.60} and {two!r:.60}; list those of one kind."
+            )
         return _imported(hosts, next(iter(products), None), profile)
 
 
@@ -111,23 +115,18 @@ class TopographRequestImporter:
         model = parameters.get("modelFileName") if isinstance(parameters, Mapping) else None
         if model:
             raise InputError(
-                f"this is a request to topograph and has no switches or hosts itself: its provider simulates the model "
+                "this is a request to topograph and has no switches or hosts itself: its provider simulates the model "
                 f"{str(model)!r:.100}. Import that file."
             )
         raise InputError(
-            "this is a request to topograph and has no switches or hosts itself. Import topograph's answer to it, such as "
-            "the topology.conf of its slurm engine, the instances of its graph engine, or nodes labelled by its k8s engine."
+            "this is a request to topograph and has no switches or hosts itself. Import topograph's answer to it: the "
+            "topology.conf of its slurm engine, the instances of its graph engine, or the nodes its k8s engine labels."
         )
 
 
 def _imported(hosts: list[Located], product: str | None, profile: LinkProfile | None) -> Imported:
     tree, sentences = tree_of_layers(hosts)
-    device = None if product is None or (profile and profile.device) else product_device(product)
-    if product is not None and device is None and (profile is None or not (profile.device or profile.tiers)):
-        raise InputError(
-            f"the catalogue has no {product!r:.60}; give a link profile with its links (`host` and `tiers`), and the "
-            "accelerator's own figures as cluster.device."
-        )
+    device = None if product is None else product_device(product, profile)
     usual = DOMAIN_PROFILE if any(host.domain for host in tree.hosts) else USUAL
     return switched(tree, profile, usual=usual, device=device, assumptions=sentences)
 
@@ -175,11 +174,15 @@ class _Model:
                     raise InputError(f"{place} names {name!r:.60}, which {seen[name]} has already; keep one.")
                 seen[name] = place
                 own = _mapping(self._nodes.get(name), f"nodes.{name}")
-                yield Located(name, layers, _domain(_mapping(own.get("attributes"), f"nodes.{name}.attributes")) or domain)
+                yield Located(
+                    name, layers, _domain(_mapping(own.get("attributes"), f"nodes.{name}.attributes")) or domain
+                )
 
     def _groups(self) -> Iterator[tuple[str, list[str], str | None, Mapping[str, Any]]]:
         """Place in the file, hosts, the switch above them, and keys that hold for all of them."""
-        holders = {str(block): name for name, switch in self._switches.items() for block in switch.get(OLD_BLOCKS) or ()}
+        holders = {
+            str(block): name for name, switch in self._switches.items() for block in switch.get(OLD_BLOCKS) or ()
+        }
         for index, block in enumerate(self._blocks):
             place = f"{self._key}[{index}]"
             switch = block.get("switch") or holders.get(str(block.get("name")))

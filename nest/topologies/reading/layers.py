@@ -1,6 +1,7 @@
 """Lists of hosts, each with the switches above it, to a tree of switches."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from attrs import frozen
 
@@ -59,7 +60,7 @@ def tree_of_layers(hosts: Sequence[Located]) -> tuple[SwitchTree, tuple[str, ...
     parents: dict[str, str] = {}
     for path in paths:
         whole = path if path and len(tops) == 1 else [*path, TOP]
-        parents.update(zip(whole, whole[1:], strict=False))
+        parents.update(pairwise(whole))
     found = tuple(
         Host(host.name, path[0] if path else TOP, domain=host.domain, devices=host.devices)
         for host, path in zip(chosen, paths, strict=True)

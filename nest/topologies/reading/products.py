@@ -2,30 +2,45 @@
 
 import re
 
-_WORDS: tuple[tuple[str, str | None], ...] = (
-    (r"MIG", None),
-    (r"GB300", "gb300"),
-    (r"GB200", "gb200"),
-    (r"GH200", None),
-    (r"B300", "b300-sxm"),
-    (r"B200", "b200-sxm"),
-    (r"NVL|PCIE", None),
-    (r"H200", "h200-sxm"),
-    (r"H100(?=.*(?:HBM3|SXM))|H100 80GB|H100$", "h100-sxm"),
-    (r"A100(?=.*80GB)", "a100-sxm-80g"),
-    (r"A100(?=.*40GB)", "a100-sxm-40g"),
-    (r"V100(?=.*SXM)(?=.*32GB)", "v100-sxm-32g"),
-    (r"MI300X", "mi300x"),
+from nest.errors import InputError
+from nest.spec import LinkProfile
+
+PRODUCTS: tuple[tuple[str, frozenset[str], str], ...] = (
+    ("GB300", frozenset(), "gb300"),
+    ("GB200", frozenset(), "gb200"),
+    ("B300", frozenset(), "b300-sxm"),
+    ("B200", frozenset(), "b200-sxm"),
+    ("H200", frozenset(), "h200-sxm"),
+    ("H100", frozenset(), "h100-sxm"),
+    ("A100", frozenset({"80GB"}), "a100-sxm-80g"),
+    ("A100", frozenset({"40GB"}), "a100-sxm-40g"),
+    ("V100", frozenset({"SXM2", "32GB"}), "v100-sxm-32g"),
+    ("V100", frozenset({"SXM3", "32GB"}), "v100-sxm-32g"),
+    ("MI300X", frozenset(), "mi300x"),
 )
-"""Patterns in products as NVIDIA's driver (`nvidia-smi -L`) and AMD's device-plugin label them, the first that fits:
-NVIDIA/k8s-device-plugin docs/gpu-feature-discovery, ROCm/gpu-operator docs/labeling. Parts of devices (MIG), and forms of
-an accelerator with other links (PCIe, NVL), are not in the catalogue."""
+"""A word of a product, others it must have, and its name in the catalogue; products as NVIDIA's driver and AMD's label
+them (NVIDIA/k8s-device-plugin docs/gpu-feature-discovery, ROCm/gpu-operator docs)."""
+
+OTHER_FORMS = frozenset({"PCIE", "PCI", "NVL", "HBM2E", "MIG"})
+"""Words of products with other links than the catalogue's, and of parts of a device."""
 
 
-def product_device(product: str) -> str | None:
-    """Name in the catalogue of a product such as `NVIDIA-H100-80GB-HBM3`; None: the catalogue does not have it."""
-    words = re.sub(r"[^A-Z0-9]+", " ", product.upper()).strip().removesuffix(" SHARED")
-    for pattern, device in _WORDS:
-        if re.search(rf"(?<![A-Z0-9])(?:{pattern})" if pattern[0] not in "M" else rf"(?:{pattern})", words):
-            return device
+def product_device(product: str, profile: LinkProfile | None) -> str | None:
+    """Name in the catalogue of a product such as `NVIDIA-H100-80GB-HBM3`; None where the profile or the problem says.
+
+    Raises:
+        InputError: the catalogue does not have it, and no profile gives its links.
+    """
+    if profile is not None and profile.device is not None:
+        return None
+    words = set(re.split(r"[^A-Z0-9]+", product.upper()))
+    if not words & OTHER_FORMS:
+        for word, others, device in PRODUCTS:
+            if word in words and others <= words:
+                return device
+    if profile is None or not profile.tiers:
+        raise InputError(
+            f"the catalogue has no accelerator called {product!r:.60}; give a link profile with its links (`host` and "
+            "`tiers`), and its own figures as cluster.device."
+        )
     return None
