@@ -6,7 +6,7 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_topology_importers() -> list[TopologyImporter]:
-    """Clusters of the catalogue, well-known networks by their parameters, graphs, and measured matrices."""
+    """Clusters of the catalogue, well-known networks by their parameters, graphs, measured matrices, files of tools."""
     from nest.topologies.astra_sim import AstraSimImporter, LogicalDimensionsImporter
     from nest.topologies.catalogue import CatalogueImporter
     from nest.topologies.dragonfly import DragonflyImporter
@@ -22,6 +22,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.node_link import NodeLinkImporter
     from nest.topologies.ns3 import Ns3Importer
     from nest.topologies.rail_optimised import RailOptimisedImporter
+    from nest.topologies.slurm_conf import SlurmConfImporter
     from nest.topologies.topograph import (
         TopographInstancesImporter,
         TopographModelImporter,
@@ -39,6 +40,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
         MatrixImporter(),
         NodeLinkImporter(),
         GraphmlImporter(),
+        SlurmConfImporter(),
         GmlImporter(),
         AstraSimImporter(),
         LogicalDimensionsImporter(),

@@ -75,7 +75,9 @@ def laid_out(tree: SwitchTree, tiers: Sequence[Tier], profile: LinkProfile) -> L
         return _of_switches(hosts, groups, tiers)
     if profile.domain is None:
         source = f"link profile {profile.name}" if profile.name else "the link profile"
-        sentence = f"Hosts of one NVLink domain are joined by the network only: {source} has no links of a `domain`."
+        sentence = (
+            f"Hosts of one block or NVLink domain are joined by the network only: {source} has no links of a `domain`."
+        )
         return _of_switches(hosts, groups, tiers, assumptions=(sentence,))
     domain = inside("domain", profile.domain, "domain")
     labels = [f"host {host.name}" if host.domain is None else f"domain {host.domain}" for host in hosts]

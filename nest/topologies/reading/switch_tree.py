@@ -39,12 +39,14 @@ class SwitchTree:
         parents: the switch above each switch that has one, in the order of the file.
         uplinks: nominal bytes per second and direction of all links from a switch to the one above it together; those
             that are missing are not known.
+        names: of the tiers of switches, the lowest first, for reports; further ones are numbered.
         roots_told: what to do about several roots: a sentence for the error.
     """
 
     hosts: tuple[Host, ...]
     parents: Mapping[str, str]
     uplinks: Mapping[str, float] = field(factory=dict)
+    names: Sequence[str] = ("leaf", "spine", "core")
     roots_told: str = "Plan the hosts of one of them."
 
     def __attrs_post_init__(self) -> None:

@@ -11,9 +11,6 @@ from nest.topologies.reading.profiles import nominal_bandwidth
 from nest.topologies.reading.switch_tree import SwitchTree
 from nest.units import BytesPerSecond, Seconds
 
-NAMES = ("leaf", "spine", "core")
-"""What people call the first tiers of switches."""
-
 
 @frozen
 class Tier:
@@ -92,7 +89,7 @@ def network_tiers(tree: SwitchTree, devices: int, profile: LinkProfile) -> list[
             bandwidth = min(bandwidth, found[-1].bandwidth)
             if latency is not None and found[-1].latency is not None:
                 latency = max(latency, found[-1].latency)
-        name = NAMES[height - 1] if height <= len(NAMES) else f"tier {height}"
+        name = tree.names[height - 1] if height <= len(tree.names) else f"tier {height}"
         found.append(Tier(name, bandwidth, spec.link, latency, complete))
     return found
 
@@ -119,8 +116,8 @@ def uneven_links(tree: SwitchTree, devices: int, tiers: Sequence[Tier]) -> list[
         known = [share for share in shares.get(height, []) if share is not None]
         if known and max(known) > min(known):
             found.append(
-                f"Links to {_switches([tier.name])} offer each accelerator {min(known) / 1e9:.4g} to "
-                f"{max(known) / 1e9:.4g} GB/s; levels are as slow as the slowest."
+                f"Links up to {_levels([tier.name])} offer each accelerator {min(known) / 1e9:.4g} to "
+                f"{max(known) / 1e9:.4g} GB/s; a level is as slow as the slowest."
             )
     return found
 
@@ -142,11 +139,10 @@ def told(tiers: Sequence[Tier], profile: LinkProfile) -> list[str]:
 def _places(names: Sequence[str]) -> str:
     inner = {"host": "inside a host", "domain": "between hosts of one NVLink domain"}
     places = [inner[name] for name in names if name in inner]
-    switches = [name for name in names if name not in inner]
-    text = " and ".join([*places, *([f"through {_switches(switches)}"] if switches else [])])
+    tiers = [name for name in names if name not in inner]
+    text = " and ".join([*places, *([f"on {_levels(tiers)}"] if tiers else [])])
     return text[0].upper() + text[1:]
 
 
-def _switches(names: Sequence[str]) -> str:
-    first, last = ", ".join(names[:-1]), names[-1]
-    return f"{first} and {last} switches" if first else f"{last} switches"
+def _levels(names: Sequence[str]) -> str:
+    return f"the levels {', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f"the level {names[0]}"
