@@ -10,6 +10,7 @@ from nest.network.graph_spec import read_graph
 from nest.topologies.reading.text import text_of
 
 _NODE, _EDGE = re.compile(r"\bnode\s*\["), re.compile(r"\bedge\s*\[")
+_LABEL = re.compile(r"\blabel\s+\"")
 
 
 class GmlImporter:
@@ -32,7 +33,7 @@ class GmlImporter:
         text = text_of(source)
         nodes = len(_NODE.findall(text))
         check_size(0, nodes, len(_EDGE.findall(text)) // 2)
-        labelled = len(re.findall(r"^\s*label\s", text, re.MULTILINE)) >= nodes
+        labelled = len(_LABEL.findall(text)) >= nodes
         try:
             graph = parse_gml(text, label="label" if labelled else "id")
         except (NetworkXError, KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:

@@ -28,7 +28,7 @@ FABRICS: tuple[tuple[str, ...], ...] = (
     ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
     ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
 )
-"""Labels of one origin, the nearest switch first; read where there are none with tiers by number."""
+"""Labels of one origin, the nearest switch first; where there are none with tiers by number, the most of one origin."""
 
 DOMAINS = ("accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique")
 """Labels of NVLink domains, the first that a node has."""
@@ -116,11 +116,8 @@ def _layers(labels: Mapping[str, str]) -> tuple[str, ...]:
     tiers = {int(found[1]): labels[key] for key in labels if (found := TIER.fullmatch(key)) and labels[key]}
     if tiers:
         return tuple(tiers[tier] for tier in sorted(tiers))
-    for keys in FABRICS:
-        layers = tuple(labels[key] for key in keys if labels.get(key))
-        if layers:
-            return layers
-    return ()
+    families = (tuple(labels[key] for key in keys if labels.get(key)) for keys in FABRICS)
+    return max(families, key=len)
 
 
 def _count(item: Any, labels: Mapping[str, str]) -> int | None:

@@ -105,7 +105,7 @@ def folded(machines: Sequence[Machine], fabric: Fabric, *, devices: int | None =
         groups = {name: members for name, (members, _) in joined.items()} | {
             name: members for name, members in groups.items() if name not in parents
         }
-    return SwitchTree(hosts, parents, uplinks, "Import the hosts of one of them.")
+    return SwitchTree(hosts, parents, uplinks, roots_told="Import the hosts of one of them.")
 
 
 def _total(links: Iterable[float | None]) -> float | None:
