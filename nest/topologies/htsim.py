@@ -112,9 +112,7 @@ def _parsed(text: str) -> tuple[dict[str, int], list[_Tier]]:
     if head["nodes"] < 2:
         raise InputError(f"Nodes must be at least 2, is {head['nodes']}.")
     if sorted(tiers) != list(range(count)):
-        raise InputError(
-            f"Tiers is {count}, so there must be Tier 0 to Tier {count - 1}; there is {sorted(tiers)}."
-        )
+        raise InputError(f"Tiers is {count}, so there must be Tier 0 to Tier {count - 1}; there is {sorted(tiers)}.")
     return head, [_tier(tiers[index], index, last=index == count - 1) for index in range(count)]
 
 
