@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import to_json, warn
+from nest.cli.output import tell_assumed, to_json, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +32,7 @@ def evaluate(
     for problem in problems:
         plan = planner.evaluate(problem, fix=decisions)
         warn(registry().warnings)
+        tell_assumed(plan.problem["cluster"].get("assumed", ()))
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:

@@ -140,6 +140,17 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     return evolve(cluster, **_written(found, cluster))
 
 
+def from_file(cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None) -> ClusterSpec:
+    """As `in_place`, of a `topology` that must be a file.
+
+    Raises:
+        InputError: there is no such file, or it cannot be used.
+    """
+    if _file(cluster.topology, base) is None:
+        raise InputError(f"{cluster.topology}: there is no such file.")
+    return in_place(cluster, registry, base, importer)
+
+
 def _check_profile(cluster: ClusterSpec) -> None:
     if cluster.link_profile is not None and cluster.topology is None:
         raise InputError(

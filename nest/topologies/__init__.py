@@ -23,6 +23,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.ns3 import Ns3Importer
     from nest.topologies.rail_optimised import RailOptimisedImporter
     from nest.topologies.slurm_conf import SlurmConfImporter
+    from nest.topologies.slurm_yaml import SlurmYamlImporter
     from nest.topologies.topograph import (
         TopographInstancesImporter,
         TopographModelImporter,
@@ -53,4 +54,5 @@ def nest_topology_importers() -> list[TopologyImporter]:
         IbnetdiscoverImporter(),
         NetqImporter(),
         NetqDomainsImporter(),
+        SlurmYamlImporter(),
     ]
