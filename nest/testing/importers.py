@@ -13,7 +13,8 @@ from nest.hooks.protocols import ModelImporter, TopologyImporter
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
-from nest.spec import Training
+from nest.network.imported import Imported
+from nest.spec import LevelSpec, Training
 from nest.testing import structure
 from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.samples import TRAINING
@@ -138,6 +139,9 @@ def _unsteady(load: Load, source: Any) -> Problems:
 
 def _equal(first: Any, second: Any) -> bool:
     """Equality that looks into arrays."""
+    if isinstance(first, Imported) and isinstance(second, Imported):
+        besides = [evolve(each, network=()) for each in (first, second)]
+        return _equal(first.network, second.network) and asdict(besides[0]) == asdict(besides[1])
     if not isinstance(first, LinkGraph | Pairs):
         return bool(first == second)
     if type(first) is not type(second):
@@ -205,7 +209,12 @@ def _not_longer(importer: ModelImporter, source: Any, training: Training, longer
 
 def _bad_network(load: Load, source: Any) -> Problems:
     network = load(source)
-    if isinstance(network, Cluster):
+    if isinstance(network, Imported):
+        network = network.network
+    if isinstance(network, tuple):
+        if not network or not all(isinstance(level, LevelSpec) for level in network):
+            yield "the network is a tuple of something else than levels (`nest.spec.LevelSpec`), or of none"
+    elif isinstance(network, Cluster):
         if network.size < 1:
             yield "the cluster has no devices"
     elif isinstance(network, LinkGraph):
@@ -215,4 +224,4 @@ def _bad_network(load: Load, source: Any) -> Problems:
         if network.size < 2:
             yield f"there are {network.size} devices; it takes two at least"
     else:
-        yield f"`load` returned {type(network).__name__}, not a Cluster, LinkGraph or Pairs"
+        yield f"`load` returned {type(network).__name__}, not a Cluster, LinkGraph or Pairs, nor one Imported"

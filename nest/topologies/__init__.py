@@ -7,7 +7,7 @@ from nest.hooks.spec import hook
 @hook
 def nest_topology_importers() -> list[TopologyImporter]:
     """Clusters of the catalogue, well-known networks by their parameters, graphs, measured matrices, files of tools."""
-    from nest.topologies.astra_sim import AstraSimImporter, LogicalDimensionsImporter
+    from nest.topologies.astra_sim import AstraSimImporter
     from nest.topologies.catalogue import CatalogueImporter
     from nest.topologies.dragonfly import DragonflyImporter
     from nest.topologies.fat_tree import FatTreeImporter
@@ -18,17 +18,15 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.kubernetes import KubernetesImporter
     from nest.topologies.matrix import MatrixImporter
     from nest.topologies.mesh import MeshImporter
+    from nest.topologies.nccl_xml import NcclXmlImporter
     from nest.topologies.netq import NetqDomainsImporter, NetqImporter
     from nest.topologies.node_link import NodeLinkImporter
     from nest.topologies.ns3 import Ns3Importer
+    from nest.topologies.nvidia_smi import NvidiaSmiImporter
     from nest.topologies.rail_optimised import RailOptimisedImporter
     from nest.topologies.slurm_conf import SlurmConfImporter
     from nest.topologies.slurm_yaml import SlurmYamlImporter
-    from nest.topologies.topograph import (
-        TopographInstancesImporter,
-        TopographModelImporter,
-        TopographRequestImporter,
-    )
+    from nest.topologies.topograph import TopographInstancesImporter, TopographModelImporter
     from nest.topologies.torus import TorusImporter
 
     return [
@@ -41,15 +39,15 @@ def nest_topology_importers() -> list[TopologyImporter]:
         MatrixImporter(),
         NodeLinkImporter(),
         GraphmlImporter(),
+        NvidiaSmiImporter(),
+        NcclXmlImporter(),
         SlurmConfImporter(),
         GmlImporter(),
         AstraSimImporter(),
-        LogicalDimensionsImporter(),
         Ns3Importer(),
         HtsimImporter(),
         TopographModelImporter(),
         TopographInstancesImporter(),
-        TopographRequestImporter(),
         KubernetesImporter(),
         IbnetdiscoverImporter(),
         NetqImporter(),

@@ -21,6 +21,8 @@ KINDS = {"ring": RING, "switch": SWITCH, "fullyconnected": ALL_TO_ALL, "alltoall
 
 OLD_KINDS, OLD_SIZES, OLD_LINKS = "topologies-per-dim", "units-count", "links-count"
 OLD_BANDWIDTH, OLD_LATENCY = "link-bandwidth", "link-latency"
+LOGICAL = "logical-dims"
+"""The only key of the files that ASTRA-sim takes beside an ns-3 topology."""
 
 
 class AstraSimImporter:
@@ -33,15 +35,23 @@ class AstraSimImporter:
     )
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with the keys of such a file, of either generation."""
-        return isinstance(source, Mapping) and ({"topology", "npus_count"} <= set(source) or OLD_KINDS in source)
+        """Whether `source` is a mapping with the keys of such a file, or with logical dimensions."""
+        return isinstance(source, Mapping) and (
+            {"topology", "npus_count"} <= set(source) or OLD_KINDS in source or LOGICAL in source
+        )
 
     def load(self, source: Mapping[str, Any], profile: object = None) -> Imported:
         """Levels where every two devices of a row are equally far apart in every dimension, else devices and links.
 
         Raises:
-            InputError: a key is missing, or a value cannot be; sentences begin with the key.
+            InputError: a key is missing, or a value cannot be; sentences begin with the key. Logical dimensions alone
+                have no links.
         """
+        if LOGICAL in source:
+            raise InputError(
+                f"{LOGICAL} only says by which dimensions ASTRA-sim runs its collectives: it has no links, bandwidths "
+                "or latencies. Import the ns-3 topology (`.txt`) that the simulation ran with."
+            )
         dimensions = _of_first_version(source) if OLD_KINDS in source else _dimensions(source)
         if not all(each.uniform for each in dimensions):
             return Imported(product_graph(dimensions), assumptions=_assumptions(dimensions))
@@ -50,27 +60,6 @@ class AstraSimImporter:
             for index, each in enumerate(dimensions)
         )
         return Imported(levels, assumptions=_assumptions(dimensions))
-
-
-class LogicalDimensionsImporter:
-    """Knows ASTRA-sim's logical dimensions, to say what is missing."""
-
-    name = "astra-sim-logical"
-
-    def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with logical dimensions."""
-        return isinstance(source, Mapping) and "logical-dims" in source
-
-    def load(self, source: Mapping[str, Any]) -> Imported:
-        """Nothing.
-
-        Raises:
-            InputError: always, naming the file that has the links.
-        """
-        raise InputError(
-            "logical-dims only says by which dimensions ASTRA-sim runs its collectives: it has no links, bandwidths or "
-            "latencies. Import the ns-3 topology (`.txt`) that the simulation ran with."
-        )
 
 
 def _assumptions(dimensions: Sequence[Dimension]) -> tuple[str, ...]:

@@ -45,6 +45,13 @@ class KubernetesImporter:
 
     name = "kubernetes"
     profiled = True
+    examples = (
+        {
+            "kind": "Node",
+            "metadata": {"name": "n1", "labels": {"fabric.topograph.run/tier-0": "leaf"}},
+            "status": {"capacity": {"nvidia.com/gpu": "8"}},
+        },
+    )
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping that Kubernetes calls a list of nodes, or a node."""

@@ -4,27 +4,17 @@ Models: NVIDIA/topograph@e2b6250 docs/modeling.md and pkg/models/model.go; the t
 tests/models/medium.yaml. Instances: pkg/topology/instances.go (`graph` engine). Requests: pkg/topology/request.go.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.hostlist import expanded
 from nest.topologies.reading.layers import Located, tree_of_layers
 from nest.topologies.reading.products import product_device
 from nest.topologies.reading.profiles import USUAL
 from nest.topologies.reading.switched import switched
-
-BLOCKS, OLD_BLOCKS = "blocks", "capacity_blocks"
-DOMAINS = (
-    "accelerator.topology.test/domain",
-    "accelerator.topograph.run/domain",
-    "network.topology.nvidia.com/accelerator",
-    "nvidia.com/gpu.clique",
-    "nvlink",
-)
-"""Keys of NVLink domains among annotations, labels and attributes, the first that is there."""
+from nest.topologies.reading.topograph import BLOCKS, OLD_BLOCKS, Model, domain, mapping
 
 PRODUCT = "nvidia.com/gpu.product"
 DOMAIN_PROFILE = "gb200-nvl72-ndr"
@@ -36,6 +26,7 @@ class TopographModelImporter:
 
     name = "topograph"
     profiled = True
+    examples = ({"switches": {"top": {"switches": ["leaf"]}}, "blocks": [{"switch": "leaf", "nodes": ["n[1-4]"]}]},)
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping with blocks of hosts, or switches that have hosts."""
@@ -52,39 +43,42 @@ class TopographModelImporter:
         Raises:
             InputError: something in it cannot be; sentences begin with the path.
         """
-        model = _Model(source)
+        model = Model(source)
         return _imported(list(model.hosts()), model.product, profile)
 
 
 class TopographInstancesImporter:
-    """Reads the list of instances that topograph's `graph` engine writes."""
+    """Reads the instances that topograph's `graph` engine writes; knows requests, to say what to give instead."""
 
     name = "topograph-instances"
     profiled = True
     examples = ({"instances": [{"id": name, "network_layers": ["leaf", "spine"]} for name in ("one", "two")]},)
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with a list of instances."""
-        return (
-            isinstance(source, Mapping) and isinstance(source.get("instances"), (list, tuple)) and "edges" not in source
-        )
+        """Whether `source` is a mapping with a list of instances, or with a provider and an engine."""
+        if not isinstance(source, Mapping):
+            return False
+        listed = isinstance(source.get("instances"), (list, tuple)) and "edges" not in source
+        return listed or {"provider", "engine"} <= set(source)
 
     def load(self, source: Mapping[str, Any], profile: LinkProfile | None = None) -> Imported:
         """Its instances as hosts, under the switches that are their network layers.
 
         Raises:
-            InputError: something in it cannot be; sentences begin with the path.
+            InputError: something in it cannot be; sentences begin with the path. A request has no hosts.
         """
+        if "provider" in source:
+            raise _refused(source)
         hosts, products = [], set()
-        for index, item in enumerate(source["instances"]):
+        for index, item in enumerate(source.get("instances") or ()):
             place = f"instances[{index}]"
             if not isinstance(item, Mapping) or not item.get("id"):
                 raise InputError(f"{place}.id is missing; an instance has an `id` and `network_layers`.")
-            labels = _mapping(item.get("labels"), f"{place}.labels")
+            labels = mapping(item.get("labels"), f"{place}.labels")
             layers = item.get("network_layers") or ()
             if not isinstance(layers, (list, tuple)):
                 raise InputError(f"{place}.network_layers must be a list of switches, the nearest first.")
-            hosts.append(Located(str(item["id"]), tuple(str(each) for each in layers if each), _domain(labels)))
+            hosts.append(Located(str(item["id"]), tuple(str(each) for each in layers if each), domain(labels)))
             products.add(str(labels.get(PRODUCT, "")))
         products.discard("")
         if len(products) > 1:
@@ -95,33 +89,18 @@ class TopographInstancesImporter:
         return _imported(hosts, next(iter(products), None), profile)
 
 
-class TopographRequestImporter:
-    """Knows requests to topograph, to say what to give instead."""
-
-    name = "topograph-request"
-
-    def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with a provider and an engine."""
-        return isinstance(source, Mapping) and {"provider", "engine"} <= set(source)
-
-    def load(self, source: Mapping[str, Any]) -> Imported:
-        """Nothing.
-
-        Raises:
-            InputError: always, naming the file that has the topology.
-        """
-        provider = source["provider"]
-        parameters = provider.get("params") if isinstance(provider, Mapping) else None
-        model = parameters.get("modelFileName") if isinstance(parameters, Mapping) else None
-        if model:
-            raise InputError(
-                "this is a request to topograph and has no switches or hosts itself: its provider simulates the model "
-                f"{str(model)!r:.100}. Import that file."
-            )
-        raise InputError(
-            "this is a request to topograph and has no switches or hosts itself. Import topograph's answer to it: the "
-            "topology.conf of its slurm engine, the instances of its graph engine, or the nodes its k8s engine labels."
-        )
+def _refused(source: Mapping[str, Any]) -> InputError:
+    """What to give in place of a request."""
+    provider = source.get("provider")
+    parameters = provider.get("params") if isinstance(provider, Mapping) else None
+    model = parameters.get("modelFileName") if isinstance(parameters, Mapping) else None
+    told = "this is a request to topograph and has no switches or hosts itself"
+    if model:
+        return InputError(f"{told}: its provider simulates the model {str(model)!r:.100}. Import that file.")
+    return InputError(
+        f"{told}. Import topograph's answer to it: the topology.conf of its slurm engine, the instances of its graph "
+        "engine, or the nodes its k8s engine labels."
+    )
 
 
 def _imported(hosts: list[Located], product: str | None, profile: LinkProfile | None) -> Imported:
@@ -129,118 +108,3 @@ def _imported(hosts: list[Located], product: str | None, profile: LinkProfile | 
     device = None if product is None else product_device(product, profile)
     usual = DOMAIN_PROFILE if any(host.domain for host in tree.hosts) else USUAL
     return switched(tree, profile, usual=usual, device=device, assumptions=sentences)
-
-
-def _mapping(value: Any, place: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InputError(f"{place} must hold keys and values.")
-    return value
-
-
-def _domain(keys: Mapping[str, Any]) -> str | None:
-    return next((str(keys[key]) for key in DOMAINS if keys.get(key)), None)
-
-
-class _Model:
-    """A model of any of the three forms.
-
-    Attributes:
-        product: what its accelerators are called; None: it does not say, or there are several kinds.
-    """
-
-    def __init__(self, source: Mapping[str, Any]) -> None:
-        self._switches = _named(source.get("switches"), "switches")
-        self._key = BLOCKS if source.get(BLOCKS) is not None else OLD_BLOCKS
-        blocks = source.get(self._key) or ()
-        if not isinstance(blocks, (list, tuple)):
-            raise InputError(f"{self._key} must be a list.")
-        self._blocks = [_mapping(block, f"{self._key}[{index}]") for index, block in enumerate(blocks)]
-        self._nodes = _mapping(source.get("nodes"), "nodes")
-        self._parents = self._above()
-        types = {str(block["type"]) for block in self._blocks if block.get("type")}
-        self.product = types.pop() if len(types) == 1 else None
-
-    def hosts(self) -> Iterator[Located]:
-        """Every host, in the order of the file."""
-        seen: dict[str, str] = {}
-        for place, names, switch, keys in self._groups():
-            layers = self._layers(switch)
-            inherited = [_domain(self._keys(each)) for each in layers]
-            domain = next((each for each in [_domain(keys), *inherited] if each), None)
-            for name in names:
-                if name in seen:
-                    raise InputError(f"{place} names {name!r:.60}, which {seen[name]} has already; keep one.")
-                seen[name] = place
-                own = _mapping(self._nodes.get(name), f"nodes.{name}")
-                yield Located(
-                    name, layers, _domain(_mapping(own.get("attributes"), f"nodes.{name}.attributes")) or domain
-                )
-
-    def _groups(self) -> Iterator[tuple[str, list[str], str | None, Mapping[str, Any]]]:
-        """Place in the file, hosts, the switch above them, and keys that hold for all of them."""
-        holders = {
-            str(block): name for name, switch in self._switches.items() for block in switch.get(OLD_BLOCKS) or ()
-        }
-        for index, block in enumerate(self._blocks):
-            place = f"{self._key}[{index}]"
-            switch = block.get("switch") or holders.get(str(block.get("name")))
-            if switch is not None and str(switch) not in self._known:
-                raise InputError(f"{place}.switch is {switch!r:.60}, which is not among the switches.")
-            keys = {**block, **_mapping(block.get("labels"), f"{place}.labels")}
-            keys |= _mapping(block.get("annotations"), f"{place}.annotations")
-            yield f"{place}.nodes", _hosts(block.get("nodes"), place), None if switch is None else str(switch), keys
-        if not self._blocks:
-            for name, switch in self._switches.items():
-                if switch.get("nodes"):
-                    yield f"switches.{name}.nodes", _hosts(switch["nodes"], f"switches.{name}"), name, {}
-
-    def _keys(self, switch: str) -> Mapping[str, Any]:
-        """Labels and annotations of a switch, which the hosts below it inherit."""
-        found = self._switches.get(switch, {})
-        labels = _mapping(found.get("labels"), f"switches.{switch}.labels")
-        return {**labels, **_mapping(found.get("annotations"), f"switches.{switch}.annotations")}
-
-    def _above(self) -> dict[str, str]:
-        """The switch above each."""
-        parents: dict[str, str] = {}
-        for name, switch in self._switches.items():
-            below = switch.get("switches") or ()
-            if not isinstance(below, (list, tuple)):
-                raise InputError(f"switches.{name}.switches must be a list.")
-            for each in map(str, below):
-                if parents.setdefault(each, name) != name:
-                    raise InputError(f"switch {each!r:.60} is under {parents[each]!r:.60} and {name!r:.60}; keep one.")
-        self._known = {*self._switches, *parents}
-        return parents
-
-    def _layers(self, switch: str | None) -> tuple[str, ...]:
-        """The switches above what hangs on `switch`, itself included, the nearest first."""
-        found: list[str] = []
-        while switch is not None:
-            if switch in found:
-                raise InputError(f"switch {switch!r:.60} is above itself; correct what is above what.")
-            found.append(switch)
-            switch = self._parents.get(switch)
-        return tuple(found)
-
-
-def _hosts(value: Any, place: str) -> list[str]:
-    items = [value] if isinstance(value, str) else value
-    if not isinstance(items, (list, tuple)) or not items:
-        raise InputError(f"{place}.nodes must be a list of hosts.")
-    return [name for item in items for name in expanded(str(item))]
-
-
-def _named(value: Any, place: str) -> dict[str, Mapping[str, Any]]:
-    """Switches by name, from a mapping or from a list of mappings with names."""
-    if isinstance(value, (list, tuple)):
-        found: dict[str, Mapping[str, Any]] = {}
-        for index, item in enumerate(value):
-            switch = _mapping(item, f"{place}[{index}]")
-            if not switch.get("name"):
-                raise InputError(f"{place}[{index}].name is missing.")
-            found[str(switch["name"])] = switch
-        return found
-    return {str(name): _mapping(item, f"{place}.{name}") for name, item in _mapping(value, place).items()}
