@@ -15,6 +15,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.graphml import GraphmlImporter
     from nest.topologies.htsim import HtsimImporter
     from nest.topologies.ibnetdiscover import IbnetdiscoverImporter
+    from nest.topologies.infragraph import InfragraphImporter
     from nest.topologies.kubernetes import KubernetesImporter
     from nest.topologies.matrix import MatrixImporter
     from nest.topologies.mesh import MeshImporter
@@ -52,5 +53,6 @@ def nest_topology_importers() -> list[TopologyImporter]:
         IbnetdiscoverImporter(),
         NetqImporter(),
         NetqDomainsImporter(),
+        InfragraphImporter(),
         SlurmYamlImporter(),
     ]

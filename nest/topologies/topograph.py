@@ -58,7 +58,7 @@ class TopographInstancesImporter:
         """Whether `source` is a mapping with a list of instances, or with a provider and an engine."""
         if not isinstance(source, Mapping):
             return False
-        listed = isinstance(source.get("instances"), (list, tuple)) and "edges" not in source
+        listed = isinstance(source.get("instances"), (list, tuple)) and "devices" not in source
         return listed or {"provider", "engine"} <= set(source)
 
     def load(self, source: Mapping[str, Any], profile: LinkProfile | None = None) -> Imported:
