@@ -20,20 +20,6 @@ RATE = BytesPerSecond(5e10)
 """Bytes per second of every link of the sample networks, that of an InfiniBand NDR port (400 Gb/s)."""
 
 
-FILES = (
-    "ring.graphml",
-    "ring.gml",
-    "nvidia-smi.txt",
-    "nccl.xml",
-    "fabric.ibnetdiscover",
-    "netq.json",
-    "netq-domains.json",
-    "ns3.txt",
-    "tree.topo",
-)
-"""Sample files of networks in the folder `data`."""
-
-
 @cache
 def model_sources() -> tuple[Any, ...]:
     """A configuration of each family of the library, descriptions by widths, and an operator graph as a mapping."""
@@ -49,7 +35,7 @@ def model_sources() -> tuple[Any, ...]:
 
 @cache
 def topology_sources() -> tuple[Any, ...]:
-    """A network of each kind: by its parameters, by measurements, as a graph, as a file, by name."""
+    """A network of each kind: by its parameters, by measurements, as a graph, by name, and in files as tools write."""
     ring = [{"source": f"n{index}", "target": f"n{(index + 1) % 4}", "bandwidth": 5e10} for index in range(4)]
     return (
         next(iter(clusters())),
@@ -60,5 +46,6 @@ def topology_sources() -> tuple[Any, ...]:
         FatTreeSpec(RATE, k=4),
         MatrixSpec(tuple(tuple(None if i == j else RATE for j in range(4)) for i in range(4))),
         {"nodes": [{"id": f"n{index}"} for index in range(4)], "edges": ring},
-        *(Path(str(files("nest.testing").joinpath("data", name))) for name in FILES),
+        Path(str(files("nest.testing").joinpath("data", "ring.graphml"))),
+        *sorted(Path(str(entry)) for entry in files("nest.testing").joinpath("data", "networks").iterdir()),
     )

@@ -47,7 +47,9 @@ def test_instances_of_devices(hosts: int, nics: int) -> None:
         "devices": [
             {
                 "name": "server",
-                "components": [component(each, nics, each) for each in ("xpu", "nic")] + [component("bus", 1, "switch")],
+                "components": [
+                    component("xpu", nics, "xpu"), component("nic", nics, "nic"), component("bus", 1, "switch")
+                ],
                 "edges": [edge("xpu", "nic", "pcie", "one2one"), edge("xpu", "bus", "inside")],
                 "links": [{"name": "pcie", "description": "PCI Express PCIE_GEN5 x16"}, rated("inside", 3200)],
             },
