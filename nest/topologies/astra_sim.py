@@ -21,6 +21,9 @@ KINDS = {"ring": RING, "switch": SWITCH, "fullyconnected": ALL_TO_ALL, "alltoall
 
 OLD_KINDS, OLD_SIZES, OLD_LINKS = "topologies-per-dim", "units-count", "links-count"
 OLD_BANDWIDTH, OLD_LATENCY = "link-bandwidth", "link-latency"
+LARGEST = 1e12
+"""Of any figure: a device count, GB/s or ns far beyond what is built."""
+
 LOGICAL = "logical-dims"
 """The only key of the files that ASTRA-sim takes beside an ns-3 topology."""
 
@@ -123,6 +126,8 @@ def _numbers(source: Mapping[str, Any], key: str, count: int, *, positive: bool)
     for index, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
             raise InputError(f"{key}[{index}] is {value!r:.40}, which is no number; fill it in.")
+        if value > LARGEST:
+            raise InputError(f"{key}[{index}] is {value:g}, more than any network has.")
         if value < 0 or (positive and value == 0):
             raise InputError(f"{key}[{index}] must be {'above' if positive else 'at least'} 0, is {value:g}.")
     return [float(value) for value in values]

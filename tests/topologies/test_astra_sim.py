@@ -91,6 +91,7 @@ def test_the_first_version_counts_links() -> None:
         (network(["Ring"], [1], [1], [1]), r"npus_count\[0\] must be a whole number of at least 2"),
         (network(["Ring"], [2.5], [1], [1]), r"npus_count\[0\] must be a whole"),  # type: ignore[list-item]
         (network(["Ring", "Switch"], [8], [1, 1], [1, 1]), "npus_count has 1 items for 2 dimensions"),
+        (network(["Ring"], [8], [1e308], [1]), r"bandwidth\[0\] is 1e\+308, more than any network has"),
         (network(["Mesh"], [8], [1], [1]), r"topology\[0\] is 'Mesh'"),
         ({"topology": ["Ring"], "npus_count": [8]}, "bandwidth is missing"),
         (network([], [], [], []), "topology must not be empty"),
