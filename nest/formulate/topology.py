@@ -169,7 +169,7 @@ def _with_imported(cluster: ClusterSpec, found: Imported, registry: Registry) ->
         device=cluster.device or found.device,
         hosts=cluster.hosts or hosts or None,
         devices_per_host=per_host,
-        assumed=found.assumptions,
+        assumed=found.assumptions or None,
     )
 
 

@@ -137,7 +137,7 @@ class ClusterSpec:
             level's where there are none.
         link_profile: what a file named by `topology` leaves out: a name `nest topology profiles` lists, a file, or the
             figures in place.
-        assumed: what the importer of a file took for granted, for readers: a sentence each.
+        assumed: what the importer of a file took for granted, for readers: a sentence each; None: nothing.
     """
 
     WRITTEN_SHORT: ClassVar[str] = "name"
@@ -162,7 +162,7 @@ class ClusterSpec:
     hosts: tuple[str, ...] | None = field(default=None, validator=every(not_empty, all_different))
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     link_profile: str | LinkProfile | None = None
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[str, ...] | None = None
 
 
 @frozen
