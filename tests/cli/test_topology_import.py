@@ -99,7 +99,8 @@ def test_show_and_levels_read_files_and_sections(
     [
         (("none.conf",), "there is no such file"),
         (("topology.conf", "--format", "slurm"), "slurm-conf"),
-        (("topology.conf", "--format", "graphml"), "not GraphML"),
+        (("topology.conf", "--format", "graphml"), "no importer knows"),
+        (("links.toml", "--format", "torus"), "does not know this file"),
         (("topology.conf", "--link-profile", "h100"), "h100-ndr"),
         (("topology.conf", "--link-profile", "none.toml"), "there is no file"),
         (("topology.conf#leaf9",), "topology.conf: there is no switch 'leaf9'"),
