@@ -5,11 +5,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, fields
 from numpy.typing import NDArray
 
 from nest.catalogue import named_cluster, network_levels
 from nest.errors import InputError
+from nest.files import read
 from nest.formulate.importing import (
     Network,
     Source,
@@ -20,13 +21,14 @@ from nest.formulate.importing import (
     named,
     read_content,
 )
+from nest.formulate.link_profile import is_file
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
 from nest.network.graph_spec import written_graph
 from nest.network.imported import Imported
-from nest.spec import ClusterSpec, LevelSpec
+from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec
 from nest.spec.topology import MatrixSpec
 
 KEPT = 1
@@ -97,7 +99,7 @@ def read_in(
     Raises:
         InputError: it cannot be used.
     """
-    _check_profile(cluster)
+    cluster = section_of(cluster, registry, base)
     if cluster.topology is None:
         return cluster, None
     found = imported(cluster, registry, base)
@@ -123,7 +125,7 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     Raises:
         InputError: the file cannot be read or used.
     """
-    _check_profile(cluster)
+    cluster = section_of(cluster, registry, base)
     file = file_of(cluster.topology, base)
     if file is None:
         return cluster
@@ -151,11 +153,24 @@ def from_file(cluster: ClusterSpec, registry: Registry, base: Path | None, impor
     return in_place(cluster, registry, base, importer)
 
 
-def _check_profile(cluster: ClusterSpec) -> None:
+def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> ClusterSpec:
+    """`cluster`; where its `name` is that of a file, the section in it, with what `cluster` itself says beside it.
+
+    Raises:
+        InputError: the file cannot be read, or a link profile is given where there is no file to complete.
+    """
+    if cluster.name is not None and is_file(cluster.name):
+        path = (base or Path()) / cluster.name
+        if not path.is_file():
+            raise InputError(f"cluster: there is no file {str(path)!r:.200}; `nest clusters` lists the names known.")
+        told = in_place(read(path, ClusterOfFile).cluster, registry, path.parent)
+        own = {field.name: getattr(cluster, field.name) for field in fields(ClusterSpec) if field.name != "name"}
+        cluster = evolve(told, **{key: value for key, value in own.items() if value})
     if cluster.link_profile is not None and cluster.topology is None:
         raise InputError(
             "cluster.link_profile completes a file that `topology` names; give one, or leave the profile out."
         )
+    return cluster
 
 
 def _with_imported(cluster: ClusterSpec, found: Imported, registry: Registry) -> ClusterSpec:

@@ -130,7 +130,7 @@ class ClusterSpec:
         reserve: bytes kept free on every device.
         topology: the network by its links: a file, a graph in place, or the parameters of a well-known one; reduced to
             levels.
-        name: a cluster `nest clusters` lists.
+        name: a cluster `nest clusters` lists, or a file with a `cluster` section.
         engines: of one device; None: the device's.
         hosts: names of the machines along the devices, all with equally many; None: nobody says.
         devices_per_host: accelerators of one machine; None: the devices shared out evenly to `hosts`, or the innermost

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nest.spec.cluster import ClusterOfFile
+from nest.spec.link_profile import LinkProfile
 from nest.spec.measurements import Measurement
 from nest.spec.plan import PlanDocument
 from nest.spec.problem import Problem
@@ -15,4 +17,6 @@ FORMATS: Mapping[str, Any] = {
     "plan": PlanDocument,
     "topology": Topology,
     "measurement": Measurement,
+    "cluster": ClusterOfFile,
+    "link-profile": LinkProfile,
 }

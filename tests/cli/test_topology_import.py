@@ -47,6 +47,10 @@ def test_the_section_and_the_file_give_the_same_plan(
     assert ("topology" in section) == (text is UNEVEN)
     assert sorted(section["hosts"]) == [f"n{index + 1}" for index in range(len(section["hosts"]))]
     from_section = solved(folder, capsys, monkeypatch, section)
+    named = solved(folder, capsys, monkeypatch, "cluster.yaml")
+    assert named == from_section
+    more = solved(folder, capsys, monkeypatch, {"name": "cluster.yaml", "memory": "16 GB"})
+    assert more["problem"]["cluster"] == {**from_section["problem"]["cluster"], "memory": 16e9}
     from_file = solved(folder, capsys, monkeypatch, {"topology": "topology.conf", "link_profile": "links.toml"})
     assert from_file["problem"]["cluster"].pop("assumed")
     assert from_section == from_file
