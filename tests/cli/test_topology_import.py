@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from nest.cli import output
+from nest.cli.schema import text as schema_text
 from nest.files import read
 from nest.spec import ClusterOfFile
 from tests.cli.test_topology import PROFILE
@@ -42,7 +44,9 @@ def test_the_section_and_the_file_give_the_same_plan(
     arguments = ("topology", "import", "topology.conf", "--link-profile", "links.toml", "-o")
     assert call(monkeypatch, *arguments, "cluster.yaml") == 0
     assert call(monkeypatch, *arguments, "cluster.json") == 0
-    section = json.loads((folder / "cluster.json").read_text())["cluster"]
+    document = json.loads((folder / "cluster.json").read_text())
+    jsonschema.validate(document, json.loads(schema_text("cluster")))
+    section = document["cluster"]
     assert read(folder / "cluster.yaml", ClusterOfFile) == read(folder / "cluster.json", ClusterOfFile)
     assert ("topology" in section) == (text is UNEVEN)
     assert sorted(section["hosts"]) == [f"n{index + 1}" for index in range(len(section["hosts"]))]
