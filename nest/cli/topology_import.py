@@ -23,6 +23,13 @@ def import_file(
     importer: str | None = typer.Option(
         None, "--format", metavar="NAME", help="The importer to read it with; left out, the first that knows the file."
     ),
+    hosts: int = typer.Option(
+        1,
+        "--hosts",
+        metavar="N",
+        min=1,
+        help="Where the file describes one machine: how many there are, joined by their network adapters.",
+    ),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write to this file instead of printing."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     strict_plugins: bool = STRICT_PLUGINS,
@@ -41,7 +48,7 @@ def import_file(
     if output is not None:
         check_writable(output)
     spec = ClusterSpec(topology=file, link_profile=link_profile)
-    found = registry().run(lambda: from_file(spec, registry(), None, importer))
+    found = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
     warn(registry().warnings)
     tell_assumed(found.assumed or ())
     comments = [f"From {file}, as `nest topology import` read it.", *(found.assumed or ())]

@@ -21,13 +21,14 @@ from nest.formulate.importing import (
     named,
     read_content,
 )
-from nest.formulate.link_profile import is_file
+from nest.formulate.link_profile import given_profile, is_file
+from nest.formulate.machines import cluster_of
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
 from nest.network.graph_spec import written_graph
-from nest.network.imported import Imported
+from nest.network.imported import Imported, PartOf
 from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec
 from nest.spec.topology import MatrixSpec
 
@@ -142,15 +143,32 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     return evolve(cluster, **_written(found, cluster))
 
 
-def from_file(cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None) -> ClusterSpec:
+def from_file(
+    cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None, hosts: int = 1
+) -> ClusterSpec:
     """As `in_place`, of a `topology` that must be a file.
 
+    Args:
+        cluster: the section as written.
+        registry: offers topology importers.
+        base: folder that relative paths start from; None: the working directory.
+        importer: name of the importer to read the file with; None: the first that knows it.
+        hosts: how many machines there are, where the file describes one.
+
     Raises:
-        InputError: there is no such file, or it cannot be used.
+        InputError: there is no such file, it cannot be used, or does not describe one machine where there are several.
     """
-    if file_of(cluster.topology, base) is None:
+    file = file_of(cluster.topology, base)
+    if file is None:
         raise InputError(f"{cluster.topology}: there is no such file.")
-    return in_place(cluster, registry, base, importer)
+    if hosts == 1:
+        return in_place(cluster, registry, base, importer)
+    found = imported(cluster, registry, base, importer)
+    profile = given_profile(cluster, base)
+    tier = profile.tiers[0] if profile is not None and profile.tiers else None
+    with named(file.path if isinstance(file, PartOf) else file):
+        machine = found if isinstance(found, Imported) else Imported(found)
+        return _with_imported(cluster, cluster_of(machine, hosts, tier), registry)
 
 
 def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> ClusterSpec:
