@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
 
 def schema(
     name: str | None = typer.Argument(
-        None, metavar="[NAME]", help="Print this one: problem, profile, plan, topology, graph, measurement."
+        None,
+        metavar="[NAME]",
+        help="Print this one: problem, profile, plan, topology, graph, measurement, cluster, link-profile.",
     ),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="DIR", help="Write NAME.schema.json, or every schema, into this folder."

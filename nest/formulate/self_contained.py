@@ -5,7 +5,8 @@ from pathlib import Path
 from attrs import evolve
 
 from nest.files import read
-from nest.formulate.cluster import described, is_file
+from nest.formulate.cluster import described
+from nest.formulate.link_profile import is_file
 from nest.formulate.sources import resolve_model
 from nest.formulate.topology import in_place
 from nest.hooks.registry import Registry, registry

@@ -36,7 +36,7 @@ def model_sources() -> tuple[Any, ...]:
 
 @cache
 def topology_sources() -> tuple[Any, ...]:
-    """A network of each kind: by its parameters, by measurements, as a graph, by name, and in files as tools write."""
+    """A network of each kind: by its parameters, by measurements, as a graph, by name, and as files of other tools."""
     ring = [{"source": f"n{index}", "target": f"n{(index + 1) % 4}", "bandwidth": 5e10} for index in range(4)]
     return (
         next(iter(clusters())),
