@@ -1,0 +1,84 @@
+"""Which rank of a plan is which accelerator of which host, for exporters."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from nest.deployment import MEGATRON_ORDER, Rank, rank_table
+from nest.deployment.hosts import Seat, named_seats, seats
+from nest.hooks.networks import cluster_spec, network_of
+from nest.instance import Cluster
+from nest.instance.pairs import Pairs
+from nest.network import LinkGraph, pairs, reduce
+from nest.spec import ClusterSpec, PlacementRecord, PlanDocument
+
+
+@frozen
+class Placed:
+    """A rank in its place.
+
+    Attributes:
+        rank: its number and coordinates.
+        node: name of its host.
+        gpu: index of its accelerator on that host.
+    """
+
+    rank: Rank
+    node: str
+    gpu: int
+
+
+def placement(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tuple[Placed, ...]:
+    """Every rank of `plan` with its host and accelerator, by its number (docs/explanation/ranks.md).
+
+    Hosts are those of `cluster.hosts`, or those in the names of the devices, `HOST.INDEX`; where nobody names any they
+    are called `node0`, `node1`, ...
+
+    Args:
+        plan: feasible, its stages alike in their candidates.
+        order: the coordinates as a mixed radix, the fastest first, as for `nest.deployment.rank_table`.
+
+    Raises:
+        InputError: the plan is infeasible, its stages differ in their candidates, or the cluster's hosts do not hold
+            its devices.
+    """
+    ranks = rank_table(plan, order)
+    found = _seats(plan, ranks)
+    return tuple(Placed(rank, seat.node, seat.gpu) for rank, seat in zip(ranks, found, strict=True))
+
+
+def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
+    """The seat of each rank."""
+    spec = cluster_spec(plan)
+    network = network_of(spec)
+    if network is None or isinstance(network, Cluster):
+        fanouts = [level.fanout for level in (network.levels if network is not None else spec.levels or ())]
+        devices = 1
+        for fanout in fanouts:
+            devices *= fanout
+        along = seats(devices, spec.hosts or (), spec.devices_per_host, fanouts[0])
+        return [along[rank.device] for rank in ranks]
+    if plan.placement is not None:
+        return _by_name(_placed_names(plan.placement, ranks), network, spec)
+    names = reduce(_pairs(network)).names
+    return _by_name([names[rank.device] for rank in ranks], network, spec)
+
+
+def _placed_names(placement: PlacementRecord, ranks: Sequence[Rank]) -> list[str]:
+    return [placement.replicas[rank.replica][rank.pp][rank.offset] for rank in ranks]
+
+
+def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec) -> list[Seat]:
+    """The seats of devices by their names in a network; of those that name no host, by where the network lists them."""
+    found = named_seats(names)
+    if found is not None and spec.hosts is None and spec.devices_per_host is None:
+        return list(found)
+    listed = _pairs(network)
+    leaf = reduce(listed).best.levels[0].fanout if spec.hosts is None and spec.devices_per_host is None else 1
+    along = seats(listed.size, spec.hosts or (), spec.devices_per_host, leaf)
+    by_name = dict(zip(listed.names, along, strict=True))
+    return [by_name[name] for name in names]
+
+
+def _pairs(network: LinkGraph | Pairs) -> Pairs:
+    return pairs(network) if isinstance(network, LinkGraph) else network
