@@ -1,6 +1,6 @@
 """The rank table against PROBLEM.md section 3, worked out anew, and against the groups that solvers price."""
 
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -29,10 +29,9 @@ def by_hand(one: Decisions) -> dict[tuple[int, int, int, int], int]:
         first = replica * replica_devices + offset
         if one.rank_order == "dp-inner":
             first = offset * one.replicas + replica * one.width
-        inside = 0
-        for copy, cp, tp in product(range(one.copies), range(one.cp), range(one.tp)):
+        block = product(range(one.copies), range(one.cp), range(one.tp))
+        for inside, (copy, cp, tp) in enumerate(block):
             found[stage, replica * one.copies + copy, cp, tp] = first + inside
-            inside += 1
     return found
 
 
@@ -68,7 +67,7 @@ def test_the_order_renumbers_ranks_and_moves_none(one: Decisions, order: list[st
 @given(decisions())
 def test_neighbours_of_tensor_parallelism_lie_side_by_side(one: Decisions) -> None:
     table = rank_table(made_up(one))
-    for first, second in zip(table, table[1:], strict=False):
+    for first, second in pairwise(table):
         if second.tp:
             assert second.device == first.device + 1
 
@@ -243,7 +242,7 @@ def test_a_placement_on_a_network_that_is_no_hierarchy_is_kept() -> None:
     assert plan.placement is not None
     placed = [stage[0] for stage in plan.placement.replicas[0]]
     assert [f"{each.node}.{each.gpu}" for each in placement(plan)] == placed
-    assert placed != [names[each.device] for each in rank_table(plan)]
+    assert placed != names[:4]  # Which the slow link is in.
 
 
 def test_devices_that_name_no_host_are_on_hosts_as_listed() -> None:
