@@ -1,6 +1,9 @@
 """Built-in exporters: one a file."""
 
+from nest.exporters.mpi import MpiExporter
 from nest.exporters.ranks import RanksExporter
+from nest.exporters.slurm import SlurmExporter
+from nest.exporters.torchrun import TorchrunExporter
 from nest.hooks.protocols import Exporter
 from nest.hooks.spec import hook
 
@@ -8,4 +11,4 @@ from nest.hooks.spec import hook
 @hook
 def nest_exporters() -> list[Exporter]:
     """Files of the frameworks people train with, and of the tools that place and look at plans."""
-    return [RanksExporter()]
+    return [RanksExporter(), SlurmExporter(), TorchrunExporter(), MpiExporter()]
