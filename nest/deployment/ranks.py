@@ -61,7 +61,7 @@ def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tup
     _check_grid(shape)
     sizes = {"tp": shape.tp, "cp": shape.cp, "dp": shape.data_parallel, "pp": shape.stages}
     counts = [sizes[name] for name in reversed(order)]
-    firsts = [list(_first_devices(plan, shape, stage)) for stage in range(shape.stages)]
+    firsts = [list(first_devices(plan, shape, stage)) for stage in range(shape.stages)]
     found = []
     for rank, place in enumerate(product(*(range(count) for count in counts))):
         at = dict(zip(reversed(order), place, strict=True))
@@ -95,7 +95,7 @@ def _check_grid(shape: Deployment) -> None:
         )
 
 
-def _first_devices(plan: PlanDocument, shape: Deployment, stage: int) -> Iterator[int]:
+def first_devices(plan: PlanDocument, shape: Deployment, stage: int) -> Iterator[int]:
     """First device of the stage's block in each replica (PROBLEM.md section 3)."""
     first, width = plan.stages[stage].devices
     whole = shape.width * (_cluster_devices(plan) // (shape.replicas * shape.width))

@@ -1,5 +1,7 @@
 """Built-in exporters: one a file."""
 
+from nest.exporters.astra_sim import AstraSimExporter
+from nest.exporters.dot import DotExporter
 from nest.exporters.mpi import MpiExporter
 from nest.exporters.ranks import RanksExporter
 from nest.exporters.slurm import SlurmExporter
@@ -11,4 +13,4 @@ from nest.hooks.spec import hook
 @hook
 def nest_exporters() -> list[Exporter]:
     """Files of the frameworks people train with, and of the tools that place and look at plans."""
-    return [RanksExporter(), SlurmExporter(), TorchrunExporter(), MpiExporter()]
+    return [RanksExporter(), SlurmExporter(), TorchrunExporter(), MpiExporter(), DotExporter(), AstraSimExporter()]

@@ -1,13 +1,13 @@
 """Which rank of a plan is which accelerator of which host, for exporters."""
 
 from collections.abc import Sequence
+from math import prod
 
 from attrs import frozen
 
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
 from nest.deployment.hosts import Seat, named_seats, seats
 from nest.hooks.networks import cluster_spec, network_of
-from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, pairs, reduce
 from nest.spec import ClusterSpec, PlacementRecord, PlanDocument
@@ -51,12 +51,9 @@ def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
     """The seat of each rank."""
     spec = cluster_spec(plan)
     network = network_of(spec)
-    if network is None or isinstance(network, Cluster):
-        fanouts = [level.fanout for level in (network.levels if network is not None else spec.levels or ())]
-        devices = 1
-        for fanout in fanouts:
-            devices *= fanout
-        along = seats(devices, spec.hosts or (), spec.devices_per_host, fanouts[0])
+    if not isinstance(network, (LinkGraph, Pairs)):
+        fanouts = [level.fanout for level in (spec.levels or () if network is None else network.levels)]
+        along = seats(prod(fanouts), spec.hosts or (), spec.devices_per_host, fanouts[0])
         return [along[rank.device] for rank in ranks]
     if plan.placement is not None:
         return _by_name(_placed_names(plan.placement, ranks), network, spec)
