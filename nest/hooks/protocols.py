@@ -11,7 +11,7 @@ from nest.instance.pairs import Pairs
 from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
-from nest.spec import DeviceSpec, PlanDocument, Training
+from nest.spec import DeviceSpec, LinkProfile, PlanDocument, Training
 
 __all__ = [
     "ChunkedSchedule",
@@ -21,6 +21,7 @@ __all__ = [
     "LayerTimes",
     "ModelImporter",
     "OperatorCost",
+    "ProfiledImporter",
     "Schedule",
     "Strategy",
     "StrategyContext",
@@ -150,6 +151,14 @@ class TopologyImporter(Protocol):
 
         `Imported` also says what hosts and devices there are, and what was assumed.
         """
+        ...
+
+
+class ProfiledImporter(TopologyImporter, Protocol):
+    """A reader of networks whose files leave figures out (`profiled` is true)."""
+
+    def load(self, source: Any, profile: LinkProfile | None = None) -> Cluster | LinkGraph | Pairs | Imported:
+        """The network, completed by `profile`, or by the importer's usual figures where that is None."""
         ...
 
 

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from attrs import field, frozen
 
 from nest.spec.coefficients import Coefficients
+from nest.spec.link_profile import LinkProfile
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,
@@ -134,6 +135,9 @@ class ClusterSpec:
         hosts: names of the machines along the devices, all with equally many; None: nobody says.
         devices_per_host: accelerators of one machine; None: the devices shared out evenly to `hosts`, or the innermost
             level's where there are none.
+        link_profile: what a file named by `topology` leaves out: a name `nest topology profiles` lists, a file, or the
+            figures in place.
+        assumed: what the importer of a file took for granted, for readers: a sentence each.
     """
 
     WRITTEN_SHORT: ClassVar[str] = "name"
@@ -157,3 +161,5 @@ class ClusterSpec:
     engines: tuple[str, ...] | None = field(default=None, validator=_ENGINES)
     hosts: tuple[str, ...] | None = field(default=None, validator=every(not_empty, all_different))
     devices_per_host: int | None = field(default=None, validator=at_least(1))
+    link_profile: str | LinkProfile | None = None
+    assumed: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_topology_importers() -> list[TopologyImporter]:
-    """Clusters of the catalogue, well-known networks by their parameters, graphs, and measured matrices."""
+    """Clusters of the catalogue, well-known networks by their parameters, graphs, measured matrices, files of tools."""
     from nest.topologies.catalogue import CatalogueImporter
     from nest.topologies.dragonfly import DragonflyImporter
     from nest.topologies.fat_tree import FatTreeImporter
@@ -15,6 +15,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.mesh import MeshImporter
     from nest.topologies.node_link import NodeLinkImporter
     from nest.topologies.rail_optimised import RailOptimisedImporter
+    from nest.topologies.slurm_conf import SlurmConfImporter
     from nest.topologies.torus import TorusImporter
 
     return [
@@ -27,4 +28,5 @@ def nest_topology_importers() -> list[TopologyImporter]:
         MatrixImporter(),
         NodeLinkImporter(),
         GraphmlImporter(),
+        SlurmConfImporter(),
     ]
