@@ -61,5 +61,10 @@ def named_seats(names: Sequence[str]) -> tuple[Seat, ...] | None:
     return tuple(Seat(_host(match[1]), int(match[2])) for match in found if match)
 
 
+def numbered(names: Sequence[str]) -> bool:
+    """Whether the devices called so have numbers for hosts, as in generated networks."""
+    return all(_NUMBERED.fullmatch(name) for name in names)
+
+
 def _host(name: str) -> str:
     return f"node{name.replace('.', '-')}" if _NUMBERED.fullmatch(name) else name

@@ -14,8 +14,7 @@ def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
     Raises:
         InputError: nobody knows the cluster that the plan's problem names.
     """
-    spec = cluster_spec(plan)
-    found = network_of(spec)
+    found = network_of(cluster_spec(plan))
     if isinstance(found, (LinkGraph, Pairs)):
         return reduce(pairs(found) if isinstance(found, LinkGraph) else found).best.levels
-    return network_levels(spec.levels or ()) if found is None else found.levels
+    return network_levels(found) if isinstance(found, tuple) else found.levels

@@ -7,7 +7,7 @@ from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
-from nest.spec import ClusterSpec, PlanDocument
+from nest.spec import ClusterSpec, LevelSpec, PlanDocument
 
 
 def cluster_spec(plan: PlanDocument) -> ClusterSpec:
@@ -19,15 +19,15 @@ def cluster_spec(plan: PlanDocument) -> ClusterSpec:
     return structure(plan.problem["cluster"], ClusterSpec)
 
 
-def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | None:
-    """The network that a self-contained `cluster` section names or describes; None: it is given by levels.
+def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]:
+    """The network of a self-contained `cluster` section; of one given by levels, those.
 
     Raises:
         InputError: no registered importer knows it.
     """
     source = spec.topology if spec.name is None else spec.name
     if source is None:
-        return None
+        return spec.levels or ()
     for importer in registry().topology_importers().values():
         if importer.accepts(source):
             found = importer.load(source)

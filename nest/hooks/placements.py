@@ -6,7 +6,7 @@ from math import prod
 from attrs import frozen
 
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
-from nest.deployment.hosts import Seat, named_seats, seats
+from nest.deployment.hosts import Seat, named_seats, numbered, seats
 from nest.hooks.networks import cluster_spec, network_of
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, pairs, reduce
@@ -52,7 +52,7 @@ def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
     spec = cluster_spec(plan)
     network = network_of(spec)
     if not isinstance(network, (LinkGraph, Pairs)):
-        fanouts = [level.fanout for level in (spec.levels or () if network is None else network.levels)]
+        fanouts = [level.fanout for level in (network if isinstance(network, tuple) else network.levels)]
         along = seats(prod(fanouts), spec.hosts or (), spec.devices_per_host, fanouts[0])
         return [along[rank.device] for rank in ranks]
     if plan.placement is not None:
@@ -66,14 +66,17 @@ def _placed_names(placement: PlacementRecord, ranks: Sequence[Rank]) -> list[str
 
 
 def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec) -> list[Seat]:
-    """The seats of devices by their names in a network; of those that name no host, by where the network lists them."""
+    """The seats of devices by their names in a network; of those that name no host, by their places along its levels.
+
+    Hosts of a generated network have numbers for names: what the problem says of hosts wins over these.
+    """
+    told = spec.hosts is not None or spec.devices_per_host is not None
     found = named_seats(names)
-    if found is not None and spec.hosts is None and spec.devices_per_host is None:
+    if found is not None and not (told and numbered(names)):
         return list(found)
-    listed = _pairs(network)
-    leaf = reduce(listed).best.levels[0].fanout if spec.hosts is None and spec.devices_per_host is None else 1
-    along = seats(listed.size, spec.hosts or (), spec.devices_per_host, leaf)
-    by_name = dict(zip(listed.names, along, strict=True))
+    levels = reduce(_pairs(network))
+    along = seats(len(levels.names), spec.hosts or (), spec.devices_per_host, levels.best.levels[0].fanout)
+    by_name = dict(zip(levels.names, along, strict=True))
     return [by_name[name] for name in names]
 
 

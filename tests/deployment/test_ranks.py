@@ -15,6 +15,8 @@ from nest.formulate.fixed_plan import fixed_plan
 from nest.formulate.self_contained import self_contained
 from nest.hooks.placements import placement
 from nest.hooks.registry import registry
+from nest.network import pairs, reduce
+from nest.network.graph_spec import read_graph
 from nest.plan.evaluate import first_devices, replica_size, widest
 from nest.spec import PlanDocument, Problem
 from tests.deployment.plans import Decisions, decisions, made_up
@@ -245,17 +247,21 @@ def test_a_placement_on_a_network_that_is_no_hierarchy_is_kept() -> None:
     assert placed != names[:4]  # Which the slow link is in.
 
 
-def test_devices_that_name_no_host_are_on_hosts_as_listed() -> None:
+def test_devices_that_name_no_host_are_on_hosts_along_the_levels() -> None:
     names = [f"d{index}" for index in range(6)]
     problem = uneven(names)
     problem["cluster"] |= {"hosts": ["x", "y", "z"]}
     plan = nest.solve(problem)
     assert plan.placement is not None
-    seats = {f"d{index}": ("xyz"[index // 2], index % 2) for index in range(6)}
+    along = reduce(pairs(read_graph(problem["cluster"]["topology"]))).names
+    seats = {name: ("xyz"[place // 2], place % 2) for place, name in enumerate(along)}
     placed = [seats[stage[0]] for stage in plan.placement.replicas[0]]
     assert [(each.node, each.gpu) for each in placement(plan)] == placed
 
 
 def test_generated_networks_have_hosts_with_numbers() -> None:
-    network = {"rail-optimised": {"nodes": 2, "gpus": 4, "nvlink_bandwidth": 4e11, "bandwidth": 5e10}}
-    assert {each.node for each in placement(planned(network, tp=2))} == {"node0", "node1"}
+    network = {"nodes": 2, "gpus": 4, "nvlink_bandwidth": 4e11, "bandwidth": 5e10}
+    plan = planned({"rail-optimised": network}, tp=2)
+    assert {each.node for each in placement(plan)} == {"node0", "node1"}
+    named = {"cluster": {**plan.problem["cluster"], "hosts": ["a", "b"]}}
+    assert {each.node for each in placement(evolve(plan, problem={**plan.problem, **named}))} == {"a", "b"}
