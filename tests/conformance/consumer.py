@@ -98,6 +98,8 @@ def _run(script: str, given: Any, environment: dict[str, str]) -> Any:
         check=False,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
     )
-    before, mark, after = done.stdout.rpartition(MARK)
-    assert done.returncode == 0 and mark, f"the consumer ended with {done.returncode}: {done.stderr[-3000:]}"
+    told = f"the consumer ended with {done.returncode}: {done.stderr[-3000:]}"
+    assert done.returncode == 0, told
+    assert MARK in done.stdout, told
+    after = done.stdout.rpartition(MARK)[2]
     return json.loads(after.splitlines()[0])
