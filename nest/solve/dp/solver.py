@@ -48,6 +48,15 @@ def solve(instance: Instance, time_limit: float | None = None, progress: Progres
     return _Solver(instance, time_limit, progress).solve()
 
 
+def feasible(instance: Instance) -> bool:
+    """Whether there is any plan.
+
+    Raises:
+        InputError: as `solve`.
+    """
+    return solve(instance, time_limit=0.0).solution is not None
+
+
 def kept_together(instance: Instance) -> list[tuple[int, ...]]:
     """Groups of layers that no cut may part, as indices."""
     position = {name: index for index, name in enumerate(instance.graph.layers)}
