@@ -123,7 +123,7 @@ def _files(found: Any, *_: Any, **__: Any) -> dict[str, str]:
 
 def _limits(found: Any, *_: Any, **__: Any) -> Limits:
     if not isinstance(found, Limits):
-        raise Nonsense(f"{_shown(found)} is not nest.deployment.Limits")
+        raise Nonsense(f"{_shown(found)} is no Limits")
     return found
 
 
@@ -150,8 +150,9 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "with_chunks"): _schedule,
     ("schedules", "weights"): _weights,
     ("schedules", "in_flight"): _in_flight,
-    ("exporters", "export"): _files,
+    ("exporters", "summary"): _word,
     ("exporters", "limits"): _limits,
+    ("exporters", "export"): _files,
 }
 """Each takes what was returned and what the member was given; attributes are given nothing.
 
