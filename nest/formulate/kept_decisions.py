@@ -41,7 +41,10 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
     """
     shape = deployment(plan)
     found = [_degree(name, values) for name, values in _degrees(plan, registry).items()]
-    found += [_fixed("micro_batch", shape.micro_batch), _fixed("pp", shape.stages), _fixed("replicas", shape.replicas)]
+    # Where a degree goes, its devices are of more use to further replicas than to nobody.
+    devices = shape.replicas * sum(stage.devices[1] for stage in plan.stages)
+    found += [_fixed("micro_batch", shape.micro_batch), _fixed("pp", shape.stages), _fixed("devices", devices)]
+    found.append(_fixed("replicas", shape.replicas))
     if shape.chunks == 1:  # Several chunks are dealt evenly, in one way for each number of stages.
         layers = tuple(stage.layers for stage in plan.stages)
         counts = ", ".join(str(len(each)) for each in layers)
