@@ -1,5 +1,6 @@
 """Built-in exporters: one a file."""
 
+from nest.exporters import megatron
 from nest.hooks.protocols import Exporter
 from nest.hooks.spec import hook
 
@@ -7,4 +8,4 @@ from nest.hooks.spec import hook
 @hook
 def nest_exporters() -> list[Exporter]:
     """Files of the frameworks people train with, and of the tools that place and look at plans."""
-    return []
+    return [megatron.exporter]
