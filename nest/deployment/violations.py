@@ -175,7 +175,8 @@ def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[s
 
 
 def _known(names: Iterable[object]) -> str:
-    return f"{_listed(names)} only" if list(names) else "none"
+    shown = [repr(name) if isinstance(name, str) else name for name in names]
+    return f"{_listed(shown)} only" if shown else "none"
 
 
 def _listed(names: Iterable[object]) -> str:
