@@ -39,6 +39,16 @@ class Configuration:
     stage_counts: tuple[int, ...]
     zero_degree: int | None = None
 
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Recompute modes that a stage may choose."""
+        return tuple(dict.fromkeys(choice.recompute for choice in self.choices))
+
+    @property
+    def most_zero(self) -> int:
+        """The highest ZeRO stage that a stage may choose."""
+        return max(choice.zero for choice in self.choices)
+
 
 @define
 class Exclusions:

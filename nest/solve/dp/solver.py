@@ -8,7 +8,7 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, chunks_of
-from nest.solve.dp.coarse import coarsenings
+from nest.solve.dp.coarse import coarsening
 from nest.solve.dp.configurations import Configuration, Exclusions, configurations
 from nest.solve.dp.dealt.search import DealtSearch, WithDealt
 from nest.solve.dp.dealt.split import Splits
@@ -181,18 +181,13 @@ class _Solver:
         return found
 
     def _first_plan(self, members: NDArray[numpy.bool_]) -> Found | None:
-        """A good plan that cuts at some of the downsets only; None where the search itself is as quick.
-
-        More cuts are tried as long as they help.
-        """
-        known = self.known
-        for coarse in coarsenings(members, self.instance):
-            run = self._run(Search(self.instance, coarse, self.configurations, self.meter), known)
-            run.find_best()
-            if known is not None and run.limit >= known.value * (1 - TOLERANCE):
-                break
-            known = run.best
-        return known
+        """A good plan that cuts at some of the downsets only; None where the search itself is as quick."""
+        coarse = coarsening(members, self.instance)
+        if coarse is None:
+            return self.known
+        run = self._run(Search(self.instance, coarse, self.configurations, self.meter), self.known)
+        run.find_best()
+        return run.best
 
     def _find_best(
         self,
