@@ -131,7 +131,14 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     narrowed = evolve(
         problem,
         training=evolve(training, schedule=training.schedule[:1], micro_batch=(min(training.micro_batch or (1,)),)),
-        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,), zero_degree=(ALL_RANKS,)),
+        search=evolve(
+            search,
+            rank_order=(usual,),
+            zero=(0,),
+            recompute=(USUAL_RECOMPUTE,),
+            zero_degree=(ALL_RANKS,),
+            target=None,  # What people run today is priced, whoever can run it.
+        ),
         strategies={
             name: (1,)
             for name, strategy in taking_part(problem, known.strategies()).items()

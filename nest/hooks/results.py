@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from nest.deployment import Limits
 from nest.graph import Block, OperatorGraph
 from nest.hooks import protocols
 from nest.hooks.graph_results import sound_block, sound_graph
@@ -120,6 +121,12 @@ def _files(found: Any, *_: Any, **__: Any) -> dict[str, str]:
     return dict(found)
 
 
+def _limits(found: Any, *_: Any, **__: Any) -> Limits:
+    if not isinstance(found, Limits):
+        raise Nonsense(f"{_shown(found)} is not nest.deployment.Limits")
+    return found
+
+
 def _shown(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
@@ -144,6 +151,7 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "weights"): _weights,
     ("schedules", "in_flight"): _in_flight,
     ("exporters", "export"): _files,
+    ("exporters", "limits"): _limits,
 }
 """Each takes what was returned and what the member was given; attributes are given nothing.
 

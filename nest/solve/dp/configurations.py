@@ -7,6 +7,7 @@ from itertools import product
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.solve.dp.even import even_counts
 from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Value
 
@@ -63,14 +64,14 @@ EvenCounts = Callable[[int, int, int], tuple[int, ...]]
 
 
 def configurations(
-    instance: Instance, most_stages: int, even_counts: EvenCounts
+    instance: Instance, most_stages: int, dealt_counts: EvenCounts
 ) -> tuple[list[Configuration], Exclusions]:
     """Every configuration the constraints allow, in the documented order of ties, and what was excluded.
 
     Args:
         instance: the problem.
         most_stages: stages the layer graph can be cut into.
-        even_counts: numbers of stages a schedule of several chunks may have.
+        dealt_counts: numbers of stages a schedule of several chunks may have.
     """
     exclusions = Exclusions()
     rules = _Rules(instance, exclusions)
@@ -83,17 +84,18 @@ def configurations(
                 slots, chunks = instance.cluster.size // (replicas * candidate.width), chunks_of(schedule)
                 counts: Sequence[int] = stage_counts(instance, min(slots, most_stages))
                 if chunks > 1:
-                    counts = even_counts(chunks, micro_batches, slots)
+                    counts = dealt_counts(chunks, micro_batches, slots)
                     exclusions.uneven += not counts
                 for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ():
                     values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
-                    for kept, allowed in rules.allowed(values, replicas * candidate.width, counts, choices).items():
-                        order = len(found)
-                        found.append(
-                            Configuration(
-                                order, index, replicas, micro_batches, rank_order, schedule, kept, allowed, degree
+                    for kept, every in rules.allowed(values, replicas * candidate.width, counts, choices).items():
+                        for allowed in apart(instance, every):
+                            order = len(found)
+                            found.append(
+                                Configuration(
+                                    order, index, replicas, micro_batches, rank_order, schedule, kept, allowed, degree
+                                )
                             )
-                        )
     return found, exclusions
 
 
@@ -138,12 +140,20 @@ def _sharings(instance: Instance, candidate: Candidate, exclusions: Exclusions) 
             yield replicas, micro_batches
 
 
-def stage_counts(instance: Instance, most: int) -> range:
-    """Numbers of stages up to `most`, or that of the partition given."""
+def stage_counts(instance: Instance, most: int) -> Sequence[int]:
+    """Numbers of stages up to `most`, or that of the partition given; only those that can be even where they must."""
     if instance.space.partition is not None:
         count = len(instance.space.partition)
         return range(count, count + 1) if count <= most else range(0)
-    return range(1, most + 1)
+    return even_counts(instance, range(1, most + 1))
+
+
+def apart(instance: Instance, counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The numbers of stages of one configuration: all, or each alone where it decides how to cut."""
+    if instance.space.even:
+        yield from ((count,) for count in counts)
+    elif counts:
+        yield counts
 
 
 def plan_values(
