@@ -7,4 +7,6 @@ from nest.hooks.spec import hook
 @hook
 def nest_exporters() -> list[Exporter]:
     """Files of the frameworks people train with, and of the tools that place and look at plans."""
-    return []
+    from nest.exporters.torchtitan import Torchtitan
+
+    return [Torchtitan()]

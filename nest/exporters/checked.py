@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from nest.deployment import Deployment, Limits, deployment, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
+from nest.files import structure
 from nest.hooks.architectures import architecture_of
-from nest.spec import Architecture, MixtureOfExperts, PlanDocument, Problem
+from nest.spec import Architecture, PlanDocument, Problem
+from nest.spec.architecture import MixtureOfExperts
 
 
 def checked(plan: PlanDocument, limits: Limits, framework: str) -> Deployment:
@@ -80,3 +82,21 @@ def refuse_precision(precision: str, known: Sequence[str], framework: str) -> No
             f"training.precision is {precision!r}, which this exporter of {framework} does not write; it has "
             f"{', '.join(known)}."
         )
+
+
+def refuse_optimizer(optimizer: str, known: Sequence[str], framework: str) -> None:
+    """Refuse an optimizer that files of `framework` do not name.
+
+    Raises:
+        InputError: it is none of `known`.
+    """
+    if optimizer not in known:
+        raise InputError(
+            f"training.optimizer is {optimizer!r}, which this exporter of {framework} does not write; it has "
+            f"{', '.join(known)}."
+        )
+
+
+def problem_of(plan: PlanDocument) -> Problem:
+    """The problem that a plan carries, as a record."""
+    return structure(plan.problem, Problem)
