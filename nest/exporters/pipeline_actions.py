@@ -54,7 +54,7 @@ def _gpipe(rank: int, ranks: int, chunks: int, micro_batches: int) -> list[str]:
 
 
 def _interleaved(rank: int, ranks: int, chunks: int, micro_batches: int) -> list[str]:
-    """Megatron-LM's interleaved order (arXiv 2104.04473, section 2.2): `ranks` micro-batches a chunk, chunk after chunk.
+    """Megatron-LM's interleaved order (arXiv 2104.04473, section 2.2): `ranks` micro-batches of a chunk, then the next.
 
     A rank begins with `2 (s - 1 - r) + (v - 1) s` forward passes and the one that runs.
     """

@@ -5,7 +5,7 @@ from typing import Any
 from attrs import frozen
 
 from nest.deployment import Deployment
-from nest.exporters.checked import samples
+from nest.exporters.checked import samples, shard_ranks
 
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 """PyTorch's names (torch/distributed/pipelining/schedules.py, `get_schedule_class`)."""
@@ -48,14 +48,11 @@ def decisions(shape: Deployment, head: str) -> Decisions:
         shape: within its limits.
         head: torchtitan's name of the projection to the vocabulary.
     """
-    ranks = shape.data_parallel
-    sharded = shape.zero[0] > 0
-    within = min(shape.zero_degree or ranks * shape.cp, ranks * shape.cp) // shape.cp
-    shard = within if sharded else 1
+    shard = shard_ranks(shape, "torchtitan") if shape.zero[0] > 0 else 1
     pipeline = shape.stages > 1
     from_file = pipeline and shape.schedule not in SCHEDULES
     return Decisions(
-        replicate=ranks // shard,
+        replicate=shape.data_parallel // shard,
         shard=shard,
         reshard="always" if shape.zero[0] == 3 else "never",
         schedule=FROM_FILE if from_file else SCHEDULES.get(shape.schedule, "1F1B"),

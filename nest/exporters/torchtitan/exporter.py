@@ -50,15 +50,15 @@ class Torchtitan:
         files: dict[str, str] = {}
         if not beyond[OLD]:
             files[TOML_FILE] = toml_file(shape, problem, model, beyond[NEW])
-            if _unknown_llama(model):
+            if model is not None and _unknown_llama(model):
                 files[f"{IMPORTED}.py"] = registration(model)
         if not beyond[NEW]:
             files[PYTHON_FILE] = python_text(shape, problem, model, beyond[OLD])
         return files | _schedule(shape)
 
 
-def _unknown_llama(model: Architecture | None) -> bool:
-    return model is not None and family(model) == LLAMA and flavor(model, OLD) is None and not model.tied
+def _unknown_llama(model: Architecture) -> bool:
+    return family(model) == LLAMA and flavor(model, OLD) is None and not model.tied
 
 
 def _schedule(shape: Deployment) -> dict[str, str]:

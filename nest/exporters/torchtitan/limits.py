@@ -28,18 +28,18 @@ _COMMON = {
         "without a pipeline torchtitan reduces gradients and gathers weights for every micro-batch, as ZeRO 3 does"
     ),
     "zero > 0 or cp == 1": "torchtitan's FSDP always shards over the ranks of context parallelism",
-    "zero_degree % cp == 0 and dp * cp % zero_degree == 0": (
+    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
         "torchtitan shards over whole context-parallel groups, and over as many of them everywhere"
     ),
 }
 
 _EXPERTS = {
     "etp == 1 or etp == tp": "torchtitan's experts have the tensor-parallel degree of all else, or none",
-    "ep > 1 or etp == tp": "torchtitan splits experts over the tensor-parallel ranks when there is no expert parallelism",
+    "ep > 1 or etp == tp": "torchtitan splits experts over the tensor-parallel ranks without expert parallelism",
     "ep == 1 or etp == 1 or tp == 1 or sp == tp": (
         "torchtitan has tensor parallelism without sequence parallelism from 0.3 on, where experts are not split"
     ),
-    "ep == 1 or zero > 0 or dp == 1": "torchtitan takes the ranks of expert parallelism from those that FSDP shards over",
+    "ep == 1 or zero > 0 or dp == 1": "torchtitan takes expert-parallel ranks from those FSDP shards over",
     "ep == 1 or zero_degree == dp": (
         "torchtitan shards experts over the ranks that FSDP has left, not over as many as all else"
     ),

@@ -67,7 +67,7 @@ RECIPES = {LLAMA: "llama3_8b", QWEN: "qwen3_0_6b", DEEPSEEK: "deepseek_v3_16b"}
 
 
 def family(architecture: Architecture | None) -> str | None:
-    """torchtitan's name of the model of that build; None: it has none that is built so."""
+    """Name that torchtitan gives the model of that build; None: it has none that is built so."""
     if architecture is None or _unlike_all(architecture):
         return None
     attention = architecture.blocks[0].attention
@@ -93,15 +93,18 @@ def flavor(architecture: Architecture | None, version: str) -> Flavor | None:
 def figures(architecture: Architecture) -> tuple[int, ...]:
     """What `Flavor.figures` says, of any model."""
     attention = architecture.blocks[0].attention
-    latent = isinstance(attention, LatentAttention)
+    if isinstance(attention, LatentAttention):
+        kv_heads, head = attention.heads, attention.value
+    else:
+        kv_heads, head = attention.kv_heads, attention.head
     dense = next((b.feed_forward.width for b in architecture.blocks if isinstance(b.feed_forward, FeedForward)), 0)
     experts = mixture(architecture)
     return (
         architecture.hidden,
         len(architecture.blocks),
         attention.heads,
-        attention.heads if latent else attention.kv_heads,
-        attention.value if latent else attention.head,
+        kv_heads,
+        head,
         dense,
         architecture.vocab,
         int(architecture.tied),

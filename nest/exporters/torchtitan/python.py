@@ -46,11 +46,15 @@ def _recipe_imports(known: Flavor | None) -> list[str]:
 def _plan(known: Flavor | None, model: Architecture | None) -> list[str]:
     lines = ["", "def plan() -> Trainer.Config:", '    """The run that the plan describes."""']
     if known is None:
-        told = f"torchtitan {NEW} has no model of these widths ({told_widths(model)}): pass its Trainer.Config to `apply`"
+        told = (
+            f"torchtitan {NEW} has no model of these widths ({told_widths(model)}): pass its Trainer.Config to `apply`"
+        )
         return [*lines, f"    raise NotImplementedError({told!r})"]
     lines.append(f"    config = {known.recipe or RECIPES[known.model]}()")
     if not known.recipe:
-        lines.append(f"    config.model_spec = model_registry({known.name!r})  # hf_assets_path is that of another size")
+        lines.append(
+            f"    config.model_spec = model_registry({known.name!r})  # hf_assets_path is that of another size"
+        )
     return [*lines, "    return apply(config)"]
 
 
