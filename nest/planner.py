@@ -206,6 +206,12 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
         return CheckReport(tuple(faults), report.compared + 1)
 
 
+def read_plan(plan: Source | PlanDocument) -> PlanDocument:
+    """The plan of a path or a mapping, its numbers as they are; what cannot be read is an `InputError`."""
+    with _naming(plan):
+        return plan if isinstance(plan, PlanDocument) else cast("PlanDocument", _read(plan, PlanDocument))
+
+
 def _check_effort(time_limit: float | None, workers: int) -> None:
     if time_limit is not None:
         if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)):

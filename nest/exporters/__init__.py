@@ -7,6 +7,7 @@ from nest.hooks.spec import hook
 @hook
 def nest_exporters() -> list[Exporter]:
     """Files of the frameworks people train with, and of the tools that place and look at plans."""
+    from nest.exporters import megatron
     from nest.exporters.accelerate import Accelerate
     from nest.exporters.deepspeed import DeepSpeed
     from nest.exporters.galvatron import Galvatron
@@ -14,4 +15,4 @@ def nest_exporters() -> list[Exporter]:
     from nest.exporters.pytorch import PyTorch
     from nest.exporters.torchtitan import Torchtitan
 
-    return [Torchtitan(), DeepSpeed(), Accelerate(), MaxText(), Galvatron(), PyTorch()]
+    return [megatron.exporter, Torchtitan(), DeepSpeed(), Accelerate(), MaxText(), Galvatron(), PyTorch()]

@@ -25,6 +25,7 @@ __all__ = [
     "structure",
     "toml_text",
     "unstructure",
+    "write_files",
     "write_folder",
     "write_text",
     "yaml_text",
@@ -187,3 +188,18 @@ def write_folder(path: Path, texts: Mapping[str, str]) -> None:
     from nest.files.writing import create_folder
 
     create_folder(Path(path), texts)
+
+
+def write_files(path: Path, texts: Mapping[str, str]) -> None:
+    """Put files into the folder at `path`, made if need be: all of them, or none.
+
+    Args:
+        path: of the folder; what is in it already stays, files of the same names are replaced.
+        texts: contents by path in the folder; scripts, which begin with `#!`, may be executed.
+
+    Raises:
+        InputError: they cannot be written there.
+    """
+    from nest.files.writing import fill_folder
+
+    fill_folder(Path(path), texts)

@@ -32,8 +32,8 @@ def yaml_text(mapping: Mapping[str, Any]) -> str:
     """`mapping` in block style, in the order given."""
     writer = YAML(typ="safe", pure=True)
     writer.Representer = _Representer
-    writer.default_flow_style = False  # type: ignore[assignment]  # ruamel.yaml types it as None
-    writer.sort_base_mapping_type_on_output = False
+    writer.default_flow_style = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel.yaml types it as None
     writer.width = WIDTH
     writer.allow_unicode = True
     stream = StringIO()

@@ -150,8 +150,9 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "with_chunks"): _schedule,
     ("schedules", "weights"): _weights,
     ("schedules", "in_flight"): _in_flight,
-    ("exporters", "export"): _files,
+    ("exporters", "summary"): _word,
     ("exporters", "limits"): _limits,
+    ("exporters", "export"): _files,
 }
 """Each takes what was returned and what the member was given; attributes are given nothing.
 

@@ -50,8 +50,8 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
     if len({_without_window(each) for each in attentions}) > 1 or len({*windows(model)} - {None}) > 1:
         yield "its blocks differ in their attention, and Megatron-LM has flags for one kind"
     dense, sparse = feed_forwards(model)
-    networks = (*dense, *sparse)
-    if len({*dense}) > 1 or len({*sparse}) > 1 or len({network.gated for network in networks}) > 1:
+    gated = {network.gated for network in dense} | {network.gated for network in sparse}
+    if len({*dense}) > 1 or len({*sparse}) > 1 or len(gated) > 1:
         yield "its blocks differ in their feed-forward networks, and Megatron-LM has flags for one kind"
     biased = _biases(model)
     if biased not in (({True}, {True}), ({False}, {False}), ({True}, {False})):

@@ -32,9 +32,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 }
 """What each module runs again, in the words of `training.selective`."""
 
-OPTIONAL = frozenset(
-    {"shared_expert_up", "shared_expert_activated", "shared_expert_down", "query_latent_norm"}
-)
+OPTIONAL = frozenset({"shared_expert_up", "shared_expert_activated", "shared_expert_down", "query_latent_norm"})
 """Operators that some models lack, so that their modules go without them."""
 
 MODES = ("none", "selective", "full")
