@@ -101,7 +101,8 @@ def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Itera
     for text, reason in limits.constraints.items():
         constraint = evolve(parse(text), reason=reason)
         if not _holds(constraint, plan, shape):
-            yield f"{_found(constraint, plan, shape)}, but {reason}"
+            asked = f" (`{constraint.text}`)" if constraint.expression is not None else ""
+            yield f"{_found(constraint, plan, shape)}, but {reason}{asked}"
 
 
 def _holds(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> bool:
@@ -131,8 +132,7 @@ def _found(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> str
         return f"stages differ in their {what} ({_listed(getattr(s, constraint.uniform) for s in plan.stages)})"
     every = (_values(plan, shape, stage) for stage in plan.stages)
     values = next(values for values in every if not constraint.holds(values))
-    told = ", ".join(f"{name} = {values[name]}" for name in sorted(constraint.names()))
-    return f"`{constraint.text}` does not hold ({told})"
+    return ", ".join(f"{name} is {values[name]}" for name in sorted(constraint.names()))
 
 
 def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
@@ -175,7 +175,8 @@ def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[s
 
 
 def _known(names: Iterable[object]) -> str:
-    return f"{_listed(names)} only" if list(names) else "none"
+    shown = [repr(name) if isinstance(name, str) else name for name in names]
+    return f"{_listed(shown)} only" if shown else "none"
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -5,8 +5,8 @@ import io
 import json
 from collections.abc import Mapping
 
-from nest.deployment import MEGATRON_ORDER, deployment
-from nest.hooks.placements import Placed, placement
+from nest.deployment import deployment
+from nest.hooks.placements import Placed, placement, rank_order
 from nest.spec import PlanDocument
 
 COLUMNS = ("rank", "node", "gpu", "pp", "dp", "cp", "tp", "ep", "etp")
@@ -41,7 +41,7 @@ def _json(plan: PlanDocument, ranks: tuple[Placed, ...]) -> str:
     """The same with the sizes of the groups, one rank a line."""
     shape = deployment(plan)
     sizes = {"pp": shape.stages, "dp": shape.data_parallel, "cp": shape.cp, "tp": shape.tp, "ep": shape.ep}
-    head = {"world_size": shape.world_size, "order": "-".join(MEGATRON_ORDER), "sizes": {**sizes, "etp": shape.etp}}
+    head = {"world_size": shape.world_size, "order": "-".join(rank_order(plan)), "sizes": {**sizes, "etp": shape.etp}}
     rows = ",\n".join(f"    {json.dumps(_row(each), ensure_ascii=False)}" for each in ranks)
     return f'{json.dumps(head, indent=2)[:-2]},\n  "ranks": [\n{rows}\n  ]\n}}\n'
 

@@ -7,12 +7,12 @@ from typing import Any
 from attrs import evolve
 
 from nest.catalogue import unknown_name
-from nest.deployment import Limits
+from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
-from nest.files import read
+from nest.files import read, structure
 from nest.formulate.choices import allowed_degrees, taking_part
 from nest.hooks.registry import Registry
-from nest.spec import Problem, ProfileSpec
+from nest.spec import PlanDocument, Problem, ProfileSpec
 from nest.spec.constraints import Constraint, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD
 
@@ -46,6 +46,17 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
         raise unknown_name(place, "target", name, able)
     found: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
     return found
+
+
+def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
+    """What of a plan the target of its problem cannot run, a sentence each without its full stop.
+
+    Raises:
+        InputError: there is no such target, or the plan is infeasible.
+    """
+    problem = structure(plan.problem, Problem)
+    limits = target_limits(problem, registry)
+    return [] if limits is None else violations(plan, limits, str(problem.search.target))
 
 
 def within(problem: Problem, limits: Limits, registry: Registry, base: Path | None = None) -> Problem:

@@ -7,7 +7,9 @@ from attrs import frozen
 
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
 from nest.deployment.hosts import Seat, named_seats, numbered, seats
+from nest.errors import InputError
 from nest.hooks.networks import cluster_spec, network_of
+from nest.hooks.registry import registry
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, pairs, reduce
 from nest.spec import ClusterSpec, PlacementRecord, PlanDocument
@@ -28,7 +30,23 @@ class Placed:
     gpu: int
 
 
-def placement(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tuple[Placed, ...]:
+def rank_order(plan: PlanDocument) -> tuple[str, ...]:
+    """How ranks of `plan` are counted: coordinates as a mixed radix, the fastest first (docs/explanation/ranks.md).
+
+    As the framework does that the plan was made for, `search.target`; of a plan without one, as that of the first
+    exporter does which says how. Of a plan it cannot run, as all others do.
+    """
+    exporters = registry().exporters()
+    target = plan.problem.get("search", {}).get("target")
+    named = [exporters[target]] if target in exporters else [] if target else list(exporters.values())
+    asked = next((each for each in named if hasattr(each, "rank_order")), None)
+    try:
+        return MEGATRON_ORDER if asked is None else tuple(asked.rank_order(plan))
+    except InputError:
+        return MEGATRON_ORDER
+
+
+def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[Placed, ...]:
     """Every rank of `plan` with its host and accelerator, by its number (docs/explanation/ranks.md).
 
     Hosts are those of `cluster.hosts`, or those in the names of the devices, `HOST.INDEX`; where nobody names any they
@@ -36,13 +54,14 @@ def placement(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tupl
 
     Args:
         plan: feasible, its stages alike in their candidates.
-        order: the coordinates as a mixed radix, the fastest first, as for `nest.deployment.rank_table`.
+        order: the coordinates as a mixed radix, the fastest first, as for `nest.deployment.rank_table`; None: that of
+            `rank_order`.
 
     Raises:
         InputError: the plan is infeasible, its stages differ in their candidates, or the cluster's hosts do not hold
             its devices.
     """
-    ranks = rank_table(plan, order)
+    ranks = rank_table(plan, rank_order(plan) if order is None else order)
     found = _seats(plan, ranks)
     return tuple(Placed(rank, seat.node, seat.gpu) for rank, seat in zip(ranks, found, strict=True))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -184,6 +185,12 @@ PAIRS = Decisions((2, 4), tp=2, cp=1, copies=1, etp=1, ep=1, replicas=2, rank_or
 SPREAD = Decisions((2, 4), tp=1, cp=1, copies=1, etp=1, ep=1, replicas=4, rank_order="pp-inner", places=(0, 1))
 
 
+def spread(**cluster: Any) -> PlanDocument:
+    """A plan whose ranks do not lie node by node as most frameworks count them: stages are the slowest coordinate."""
+    plan = made_up(SPREAD, **cluster)
+    return evolve(plan, problem={**plan.problem, "search": {"target": "torchtitan"}})
+
+
 def test_gpus_a_node_uses_in_part_are_told(tmp_path: Path, stands_in: Path) -> None:
     """Stages on the second of two devices each: their local ranks are 0, their accelerators are not."""
     one = Decisions((2, 4), tp=1, cp=1, copies=1, etp=1, ep=1, replicas=4, rank_order="pp-inner", places=(1,))
@@ -200,13 +207,21 @@ def test_hosts_with_any_name_are_quoted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names = STRANGE if one is PAIRS else STRANGE[:4]
-    plan = made_up(one, hosts=names)
+    plan = made_up(one, hosts=names) if one is PAIRS else spread(hosts=names)
     files = TorchrunExporter().export(plan)
     for number, name in enumerate(dict.fromkeys(each.node for each in placement(plan))):
         done = run(files, tmp_path, stands_in, 'printf "%s;" "$MASTER_ADDR"', NEST_NODE=name)
         assert done.returncode == 0, done.stderr
         assert done.stdout == (f"torchrun 8 {number} 1\n" if one is PAIRS else f"{names[0]};" * 2)
     assert not (tmp_path / "owned").exists()
+
+
+def test_ranks_that_follow_the_devices_are_left_to_torchrun(tmp_path: Path, stands_in: Path) -> None:
+    """Megatron-LM can count stages before replicas; others cannot, and their processes are started one by one."""
+    counted_so = TorchrunExporter().export(made_up(SPREAD))["torchrun_launch.sh"]
+    assert "torchrun --no-python" in counted_so
+    assert "torchrun --no-python" not in TorchrunExporter().export(spread())["torchrun_launch.sh"]
+    check_torchrun(spread(), tmp_path, stands_in)
 
 
 def test_a_host_that_is_not_in_the_plan_is_told(tmp_path: Path, stands_in: Path) -> None:
@@ -216,7 +231,7 @@ def test_a_host_that_is_not_in_the_plan_is_told(tmp_path: Path, stands_in: Path)
 
 
 def test_a_failing_process_ends_the_others(tmp_path: Path, stands_in: Path) -> None:
-    files = TorchrunExporter().export(made_up(SPREAD))
+    files = TorchrunExporter().export(spread())
     told = 'if [ "$LOCAL_RANK" = 0 ]; then exit 7; fi; sleep 100'
     assert run(files, tmp_path, stands_in, told, NEST_NODE="node0").returncode == 7
 
