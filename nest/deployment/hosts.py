@@ -21,10 +21,12 @@ class Seat:
     Attributes:
         node: name of the host.
         gpu: index of the accelerator on it, as the driver numbers them.
+        named: whether somebody gave the host that name; otherwise it stands for one, by its number.
     """
 
     node: str
     gpu: int
+    named: bool = True
 
 
 def seats(devices: int, hosts: Sequence[str] = (), per_host: int | None = None, leaf: int = 1) -> tuple[Seat, ...]:
@@ -47,7 +49,7 @@ def seats(devices: int, hosts: Sequence[str] = (), per_host: int | None = None, 
             "devices_per_host."
         )
     names = hosts or [f"node{index}" for index in range(devices // each)]
-    return tuple(Seat(names[device // each], device % each) for device in range(devices))
+    return tuple(Seat(names[device // each], device % each, bool(hosts)) for device in range(devices))
 
 
 def named_seats(names: Sequence[str]) -> tuple[Seat, ...] | None:
@@ -58,7 +60,8 @@ def named_seats(names: Sequence[str]) -> tuple[Seat, ...] | None:
     found = [_NAMED.fullmatch(name) for name in names]
     if not all(found):
         return None
-    return tuple(Seat(_host(match[1]), int(match[2])) for match in found if match)
+    given = not numbered(names)
+    return tuple(Seat(_host(match[1]), int(match[2]), given) for match in found if match)
 
 
 def numbered(names: Sequence[str]) -> bool:

@@ -23,11 +23,13 @@ class Placed:
         rank: its number and coordinates.
         node: name of its host.
         gpu: index of its accelerator on that host.
+        named: whether somebody gave the host that name; otherwise it stands for one, by its number.
     """
 
     rank: Rank
     node: str
     gpu: int
+    named: bool
 
 
 def rank_order(plan: PlanDocument) -> tuple[str, ...]:
@@ -63,7 +65,7 @@ def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[P
     """
     ranks = rank_table(plan, rank_order(plan) if order is None else order)
     found = _seats(plan, ranks)
-    return tuple(Placed(rank, seat.node, seat.gpu) for rank, seat in zip(ranks, found, strict=True))
+    return tuple(Placed(rank, seat.node, seat.gpu, seat.named) for rank, seat in zip(ranks, found, strict=True))
 
 
 def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:

@@ -1,6 +1,7 @@
 """Placement files: their scripts are run by bash, with stand-ins for the launchers that they call."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -81,6 +82,7 @@ def stands_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("srun", SRUN), ("mpirun", MPIRUN), ("torchrun", TORCHRUN)):
         (folder / name).write_text(f"#!{sys.executable}\n{text}")
     (folder / "hostname").write_text(f"#!/bin/sh\n{HOSTNAME}\n")
+    (folder / "scontrol").write_text('#!/bin/sh\nfor i in $(seq 0 99); do echo "host$i-$SLURM_JOB_NODELIST"; done\n')
     (folder / "taskset").write_text("#!/bin/sh\n")
     for each in folder.iterdir():
         each.chmod(0o755)
@@ -132,9 +134,15 @@ SMALL = settings(max_examples=15, suppress_health_check=[HealthCheck.function_sc
 @given(one=decisions())
 def test_slurm_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, stands_in: Path) -> None:
     plan = made_up(one)
-    done = run(SlurmExporter().export(plan), tmp_path, stands_in)
+    done = run(SlurmExporter().export(plan), tmp_path, stands_in, SLURM_JOB_NODELIST="x")
     assert done.returncode == 0, done.stderr
-    agrees(placement(plan), done.stdout.splitlines())
+    allocated = [re.sub(r"host(\d+)-x", r"node\1", line) for line in done.stdout.splitlines()]
+    agrees(placement(plan), allocated)
+    hosts = [f"h{index}" for index in range(one.devices // one.fanouts[0])]
+    named = made_up(one, hosts=hosts)
+    done = run(SlurmExporter().export(named), tmp_path, stands_in)
+    assert done.returncode == 0, done.stderr
+    agrees(placement(named), done.stdout.splitlines())
 
 
 @SMALL
@@ -195,7 +203,7 @@ def test_gpus_a_node_uses_in_part_are_told(tmp_path: Path, stands_in: Path) -> N
     """Stages on the second of two devices each: their local ranks are 0, their accelerators are not."""
     one = Decisions((2, 4), tp=1, cp=1, copies=1, etp=1, ep=1, replicas=4, rank_order="pp-inner", places=(1,))
     files = SlurmExporter().export(made_up(one))
-    done = run(files, tmp_path, stands_in)
+    done = run(files, tmp_path, stands_in, SLURM_JOB_NODELIST="x")
     assert [line.split(" ")[-1] for line in done.stdout.splitlines()] == ["1"] * 4
     assert "CUDA_VISIBLE_DEVICES is set" in files["slurm_launch.sh"]
     assert "CUDA_VISIBLE_DEVICES" not in SlurmExporter().export(made_up(PAIRS))["slurm_launch.sh"]
@@ -214,6 +222,16 @@ def test_hosts_with_any_name_are_quoted(
         assert done.returncode == 0, done.stderr
         assert done.stdout == (f"torchrun 8 {number} 1\n" if one is PAIRS else f"{names[0]};" * 2)
     assert not (tmp_path / "owned").exists()
+
+
+def test_allocations_that_are_too_small_are_told(tmp_path: Path, stands_in: Path) -> None:
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "scontrol").write_text("#!/bin/sh\necho host0\n")
+    (tmp_path / "few" / "scontrol").chmod(0o755)
+    files = SlurmExporter().export(made_up(PAIRS))
+    done = run(files, tmp_path, tmp_path / "few", SLURM_JOB_NODELIST="x")
+    assert done.returncode == 2
+    assert "the plan needs 4 nodes, the allocation has 1" in done.stderr
 
 
 def test_ranks_that_follow_the_devices_are_left_to_torchrun(tmp_path: Path, stands_in: Path) -> None:

@@ -20,11 +20,13 @@ class Node:
         name: of the host.
         ranks: its processes, ascending: the first has local rank 0.
         gpus: the accelerator of each, as the driver of the host numbers them.
+        named: whether the name is a real one; otherwise it stands for one, by its number.
     """
 
     name: str
     ranks: tuple[int, ...]
     gpus: tuple[int, ...]
+    named: bool
 
     @property
     def mapped(self) -> bool:
@@ -43,7 +45,7 @@ def nodes_of(placed: Sequence[Placed]) -> tuple[Node, ...]:
     for each in placed:
         found.setdefault(each.node, []).append(each)
     return tuple(
-        Node(name, tuple(each.rank.rank for each in held), tuple(each.gpu for each in held))
+        Node(name, tuple(each.rank.rank for each in held), tuple(each.gpu for each in held), held[0].named)
         for name, held in found.items()
     )
 

@@ -19,6 +19,8 @@ def head(nodes: Sequence[Node], about: Sequence[str]) -> list[str]:
         notes.append(
             "Some processes run on other GPUs than their local ranks say: CUDA_VISIBLE_DEVICES is set for them."
         )
+    if not all(node.named for node in nodes):
+        notes.append("Nobody named the hosts: names such as node0 stand for them, along the levels of the cluster.")
     return [
         "#!/usr/bin/env bash",
         *(f"# {line}" for line in notes),
