@@ -15,6 +15,7 @@ from nest.catalogue import named_cluster, network_levels, unknown_name
 from nest.errors import InputError, InputErrors
 from nest.files import placed, read_mapping, structure_source
 from nest.formulate.link_profile import given_profile
+from nest.formulate.machines import cluster_of
 from nest.hooks.protocols import ProfiledImporter, TopologyImporter
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
@@ -138,6 +139,34 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     if isinstance(found, Imported):
         return _with_imported(cluster, found, registry)
     return evolve(cluster, **_written(found, cluster))
+
+
+def from_file(
+    cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None, hosts: int = 1
+) -> ClusterSpec:
+    """As `in_place`, of a `topology` that must be a file.
+
+    Args:
+        cluster: the section as written.
+        registry: offers topology importers.
+        base: folder that relative paths start from; None: the working directory.
+        importer: name of the importer to read the file with; None: the first that knows it.
+        hosts: how many machines there are, where the file describes one.
+
+    Raises:
+        InputError: there is no such file, it cannot be used, or does not describe one machine where there are several.
+    """
+    file = _file(cluster.topology, base)
+    if file is None:
+        raise InputError(f"{cluster.topology}: there is no such file.")
+    if hosts == 1:
+        return in_place(cluster, registry, base, importer)
+    found = _loaded(cluster, registry, base, importer)
+    profile = given_profile(cluster, base)
+    tier = profile.tiers[0] if profile is not None and profile.tiers else None
+    with _named(file.path if isinstance(file, PartOf) else file):
+        machine = found if isinstance(found, Imported) else Imported(found)
+        return _with_imported(cluster, cluster_of(machine, hosts, tier), registry)
 
 
 def _check_profile(cluster: ClusterSpec) -> None:

@@ -7,7 +7,7 @@ from attrs import frozen
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
-from nest.spec import LevelSpec
+from nest.spec import LevelSpec, TierSpec
 
 
 @frozen(eq=False)
@@ -23,6 +23,8 @@ class Imported:
         device: the accelerator by its name in the catalogue; None: the file does not say.
         assumptions: what the file does not say and where it was taken from: one sentence each, with the figure.
         devices_per_host: accelerators of one machine; None: the file does not say.
+        adapters: of one machine, what its network adapters give each device to reach other machines: nominal bandwidth
+            per direction and link; None: the file does not say.
     """
 
     network: Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
@@ -30,6 +32,7 @@ class Imported:
     device: str | None = None
     assumptions: tuple[str, ...] = ()
     devices_per_host: int | None = None
+    adapters: TierSpec | None = None
 
 
 @frozen

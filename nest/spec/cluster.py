@@ -166,3 +166,14 @@ class ClusterSpec:
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     link_profile: str | LinkProfile | None = None
     assumed: tuple[str, ...] = ()
+
+
+@frozen
+class ClusterOfFile:
+    """A file of nothing but a `cluster` section, as `nest topology import` writes it.
+
+    Attributes:
+        cluster: the section.
+    """
+
+    cluster: ClusterSpec

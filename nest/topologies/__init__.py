@@ -13,9 +13,12 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.graphml import GraphmlImporter
     from nest.topologies.matrix import MatrixImporter
     from nest.topologies.mesh import MeshImporter
+    from nest.topologies.nccl_xml import NcclXmlImporter
     from nest.topologies.node_link import NodeLinkImporter
+    from nest.topologies.nvidia_smi import NvidiaSmiImporter
     from nest.topologies.rail_optimised import RailOptimisedImporter
     from nest.topologies.slurm_conf import SlurmConfImporter
+    from nest.topologies.slurm_yaml import SlurmYamlImporter
     from nest.topologies.torus import TorusImporter
 
     return [
@@ -28,5 +31,8 @@ def nest_topology_importers() -> list[TopologyImporter]:
         MatrixImporter(),
         NodeLinkImporter(),
         GraphmlImporter(),
+        NvidiaSmiImporter(),
+        NcclXmlImporter(),
         SlurmConfImporter(),
+        SlurmYamlImporter(),
     ]

@@ -44,6 +44,11 @@ class Block:
     nodes: str = ""
 
 
+ONE_OF_THEM = (
+    "Plan one of them: write its name behind the file's, `topology.conf#NAME` or `topology.yaml#TOPOLOGY/NAME`."
+)
+"""What to do about networks that nothing joins."""
+
 ROOT = "all blocks"
 """The switch above all blocks, of which the file says nothing."""
 
@@ -79,8 +84,7 @@ def tree(
     ]
     links = [(child, switch.name) for switch in switches for child in expanded(switch.switches)]
     named, parents, sentences = joined(hosts, links)
-    told = "Plan one of them: write its name behind the file's, as in `topology.conf#NAME`."
-    return switched(SwitchTree(named, parents, roots_told=told), profile, assumptions=[*assumptions, *sentences])
+    return switched(SwitchTree(named, parents, roots_told=ONE_OF_THEM), profile, assumptions=[*assumptions, *sentences])
 
 
 def _check_named(switches: Sequence[Switch]) -> None:
@@ -280,7 +284,6 @@ def _one(names: Sequence[str], part: str | None, kind: str) -> int:
         return list(names).index(part)
     if len(names) > 1:
         raise InputError(
-            f"the file has several networks that no link joins: the {kind}s {_listed(names)}. Plan one of them: write "
-            "its name behind the file's, as in `topology.conf#NAME`."
+            f"the file has several networks that no link joins: the {kind}s {_listed(names)}. {ONE_OF_THEM}"
         )
     return 0
