@@ -161,8 +161,11 @@ def limit_constraints(
     Raises:
         InputError: one is no constraint, or reads a name that none knows; the text names the target.
     """
-    found = []
-    for text, reason in limits.constraints.items() if limits is not None else ():
+    found: list[Constraint] = []
+    if limits is None:
+        return found
+    names = {*names, *(limits.strategies or ())}  # It may have strategies that nobody brings here: their degree is 1.
+    for text, reason in limits.constraints.items():
         place = f"the limits of exporter {target!r}"
         try:
             constraint = evolve(parse(text), reason=f"search.target is {target}: {reason}")
