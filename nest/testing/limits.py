@@ -50,7 +50,7 @@ def _constraints(limits: Limits) -> Problems:
         if unknown:
             yield f"constraint `{text}` reads {unknown[0]!r}, which is no name of constraints and not in `strategies`"
         if not reason.strip() or reason.rstrip().endswith("."):
-            yield f"the reason of constraint `{text}` is {reason!r}; it is a clause to follow `but`, without a full stop"
+            yield f"the reason of constraint `{text}` is {reason!r}; it is a clause that follows `but`, no sentence"
 
 
 def refused_within_limits(exporter: Exporter, plan: PlanDocument) -> Problems:

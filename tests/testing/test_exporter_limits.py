@@ -40,8 +40,8 @@ def test_sound_limits_pass(limits: Limits | None) -> None:
         (Limits(schedules=()), "schedules is empty"),
         (Limits(constraints={"pp = 1": "a slip"}), "not an expression"),
         (Limits(constraints={"tensor == 1": "a slip"}), "reads 'tensor'"),
-        (Limits(constraints={"pp == 1": ""}), "a clause to follow"),
-        (Limits(constraints={"pp == 1": "Toy has no pipeline."}), "a clause to follow"),
+        (Limits(constraints={"pp == 1": ""}), "a clause that follows"),
+        (Limits(constraints={"pp == 1": "Toy has no pipeline."}), "a clause that follows"),
         ({"zero": (0,)}, "`limits` returned dict"),
     ],
 )
