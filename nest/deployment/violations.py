@@ -33,6 +33,7 @@ def violations(plan: PlanDocument, limits: Limits, target: str) -> list[str]:
         *_choices(shape, limits, target),
         *_offload(plan, limits, target),
         *_stages(plan, shape, limits, target),
+        *_devices(plan, limits, target),
         *_constraints(plan, shape, limits),
     ]
 
@@ -90,6 +91,12 @@ def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) 
             if any(name in stage.layers for stage in plan.stages) and name not in plan.stages[index].layers:
                 end = "first" if index == 0 else "last"
                 yield f"layer {name!r} is not on the {end} stage, {told}, the {name} with the {end}"
+
+
+def _devices(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
+    used = (plan.data_parallel or 1) * sum(stage.devices[1] for stage in plan.stages)
+    if limits.all_devices and used != plan.summary["devices"]:
+        yield f"{used} of {plan.summary['devices']} devices are used, but {target} takes all of a cluster"
 
 
 def _counted(stage: StageRecord) -> int:

@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, hosts, mixture, model_of, problem_of, refuse_precision, samples, shard_ranks
+from nest.exporters.checked import (
+    checked,
+    hosts,
+    mixture,
+    model_of,
+    problem_of,
+    refuse_layers,
+    refuse_precision,
+    samples,
+    shard_ranks,
+)
 from nest.files import yaml_text
 from nest.spec import PlanDocument, Problem
 
@@ -47,8 +57,9 @@ class Accelerate:
         """What Accelerate can run.
 
         Raises:
-            InputError: it does not train in that precision.
+            InputError: it does not place such layers, or does not train in that precision.
         """
+        refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, tuple(PRECISIONS), self.name)
         constraints = dict(_CONSTRAINTS)
         if mixture(model_of(problem)) is not None:

@@ -13,7 +13,7 @@ from nest.spec import Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
 
 FIRST_DEGREES = ("tp", "cp", "ep", "etp", "sp")
-"""Strategies in the order in which their degrees are kept; others come after them, by name."""
+"""Strategies in the order in which degrees are kept that are equal; others come after them, by name."""
 
 
 @frozen
@@ -104,13 +104,14 @@ def _either(listed: Iterable[Any], has: tuple[Any, ...] | None, known: tuple[Any
 
 
 def _degrees(plan: PlanDocument, registry: Registry) -> dict[str, tuple[int, ...]]:
-    """The degree on each stage of every strategy that may take part."""
+    """The degree on each stage of every strategy that may take part, the highest first."""
     used = [degrees_of(plan, stage) for stage in plan.stages]
     names = {name for each in used for name in each}
     if plan.problem.get("model") is not None:
         names |= {name for name, each in registry.strategies().items() if getattr(each, "by_default", True)}
-    order = [*FIRST_DEGREES, *sorted(names.difference(FIRST_DEGREES))]
-    return {name: tuple(each.get(name, 1) for each in used) for name in order if name in names}
+    order = [name for name in (*FIRST_DEGREES, *sorted(names.difference(FIRST_DEGREES))) if name in names]
+    found = {name: tuple(each.get(name, 1) for each in used) for name in order}
+    return {name: found[name] for name in sorted(order, key=lambda name: -max(found[name]))}
 
 
 def _degree(name: str, values: tuple[int, ...]) -> Decision:

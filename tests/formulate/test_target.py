@@ -40,6 +40,7 @@ def solved(known: Registry, target: str = "toy", **changes: Any) -> PlanDocument
         Limits(strategies=(), rank_orders=("pp-inner",), constraints={"pp > 1": "toy is a pipeline"}),
         Limits(even_stages=True, constraints={"pp > 1": "toy is a pipeline", "uniform(recompute)": "one policy"}),
         Limits(zero=(3,), constraints={"devices == 8": "it takes all"}),
+        Limits(all_devices=True, constraints={"pp == 2": "toy comes in twos"}),
     ],
 )
 def test_a_plan_for_a_target_is_one_that_it_can_run(limits: Limits) -> None:
