@@ -8,7 +8,6 @@ from typing import Any
 import nest
 from nest.testing.exporter import SAMPLE_PLANS
 
-
 MODEL = {"layers": 8, "hidden": 64, "ffn": 256, "heads": 8, "kv_heads": 4, "vocab": 256}
 EXPERTS = {**MODEL, "experts": 8, "top_k": 2, "moe_ffn": 64}
 FIXED: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
