@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nest.report import Verdict
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "evaluate", "solve", "verify"]
+__all__ = ["__version__", "check", "evaluate", "export", "solve", "verify"]
 
 __version__ = "0.1.0"
 
@@ -128,3 +128,37 @@ def verify(
 
     with _plugins(strict_plugins) as known:
         return planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress, plugins=known)
+
+
+def export(
+    plan: "Source | PlanDocument",
+    to: str,
+    *,
+    output: str | Path | None = None,
+    strict_plugins: bool = False,
+) -> dict[str, str]:
+    """The files of a framework, a launcher or another tool for a plan, which is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        to: name of an exporter, as `nest export --list` shows it.
+        output: folder the files are written into, made if need be; None: they are not written.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Returns:
+        Contents by file name. A warning is given where the plan does not fit into memory.
+
+    Raises:
+        nest.errors.InputError: there is no such exporter, it cannot express the plan, or the plan cannot be read, is
+            infeasible or does not hold.
+    """
+    from nest import exporting
+    from nest.files import write_files
+
+    with _plugins(strict_plugins) as known:
+        made = exporting.export(plan, (to,), plugins=known)
+    for line in made.warnings:
+        warnings.warn(line, stacklevel=2)
+    if output is not None:
+        write_files(Path(output), made.files)
+    return dict(made.files)

@@ -13,6 +13,7 @@ COMMANDS = (
     "evaluate",
     "check",
     "verify",
+    "export",
     "models",
     "catalogue",
     "topology",

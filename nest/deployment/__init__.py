@@ -3,5 +3,6 @@
 from nest.deployment.deployment import Deployment, Run, deployment
 from nest.deployment.limits import Limits
 from nest.deployment.ranks import MEGATRON_ORDER, Rank, rank_table
+from nest.deployment.violations import violations
 
-__all__ = ["MEGATRON_ORDER", "Deployment", "Limits", "Rank", "Run", "deployment", "rank_table"]
+__all__ = ["MEGATRON_ORDER", "Deployment", "Limits", "Rank", "Run", "deployment", "rank_table", "violations"]

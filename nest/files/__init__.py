@@ -23,9 +23,12 @@ __all__ = [
     "read_text",
     "read_value",
     "structure",
+    "toml_text",
     "unstructure",
+    "write_files",
     "write_folder",
     "write_text",
+    "yaml_text",
 ]
 
 
@@ -140,6 +143,20 @@ def unstructure(record: Any) -> Any:
     return plain(record)
 
 
+def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tables of scalars and lists as TOML, in the order given."""
+    from nest.files.toml_writing import toml_text
+
+    return toml_text(tables)
+
+
+def yaml_text(mapping: Mapping[str, Any]) -> str:
+    """`mapping` as YAML in block style, in the order given; readers of YAML 1.1 and 1.2 read the same."""
+    from nest.files.yaml_writing import yaml_text
+
+    return yaml_text(mapping)
+
+
 def check_writable(path: Path) -> None:
     """Make sure, before time is spent on what should be written, that `path` can name a file.
 
@@ -175,3 +192,18 @@ def write_folder(path: Path, texts: Mapping[str, str]) -> None:
     from nest.files.writing import create_folder
 
     create_folder(Path(path), texts)
+
+
+def write_files(path: Path, texts: Mapping[str, str]) -> None:
+    """Put files into the folder at `path`, made if need be: all of them, or none.
+
+    Args:
+        path: of the folder; what is in it already stays, files of the same names are replaced.
+        texts: contents by path in the folder; scripts, which begin with `#!`, may be executed.
+
+    Raises:
+        InputError: they cannot be written there.
+    """
+    from nest.files.writing import fill_folder
+
+    fill_folder(Path(path), texts)

@@ -3,7 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from nest.errors import InputError
@@ -67,6 +68,74 @@ def create_folder(path: Path, texts: Mapping[str, str]) -> None:
             raise
     except OSError as error:
         raise InputError(f"{path}: cannot write here: {error.strerror or error}.") from None
+
+
+def fill_folder(path: Path, texts: Mapping[str, str]) -> None:
+    """Put files into the folder at `path`, made if need be: all of them, or none.
+
+    They are written beside each other first, then take their names; what had these names is put back where that fails.
+    A text that begins as a script, with `#!`, may be executed.
+
+    Args:
+        path: of the folder.
+        texts: contents by path in the folder.
+
+    Raises:
+        InputError: there is a folder, or no regular file, in the place of one of the files, or it cannot be written to.
+    """
+    for name in texts:
+        target = path / name
+        if target.is_dir() or (target.exists() and not target.is_file()):
+            raise InputError(f"{target}: cannot write a file here, there is something else of that name.")
+    made: list[Path] = []
+    try:
+        made = _made_folders([path, *((path / name).parent for name in texts)])
+        temporary = Path(tempfile.mkdtemp(dir=path, prefix=".nest-", suffix=".tmp"))
+        try:
+            _move_in(temporary, path, texts)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except (OSError, ValueError) as error:
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot write here: {reason}.") from None
+
+
+def _made_folders(folders: Iterable[Path]) -> list[Path]:
+    """Folders that were missing and are made now, the outermost first."""
+    made: list[Path] = []
+    for folder in folders:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            each.mkdir()
+            made.append(each)
+    return made
+
+
+def _move_in(temporary: Path, folder: Path, texts: Mapping[str, str]) -> None:
+    """Write `texts` into a temporary folder, then move each to its place; put back what was there if that fails."""
+    new = [temporary / f"{index}.new" for index in range(len(texts))]
+    for file, text in zip(new, texts.values(), strict=True):
+        file.write_text(text, encoding="utf-8", newline="\n")
+        file.chmod((0o777 if text.startswith("#!") else 0o666) & ~_umask())
+    moved: list[tuple[Path, Path | None]] = []
+    try:
+        for index, (file, name) in enumerate(zip(new, texts, strict=True)):
+            target = (folder / name).resolve()
+            old = temporary / f"{index}.old" if target.exists() else None
+            if old is not None:
+                shutil.copy2(target, old)
+            file.replace(target)
+            moved.append((target, old))
+    except BaseException:
+        for target, old in moved:
+            if old is None:
+                target.unlink(missing_ok=True)
+            else:
+                old.replace(target)
+        raise
 
 
 def _replace(path: Path, text: str) -> None:

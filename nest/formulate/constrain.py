@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import evolve
 
 from nest.catalogue import unknown_name
+from nest.deployment import Limits
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.choices import FORESEEN
 from nest.formulate.exposure import data_parallel_exposure
 from nest.formulate.partition import partition, unknown_layer
+from nest.formulate.target import allowed_modes, limit_constraints
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
@@ -33,6 +35,7 @@ def build_space(
     together: tuple[tuple[int, ...], ...] = (),
     even_blocks: tuple[tuple[int, ...], ...] = (),
     device: DeviceSpec | None = None,
+    limits: Limits | None = None,
 ) -> Space:
     """The plans `problem` allows.
 
@@ -47,6 +50,8 @@ def build_space(
         together: groups of layers that no cut may part, beside those of constraints.
         even_blocks: layers of each block that schedules of several chunks deal out.
         device: the accelerator, whose calibration says how much of data-parallel communication shows; None: nothing.
+        limits: what the problem's target can run, to which all but recompute modes, constraints and partition is
+            narrowed already; None: anything.
 
     Raises:
         InputErrors: names, values or layers that are unknown or impossible, all of them.
@@ -69,6 +74,13 @@ def build_space(
         if stages is not None:
             layers = partition(stages, fixed.get("pp"), graph, blocks, parts)
             _check_together(layers, together, graph, problem.search.granularity)
+            if limits is not None and limits.even_stages:
+                _check_even(layers, even_blocks, str(problem.search.target))
+        names = {*PLAN_NAMES, *STAGE_NAMES, *_strategy_names(registry, degrees)}
+        demanded += [
+            ("search.target", constraint)
+            for constraint in limit_constraints(problem.search.target, limits, names, known)
+        ]
         space = Space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
@@ -76,12 +88,13 @@ def build_space(
             schedules=_with_chunks(allowed_schedules(problem, registry), len(even_blocks), fixed.get("chunks")),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
-            recompute=_recompute(problem, candidates, fixed.get("recompute")),
+            recompute=_recompute(problem, candidates, fixed.get("recompute"), limits),
             constraints=tuple(_on_planned_layers(constraint, parts) for _, constraint in demanded),
             partition=layers,
             mixed=problem.search.mixed,
             together=together,
             blocks=even_blocks,
+            even=limits is not None and limits.even_stages,
             zero_degrees=allowed_zero_degrees(problem),
             hiding=exposure.hiding,
             synchronisation=exposure.synchronisation,
@@ -114,6 +127,20 @@ def _check_together(
             )
 
 
+def _check_even(stages: tuple[tuple[int, ...], ...], blocks: tuple[tuple[int, ...], ...], target: str) -> None:
+    home = {layer: index for index, layers in enumerate(stages) for layer in layers}
+    size, left = divmod(len(blocks), len(stages))
+    if left or any(home[layer] != number // size for number, block in enumerate(blocks) for layer in block):
+        raise InputError(
+            f"fixed.stages: search.target {target} gives every stage as many of the {len(blocks)} transformer blocks, "
+            "in order; let fixed.stages do so too, leave it out, or choose another target."
+        )
+
+
+def _strategy_names(registry: Registry, degrees: Iterable[str]) -> set[str]:
+    return {*registry.strategies(), *registry.absent("strategies"), *FORESEEN, *degrees}
+
+
 def demands(
     problem: Problem, registry: Registry, degrees: Iterable[str], experts: bool = False
 ) -> tuple[list[tuple[str, Constraint]], list[str]]:
@@ -125,8 +152,7 @@ def demands(
         degrees: names of degrees that candidates have beside those of strategies.
         experts: whether the model has routed experts.
     """
-    strategies = {*registry.strategies(), *registry.absent("strategies"), *FORESEEN, *degrees}
-    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *strategies})
+    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *_strategy_names(registry, degrees)})
     found: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
     for index, text in enumerate(problem.constraints):
@@ -255,8 +281,10 @@ def allowed_zero_degrees(problem: Problem) -> tuple[int | None, ...]:
     return ((None,) if ALL_RANKS in wanted else ()) + tuple(numbers)
 
 
-def _recompute(problem: Problem, candidates: Sequence[Candidate], fixed: Value | None) -> tuple[str, ...] | None:
-    known = {mode.name for candidate in candidates for mode in candidate.recompute}
+def _recompute(
+    problem: Problem, candidates: Sequence[Candidate], fixed: Value | None, limits: Limits | None
+) -> tuple[str, ...] | None:
+    known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
     place = "search.recompute" if fixed is None else "fixed.recompute"
     wanted = problem.search.recompute if fixed is None else (str(fixed),)
     for name in wanted or ():
@@ -266,4 +294,6 @@ def _recompute(problem: Problem, candidates: Sequence[Candidate], fixed: Value |
             )
         if name not in known:
             raise unknown_name(place, "recompute mode", name, known)
-    return None if wanted is None else tuple(dict.fromkeys(wanted))
+    if wanted is None and limits is None:
+        return None
+    return allowed_modes(problem.search.target, limits, place, known if wanted is None else wanted)

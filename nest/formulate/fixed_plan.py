@@ -10,6 +10,7 @@ from nest.files import structure, unstructure
 from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
 from nest.formulate.instance import build_instance
+from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.plan.chunks import dealing_faults, even_chunks
@@ -44,6 +45,7 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     Raises:
         InputError: the decisions do not make a plan.
     """
+    target_limits(problem, known)  # A target nobody knows is a slip, though plans beyond one are priced.
     instance = build_instance(evaluation_problem(problem, known), known)
     return instance, decide(instance, problem, known)
 
@@ -131,7 +133,14 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     narrowed = evolve(
         problem,
         training=evolve(training, schedule=training.schedule[:1], micro_batch=(min(training.micro_batch or (1,)),)),
-        search=evolve(search, rank_order=(usual,), zero=(0,), recompute=(USUAL_RECOMPUTE,), zero_degree=(ALL_RANKS,)),
+        search=evolve(
+            search,
+            rank_order=(usual,),
+            zero=(0,),
+            recompute=(USUAL_RECOMPUTE,),
+            zero_degree=(ALL_RANKS,),
+            target=None,  # What people run today is priced, whoever can run it.
+        ),
         strategies={
             name: (1,)
             for name, strategy in taking_part(problem, known.strategies()).items()

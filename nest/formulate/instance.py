@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
@@ -23,6 +23,7 @@ from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
 from nest.formulate.sources import load_model
+from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
@@ -88,6 +89,10 @@ class Formulation:
         blocks[-1] += tuple(layer for _, layers in last for layer in layers)
         return tuple(blocks)
 
+    def even_layers(self) -> tuple[tuple[int, ...], ...]:
+        """What stages of equal length count: as `even_blocks`, but layers that no cut may part are several."""
+        return evolve(self, together=()).even_blocks()
+
 
 def build_instance(problem: Problem, registry: Registry, base: Path | None = None) -> Instance:
     """The instance of `problem`; `formulate` says more."""
@@ -107,12 +112,16 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
     """
     problem = without_absent(problem, registry)
     check_names(problem, registry, base)
+    limits = target_limits(problem, registry)
+    if limits is not None:
+        problem = within(problem, limits, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
     cluster = cluster.with_margin(memory_margin(problem, device))
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, base, cluster)
     else:
         formulation = _from_model(problem, registry, base, cluster, device)
+    even = limits is not None and limits.even_stages
     instance = Instance(
         cluster=cluster,
         graph=formulation.graph,
@@ -126,8 +135,9 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
             formulation.experts,
             formulation.operators,
             formulation.together,
-            formulation.even_blocks(_parts(problem)),
+            formulation.even_layers() if even else formulation.even_blocks(_parts(problem)),
             device,
+            limits if limits is None else limits_on(limits, cluster),
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )

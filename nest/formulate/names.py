@@ -9,6 +9,7 @@ from nest.errors import InputError, InputErrors
 from nest.formulate.choices import allowed_degrees, chosen
 from nest.formulate.cluster import build_cluster
 from nest.formulate.constrain import allowed_rank_orders, allowed_schedules, allowed_zero, allowed_zero_degrees, demands
+from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.spec import Problem, ProfileSpec
 
@@ -37,6 +38,7 @@ def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator
     yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
     yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
     yield lambda: chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times")
+    yield lambda: target_limits(problem, registry)
     yield lambda: allowed_schedules(problem, registry)
     yield lambda: allowed_rank_orders(problem)
     yield lambda: allowed_zero(problem)

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MESSAGES = frozenset(
-    {("model_importers", "load"), ("topology_importers", "load"), ("cost_models", "price"), ("exporters", "export")}
+    {
+        ("model_importers", "load"),
+        ("topology_importers", "load"),
+        ("cost_models", "price"),
+        ("exporters", "export"),
+        ("exporters", "limits"),
+        ("exporters", "rank_order"),
+    }
 )
 """Kinds and members whose `InputError` tells the user what is wrong with a file, a device or a plan, and is no fault.
 

@@ -211,6 +211,8 @@ class Exporter(Protocol):
         summary: one line for `nest export --list`.
         limits: `limits(problem)`, the `nest.deployment.Limits` of what its framework can run of a `nest.spec.Problem`:
             plans beyond them are refused with their reasons, `search.target` searches within them.
+        rank_order: `rank_order(plan)`, how its framework counts ranks when run with the files of `export`: a mixed
+            radix, the fastest coordinate first, a permutation of `tp`, `cp`, `dp` and `pp`. Left out, in that order.
         read: `read(text)`, a mapping of the keys of a problem that flags of the framework say: `model`, `training` and
             `fixed` as far as they go; `text` is the content of the file that has them.
     """

@@ -1,6 +1,7 @@
 """Whether decisions are a plan at all: PROBLEM.md section 3 and the declared constraints."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from nest.instance import Instance, Solution, StageDecision, chunks_of
 from nest.plan.chunks import chunk_faults
@@ -114,16 +115,24 @@ def permission_violations(instance: Instance, solution: Solution) -> list[str]:
         if [sorted(stage.layers) for stage in solution.stages] != wanted:
             found.append("the stages differ from the ones that are fixed")
     homes = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
+    if instance.space.even and solution.chunks == 1 and not _even(instance, solution, homes):
+        found.append("the stages do not hold as many transformer blocks each, in order, as search.target demands")
     for group in instance.space.together:
         if len({homes[layer] for layer in group}) > 1:
             first, last = (instance.graph.layers[layer] for layer in (group[0], group[-1]))
             found.append(f"layers from {first!r} to {last!r} are in several stages, which search.granularity forbids")
     found += [
-        f"constraint `{constraint.text}` does not hold"
+        f"constraint `{constraint.text}` does not hold" + (f" ({constraint.reason})" if constraint.reason else "")
         for constraint in instance.space.constraints
         if not _holds(instance, solution, constraint)
     ]
     return found
+
+
+def _even(instance: Instance, solution: Solution, homes: Mapping[int, int]) -> bool:
+    blocks = instance.space.blocks
+    size, left = divmod(len(blocks), len(solution.stages))
+    return not left and all(homes[layer] == number // size for number, block in enumerate(blocks) for layer in block)
 
 
 def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bool:

@@ -101,6 +101,8 @@ class DeviceSpec:
         generation: devices of one generation are calibrated together; empty: the device alone.
         calibration: terms of the cost model beside the roofs.
         memory_overheads: memory that holds no tensor; left out, there is none.
+        devices_per_host: how many are built into one machine, where it comes in machines of one size that are no level
+            of the network; None: it does not say.
     """
 
     name: str
@@ -117,6 +119,7 @@ class DeviceSpec:
     generation: str = ""
     calibration: Coefficients = field(factory=Coefficients)
     memory_overheads: MemoryOverheads = MemoryOverheads()
+    devices_per_host: int | None = field(default=None, validator=at_least(1))
 
 
 @frozen

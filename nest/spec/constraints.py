@@ -82,12 +82,14 @@ class Constraint:
         expression: for a condition on numbers and words; None for `same_stage` and `uniform`.
         same_stage: layer names that must share a stage.
         uniform: the stage choice that must be the same on every stage.
+        reason: why it is there, where not a person asked for it: a clause that reads on after "because".
     """
 
     text: str
     expression: Expression | None = None
     same_stage: tuple[str, ...] = ()
     uniform: str | None = None
+    reason: str | None = None
 
     def names(self) -> frozenset[str]:
         """Names the expression reads."""

@@ -87,3 +87,44 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_files_go_into_a_folder_beside_what_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    files.write_files(folder, {"a.txt": "a", "in/b.sh": "#!/bin/sh\n"})
+    (folder / "kept").write_text("kept")
+    files.write_files(folder, {"a.txt": "other"})
+    assert left(folder) == ["a.txt", "in", "kept"]
+    assert ((folder / "a.txt").read_text(), (folder / "kept").read_text()) == ("other", "kept")
+    assert os.access(folder / "in" / "b.sh", os.X_OK)
+    assert not os.access(folder / "a.txt", os.X_OK)
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_files_are_all_there_or_none_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+    (tmp_path / "a").write_text("old")
+    moved = Path.replace
+    calls = 0
+
+    def fail(path: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at + 1:
+            raise OSError(28, "No space left on device")
+        return moved(path, target)
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(InputError, match="cannot write here: No space left on device"):
+        files.write_files(tmp_path, {"a": "new", "in/b": "new", "in/c": "new"})
+    assert left(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_files_cannot_take_the_place_of_folders(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with pytest.raises(InputError, match="there is something else of that name"):
+        files.write_files(tmp_path, {"a": "new", "b": "new"})
+    assert left(tmp_path) == ["b"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write here"):
+        files.write_files(tmp_path / "file" / "deep", {"a": "new"})

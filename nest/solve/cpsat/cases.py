@@ -4,7 +4,7 @@ Each case is a question of its own: is there a plan of this case that is better 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 
@@ -105,7 +105,9 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
         narrowest = min(instance.candidates[each].width for each in candidates)
         for replicas, count in _sharings(instance, candidates[0], widest):
             room = widest * (size // (replicas * widest)) // narrowest
-            numbers = range(1, min(most_stages, room) + 1)
+            numbers: Iterable[int] = range(1, min(most_stages, room) + 1)
+            if space.even:
+                numbers = [stages for stages in numbers if len(space.blocks) % stages == 0]
             if space.partition is not None:
                 numbers = range(len(space.partition), min(len(space.partition), room) + 1)
             for order, schedule, stages in product(space.rank_orders, plain, numbers):

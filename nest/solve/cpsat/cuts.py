@@ -3,6 +3,7 @@
 A cut is known by the layers behind it, a set closed under successors. Cut 0 has all layers behind it, the last none.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy
@@ -80,7 +81,10 @@ class Cuts:
 def list_cuts(instance: Instance, limit: int) -> Cuts | None:
     """The cuts a plan of `instance` may have; None where there are more than `limit`."""
     graph = instance.graph
-    masks = _given(instance) if instance.space.partition is not None else _closed(graph, limit)
+    given = instance.space.partition
+    if given is None and instance.space.even:
+        given = instance.space.blocks
+    masks = _behind(given, graph) if given is not None else _closed(graph, limit)
     if masks is None:
         return None
     groups = [sum(1 << layer for layer in group) for group in kept_together(instance)]
@@ -120,11 +124,11 @@ def _closed(graph: LayerGraph, limit: int) -> set[int] | None:
     return found
 
 
-def _given(instance: Instance) -> set[int]:
-    """The cuts of a partition that is given, provided that it has no other."""
-    assert instance.space.partition is not None
-    found, mask = {0}, 0
-    for stage in reversed(instance.space.partition):
-        mask |= sum(1 << layer for layer in stage)
-        found.add(mask)
+def _behind(runs: Sequence[Sequence[int]], graph: LayerGraph) -> set[int]:
+    """The cuts between runs of layers that are given, provided that there is no other."""
+    found, mask, successors = {0}, 0, graph.successors()
+    for run in reversed(runs):
+        mask |= sum(1 << layer for layer in run)
+        if all(mask >> reader & 1 for layer in run for reader in successors[layer]):
+            found.add(mask)
     return found

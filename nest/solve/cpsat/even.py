@@ -6,6 +6,15 @@ from nest.instance import Instance
 from nest.solve.cpsat.cuts import Integers
 
 
+def even_stages(instance: Instance, stages: int) -> Integers:
+    """The stage of each layer where all hold as many blocks (`Space.even`); `stages` divides the blocks."""
+    blocks = instance.space.blocks
+    stage = numpy.full(len(instance.graph.layers), -1, dtype=numpy.int64)
+    for number, block in enumerate(blocks):
+        stage[list(block)] = number * stages // len(blocks)
+    return stage
+
+
 def even_chunks(instance: Instance, stages: int, chunks: int) -> Integers | None:
     """The chunk of each layer, of `0..stages * chunks - 1`; None where there is no even split or it is not allowed.
 

@@ -19,6 +19,7 @@ from attrs import frozen
 from nest.instance import Candidate, Instance, Solution, StageDecision
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Floats, kept_together
+from nest.solve.cpsat.even import even_stages
 from nest.solve.cpsat.network import Peers, peers
 from nest.solve.cpsat.placement import place
 from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, ROUNDING, Scale
@@ -121,6 +122,9 @@ class LayerModel:
             for i, layers in enumerate(self._instance.space.partition):
                 for layer in layers:
                     model.add(self._runs_in(found, i, layer) == 1)
+        if self._instance.space.even:
+            for layer, stage in enumerate(even_stages(self._instance, stages)):
+                model.add(self._runs_in(found, int(stage), layer) == 1)
         return found
 
     @staticmethod

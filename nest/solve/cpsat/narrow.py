@@ -8,6 +8,7 @@ from attrs import frozen
 from nest.solve.cpsat.bounds import Relaxation, backward, forward, least_largest, time_limit, value
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers
+from nest.solve.cpsat.even import even_stages
 from nest.solve.cpsat.scaling import ROUNDING
 from nest.solve.cpsat.stages import MEMORY_SLACK
 
@@ -115,6 +116,9 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
     first, last = relaxation.cuts.first, relaxation.cuts.last
     ends = (first == 0) if index == 0 else (first != 0)
     ends &= (last == relaxation.cuts.count - 1) if index == case.stages - 1 else (last != relaxation.cuts.count - 1)
+    if relaxation.instance.space.even:
+        dealt, behind = even_stages(relaxation.instance, case.stages), relaxation.cuts.behind
+        ends &= (behind == (dealt >= index)).all(axis=1)[first] & (behind == (dealt > index)).all(axis=1)[last]
     found = []
     for candidate, modes in zip(case.candidates, case.modes, strict=True):
         costs = relaxation.book.costs(case, candidate)

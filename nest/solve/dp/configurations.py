@@ -1,14 +1,15 @@
 """What is decided before stages are: candidate, replicas, rank order, schedule, and the choices stages may make."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.solve.dp.even import even_counts
 from nest.solve.dp.stages import Choice
-from nest.spec.constraints import Value
+from nest.spec.constraints import Constraint, Value
 
 
 @frozen
@@ -73,14 +74,14 @@ EvenCounts = Callable[[int, int, int], tuple[int, ...]]
 
 
 def configurations(
-    instance: Instance, most_stages: int, even_counts: EvenCounts
+    instance: Instance, most_stages: int, dealt_counts: EvenCounts
 ) -> tuple[list[Configuration], Exclusions]:
     """Every configuration the constraints allow, in the documented order of ties, and what was excluded.
 
     Args:
         instance: the problem.
         most_stages: stages the layer graph can be cut into.
-        even_counts: numbers of stages a schedule of several chunks may have.
+        dealt_counts: numbers of stages a schedule of several chunks may have.
     """
     exclusions = Exclusions()
     rules = _Rules(instance, exclusions)
@@ -93,17 +94,18 @@ def configurations(
                 slots, chunks = instance.cluster.size // (replicas * candidate.width), chunks_of(schedule)
                 counts: Sequence[int] = stage_counts(instance, min(slots, most_stages))
                 if chunks > 1:
-                    counts = even_counts(chunks, micro_batches, slots)
+                    counts = dealt_counts(chunks, micro_batches, slots)
                     exclusions.uneven += not counts
                 for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ():
                     values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
-                    for kept, allowed in rules.allowed(values, replicas * candidate.width, counts, choices).items():
-                        order = len(found)
-                        found.append(
-                            Configuration(
-                                order, index, replicas, micro_batches, rank_order, schedule, kept, allowed, degree
+                    for kept, every in rules.allowed(values, replicas * candidate.width, counts, choices).items():
+                        for allowed in apart(instance, every):
+                            order = len(found)
+                            found.append(
+                                Configuration(
+                                    order, index, replicas, micro_batches, rank_order, schedule, kept, allowed, degree
+                                )
                             )
-                        )
     return found, exclusions
 
 
@@ -148,12 +150,20 @@ def _sharings(instance: Instance, candidate: Candidate, exclusions: Exclusions) 
             yield replicas, micro_batches
 
 
-def stage_counts(instance: Instance, most: int) -> range:
-    """Numbers of stages up to `most`, or that of the partition given."""
+def stage_counts(instance: Instance, most: int) -> Sequence[int]:
+    """Numbers of stages up to `most`, or that of the partition given; only those that can be even where they must."""
     if instance.space.partition is not None:
         count = len(instance.space.partition)
         return range(count, count + 1) if count <= most else range(0)
-    return range(1, most + 1)
+    return even_counts(instance, range(1, most + 1))
+
+
+def apart(instance: Instance, counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The numbers of stages of one configuration: all, or each alone where it decides how to cut."""
+    if instance.space.even:
+        yield from ((count,) for count in counts)
+    elif counts:
+        yield counts
 
 
 def plan_values(
@@ -185,6 +195,28 @@ def plan_values(
     return values
 
 
+class Remembered:
+    """A constraint that is computed once for each combination of the values it reads."""
+
+    def __init__(self, constraint: Constraint) -> None:
+        self.text = constraint.text
+        self._constraint = constraint
+        self._names = tuple(sorted(constraint.names()))
+        self._known: dict[tuple[Value, ...], bool] = {}
+
+    def holds(self, values: Mapping[str, Value], chosen: Mapping[str, Value] | None = None) -> bool:
+        """Whether it is true of `values` with what a stage chose.
+
+        Raises:
+            InputError: as `Constraint.holds`.
+        """
+        named = chosen or {}
+        key = tuple(named[name] if name in named else values[name] for name in self._names)
+        if key not in self._known:
+            self._known[key] = self._constraint.holds(dict(zip(self._names, key, strict=True)))
+        return self._known[key]
+
+
 class _Rules:
     """The constraints, sorted by what they read, so that each is computed no more often than its names change."""
 
@@ -192,10 +224,11 @@ class _Rules:
         self.exclusions = exclusions
         expressions = [each for each in instance.space.constraints if each.expression is not None]
         plain = [each for each in expressions if not each.per_stage]
-        self.once = [each for each in plain if not each.names() & COUNTED_NAMES]
-        self.counted = [each for each in plain if each.names() & COUNTED_NAMES]
-        self.choosing = [each for each in expressions if each.per_stage]
-        self.choosing_counted = any(each.names() & COUNTED_NAMES for each in self.choosing)
+        choosing = [each for each in expressions if each.per_stage]
+        self.once = [Remembered(each) for each in plain if not each.names() & COUNTED_NAMES]
+        self.counted = [Remembered(each) for each in plain if each.names() & COUNTED_NAMES]
+        self.choosing = [Remembered(each) for each in choosing]
+        self.choosing_counted = any(each.names() & COUNTED_NAMES for each in choosing)
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
 
     def allowed(
@@ -230,7 +263,7 @@ class _Rules:
         self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
     ) -> list[tuple[Choice, ...]]:
         for constraint in self.choosing:
-            kept = tuple(choice for choice in choices if constraint.holds(with_choice(values, choice)))
+            kept = tuple(choice for choice in choices if constraint.holds(values, _of(choice)))
             if choices and not kept:
                 self.exclusions.constraints[constraint.text] += weight
             choices = kept

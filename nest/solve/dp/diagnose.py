@@ -111,7 +111,7 @@ def _refused(instance: Instance, exclusions: Exclusions) -> str:
             "The recompute modes are tightest: no candidate with which the batch can be dealt out has one of those "
             f"allowed ({allowed}); allow others in search.recompute."
         )
-    return _constraints(exclusions)
+    return _constraints(instance, exclusions)
 
 
 def _least_memory(search: "Search", found: list[Configuration]) -> LeastMemory | None:
@@ -172,17 +172,24 @@ def _not_dealt(instance: Instance) -> str:
     )
 
 
-def _constraints(exclusions: Exclusions) -> str:
-    """The constraint that refuses most, or the set that together refuses all."""
+def _constraints(instance: Instance, exclusions: Exclusions) -> str:
+    """The constraint that refuses most, or the set that together refuses all; those of a target with their reasons."""
+    reasons = {each.text: each.reason for each in instance.space.constraints}
+    shown = {text: f"`{text}`" + (f" ({reason})" if reason else "") for text, reason in reasons.items()}
     total = exclusions.combinations
     counts = exclusions.constraints.most_common()
     text, refused = counts[0]
+    even = ""
+    if instance.space.even:
+        even = f" The {len(instance.space.blocks)} transformer blocks must be dealt to stages evenly (search.target)."
     if refused >= total:
-        return f"Constraint `{text}` is tightest: it refuses all {total} combinations of candidate, replicas, stages."
+        told = f"it refuses all {total} combinations of candidate, replicas, stages."
+        return f"Constraint {shown[text]} is tightest: {told}{even}"
     if len(counts) == 1:
-        return f"Constraint `{text}` is tightest: it refuses every combination of candidate, replicas and stages."
-    others = ", ".join(f"`{name}`" for name, _ in counts[1:])
+        told = "it refuses every combination of candidate, replicas and stages."
+        return f"Constraint {shown[text]} is tightest: {told}{even}"
+    others = ", ".join(shown[name] for name, _ in counts[1:])
     return (
         f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and stages; "
-        f"`{text}` alone refuses {refused}, the rest fall to {others}."
+        f"{shown[text]} alone refuses {refused}, the rest fall to {others}.{even}"
     )

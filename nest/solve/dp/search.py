@@ -11,6 +11,7 @@ from nest.instance import Array, Instance, Schedule, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.even import even_pairs
 from nest.solve.dp.found import Found, Kind, Rank
 from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.meter import Meter
@@ -285,6 +286,7 @@ class Search:
     def _useful_pairs(self, compute: Array, most_stages: int, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
         pairs = self._once("pairs", lambda: pairs_with_kinds(self.instance, self.downsets))
+        pairs = even_pairs(self.instance, self.downsets, pairs, most_stages)
         whole = self.downsets.count - 1
         if most_stages <= 2:
             first, last = pairs.larger == whole, pairs.smaller == 0

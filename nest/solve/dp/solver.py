@@ -14,6 +14,7 @@ from nest.solve.dp.dealt.search import DealtSearch, WithDealt
 from nest.solve.dp.dealt.split import Splits
 from nest.solve.dp.diagnose import diagnose
 from nest.solve.dp.downsets import Downsets, StageRange, TooManyCuts, cuts, lattice, membership
+from nest.solve.dp.even import allowed_cuts
 from nest.solve.dp.found import Found
 from nest.solve.dp.idle import attachments, without_costs
 from nest.solve.dp.meter import Meter
@@ -45,6 +46,15 @@ def solve(instance: Instance, time_limit: float | None = None, progress: Progres
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
     """
     return _Solver(instance, time_limit, progress).solve()
+
+
+def feasible(instance: Instance) -> bool:
+    """Whether there is any plan.
+
+    Raises:
+        InputError: as `solve`.
+    """
+    return solve(instance, time_limit=0.0).solution is not None
 
 
 def kept_together(instance: Instance) -> list[tuple[int, ...]]:
@@ -89,17 +99,17 @@ class _Solver:
 
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
-        graph, partition = self.instance.graph, self.instance.space.partition
+        graph, space = self.instance.graph, self.instance.space
         refused: TooManyCuts | None = None
         if self.dealt and not self.configurations and not self.mixed:
             # Where to cut is decided.
             return self._search(membership([0, (1 << len(graph.layers)) - 1], len(graph.layers)))
         try:
-            masks = cuts(graph, self.together, partition)
+            masks = allowed_cuts(self.instance, self.together)
         except TooManyCuts as error:
             masks, refused = [], error
         answer: Result | None = None
-        if partition is None and (refused or len(masks) > FEW_CUTS):
+        if space.partition is None and not space.even and (refused or len(masks) > FEW_CUTS):
             answer = self._without_idle_layers()
             proved = ("optimal", "infeasible") if refused else ("optimal",)
             decided = answer is not None and answer.status in proved

@@ -4,7 +4,7 @@ Samples, replicas, rank order, schedule, the width that sets `K`, and the candid
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from attrs import frozen
@@ -13,6 +13,7 @@ from nest.instance import Candidate, Instance, Schedule, chunks_of
 from nest.solve.dp.configurations import (
     COUNTED_NAMES,
     Exclusions,
+    apart,
     plan_values,
     shard_counts,
     stage_choices,
@@ -91,10 +92,11 @@ def mixed_configurations(
                     usable = {index: candidate for index, candidate in group if candidate.width <= widest}
                     degrees = zero_degrees(instance, list(usable.values()), replicas, exclusions) if counts else []
                     offers = (
-                        (degree, *offer)
+                        (degree, members, total, allowed)
                         for degree in degrees
                         for values in [_values(usable, replicas, micro_batches, rank_order, schedule, degree)]
-                        for offer in rules.allowed(values, replicas, counts, size, exclusions)
+                        for members, total, every in rules.allowed(values, replicas, counts, size, exclusions)
+                        for allowed in apart(instance, every)
                     )
                     for degree, members, total, allowed in offers:
                         kept = [instance.candidates[index].width for index, _ in members]
@@ -165,7 +167,7 @@ class _Rules:
         self,
         values: Mapping[int, dict[str, Value]],
         replicas: int,
-        counts: range,
+        counts: Sequence[int],
         size: int,
         exclusions: Exclusions,
     ) -> list[tuple[Members, frozenset[int] | None, tuple[int, ...]]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nest.instance import Array, Instance, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds
 from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.even import even_pairs
 from nest.solve.dp.found import Found, Kind, Rank
 from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.meter import Meter
@@ -249,6 +250,7 @@ class MixedSearch:
         made = []
         for each, (index, choices) in zip(sums, configuration.members, strict=True):
             pairs = self._once("pairs", lambda: pairs_with_kinds(self.instance, self.downsets))
+            pairs = even_pairs(self.instance, self.downsets, pairs, configuration.stage_counts[-1])
             if time_limit < numpy.inf:
                 pairs = pairs.only_kinds(pairs.distinct.differences(each.compute) <= time_limit)
             zeros = zero_tables(

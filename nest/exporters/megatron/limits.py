@@ -1,0 +1,128 @@
+"""What Megatron-LM can run, with the reasons.
+
+Sources: `validate_args` (megatron/training/arguments.py), `TransformerConfig.__post_init__`,
+`ModelParallelConfig.__post_init__`, `initialize_model_parallel` (megatron/core/parallel_state.py), the schedules
+(megatron/core/pipeline_parallel/schedules.py) and `MoELayer` of Megatron-LM core_v0.16.1.
+"""
+
+from nest.deployment import Limits
+from nest.errors import InputError
+from nest.exporters.megatron.model import feed_forwards, model_obstacles, windows
+from nest.exporters.megatron.parallel import SHARDING
+from nest.exporters.megatron.recompute import MODES, modules_of
+from nest.exporters.megatron.training import eight_bit_weights, precision_aware, training_obstacles
+from nest.hooks.architectures import architecture_of
+from nest.spec import Architecture, Problem, Training
+
+FSDP = "ZeRO 2 and 3 are its FSDP, which it neither documents nor tests with pipelines"
+
+
+def megatron_limits(problem: Problem) -> Limits:
+    """What Megatron-LM can run of `problem`.
+
+    Raises:
+        InputError: nothing: the model or the training is beyond it.
+    """
+    model, training = transformer_of(problem), problem.training
+    for obstacle in (*model_obstacles(model, training.sequence_length or 1), *training_obstacles(training)):
+        raise InputError(f"Megatron-LM cannot train this, because {obstacle}.")
+    experts = bool(feed_forwards(model)[1])
+    return Limits(
+        strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+        schedules=("1f1b", "interleaved"),
+        recompute=tuple(mode for mode in MODES if mode != "selective" or _has_modules(training)),
+        offload=("optimizer",),
+        zero_degrees=not experts,
+        constraints={
+            "uniform(recompute)": "Megatron-LM has one recompute policy for all stages",
+            "uniform(zero)": "Megatron-LM shards the optimizer of all stages alike",
+            f"zero < {min(SHARDING)} or pp == 1": FSDP,
+            **_batch_constraint(training),
+            **_head_constraints(model),
+            **_training_constraints(training, model),
+            **(_expert_constraints(training) if experts else {}),
+        },
+    )
+
+
+def transformer_of(problem: Problem) -> Architecture:
+    """The model, which must be a transformer.
+
+    Raises:
+        InputError: it is something else.
+    """
+    model = architecture_of(problem.to_dict().get("model"))
+    if model is None:
+        raise InputError(
+            "Megatron-LM builds transformers from their widths, and this problem has measured layers or an operator "
+            "graph; give a `model` that says what it is made of."
+        )
+    return model
+
+
+def _has_modules(training: Training) -> bool:
+    try:
+        modules_of(training.selective)
+    except InputError:
+        return False
+    return True
+
+
+def _batch_constraint(training: Training) -> dict[str, str]:
+    if not training.uneven_batch:
+        return {}
+    return {
+        f"dp * micro_batch * micro_batches == {training.global_batch}": (
+            "Megatron-LM wants micro-batches to divide the batch of each data-parallel rank"
+        )
+    }
+
+
+def _head_constraints(model: Architecture) -> dict[str, str]:
+    heads = model.blocks[0].attention.heads
+    groups = getattr(model.blocks[0].attention, "kv_heads", heads)
+    return {
+        f"{heads} % tp == 0": f"Megatron-LM gives each tensor-parallel rank as many of the {heads} attention heads",
+        f"{groups} % tp == 0 or tp % {groups} == 0": (
+            f"Megatron-LM wants the {groups} query groups to be a multiple or a divisor of tensor parallelism"
+        ),
+    }
+
+
+def _training_constraints(training: Training, model: Architecture) -> dict[str, str]:
+    found = {}
+    if training.optimizer.startswith("sgd"):
+        found["zero == 0"] = "Megatron-LM's distributed optimizer and its FSDP are Adam's"
+    elif precision_aware(training):
+        found["zero >= 1"] = "Megatron-LM's precision-aware optimizer, which this training asks for, is distributed"
+    elif eight_bit_weights(training):
+        found["zero >= 1"] = "Megatron-LM keeps weights in 8 bits only with its distributed optimizer"
+    if training.overlap.tensor:
+        found["tp == 1 or sp > 1"] = "Megatron-LM overlaps tensor parallelism only with sequence parallelism"
+    if training.context_exchange == "ring" and any(windows(model)):
+        found["cp == 1"] = (
+            "Transformer Engine passes keys on in a ring only where there is no attention window; "
+            "training.context_exchange all_gather would do"
+        )
+    delayed = training.precision == "fp8" and eight_bit_weights(training) and "optimizer" in training.offload
+    if delayed and {"layernorm", "moe_act"}.intersection(
+        modules_of(training.selective) if _has_modules(training) else ()
+    ):
+        found['recompute != "selective"'] = (
+            "Megatron-LM does not recompute norms and activations of experts with delayed scaling of fp8"
+        )
+    return found
+
+
+def _expert_constraints(training: Training) -> dict[str, str]:
+    found = {
+        "(tp == 1) or (sp > 1)": (
+            "Megatron-LM trains mixtures of experts with tensor parallelism only where the sequence is parallel too"
+        )
+    }
+    if training.overlap.tensor:
+        found['ep == 1 or (pp == 1 or chunks > 1) and recompute != "full"'] = (
+            "Megatron-LM overlaps the exchange of experts only without a pipeline or with an interleaved one, and not "
+            "with full recomputation"
+        )
+    return found

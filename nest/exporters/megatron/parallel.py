@@ -1,0 +1,106 @@
+"""Degrees, batches, ZeRO and overlap of a plan, as flags of Megatron-LM.
+
+Sources: megatron/training/arguments.py (`_add_distributed_args`, `validate_args`), megatron/core/parallel_state.py and
+megatron/core/distributed/distributed_data_parallel_config.py of Megatron-LM core_v0.16.1.
+"""
+
+from nest.deployment import MEGATRON_ORDER, Deployment
+from nest.exporters.megatron.model import feed_forwards
+from nest.exporters.megatron.rendering import Flags
+from nest.exporters.megatron.stages import stage_flags
+from nest.exporters.megatron.training import eight_bit_weights
+from nest.spec import Architecture, Training
+
+PIPELINE_INNER_ORDER = ("tp", "cp", "pp", "dp")
+"""The order of ranks with `--use-tp-pp-dp-mapping`, the fastest first: `tp-cp-ep-pp-dp`."""
+
+SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+"""`--data-parallel-sharding-strategy` of Megatron FSDP, by ZeRO stage."""
+
+
+def parallel_flags(shape: Deployment, model: Architecture) -> Flags:
+    """Degrees and stages."""
+    sparse = bool(feed_forwards(model)[1])
+    return {
+        "--tensor-model-parallel-size": shape.tp,
+        **stage_flags(shape),
+        "--context-parallel-size": shape.cp,
+        "--sequence-parallel": shape.sequence_parallel,
+        "--expert-model-parallel-size": shape.ep if sparse else None,
+        "--expert-tensor-parallel-size": shape.etp if sparse else None,
+        "--use-tp-pp-dp-mapping": rank_order(shape, model) == PIPELINE_INNER_ORDER,
+    }
+
+
+def rank_order(shape: Deployment, model: Architecture) -> tuple[str, ...]:
+    """The order of ranks in which they lie on the plan's devices in theirs, as far as Megatron-LM has it.
+
+    With `--use-tp-pp-dp-mapping` `initialize_model_parallel` wants the pipeline groups of experts to be those of all
+    else: `ep * etp` is `tp * cp`, and of models without experts, whose expert ranks it forms all the same, `tp` is.
+    """
+    inner = shape.rank_order == "pp-inner" and shape.stages > 1 and shape.replicas > 1
+    expert_ranks = shape.ep * shape.etp if feed_forwards(model)[1] else shape.tp
+    if inner and shape.copies == 1 and expert_ranks == shape.tp * shape.cp:
+        return PIPELINE_INNER_ORDER
+    return MEGATRON_ORDER
+
+
+def batch_flags(shape: Deployment) -> Flags:
+    """Samples of a micro-batch and of an optimizer step."""
+    return {"--micro-batch-size": shape.micro_batch, "--global-batch-size": shape.global_batch}
+
+
+def sharding_flags(shape: Deployment, training: Training) -> Flags:
+    """ZeRO: 1 is the distributed optimizer, 2 and 3 are Megatron FSDP."""
+    stage = shape.zero[0]
+    instances = 1
+    if shape.zero_degree is not None and stage:
+        instances = max(1, shape.data_parallel * shape.cp // shape.zero_degree)
+    flags: Flags = {
+        "--use-distributed-optimizer": stage > 0,
+        "--num-distributed-optimizer-instances": instances if instances > 1 else None,
+        "--overlap-grad-reduce": training.overlap.data,
+        "--overlap-param-gather": training.overlap.data and stage > 0,
+    }
+    if stage in SHARDING:
+        # What Megatron-LM's own script for Megatron FSDP gives with it
+        # (docs/discussions/megatron-fsdp-user-guide/example-scripts).
+        flags |= {
+            "--use-megatron-fsdp": True,
+            "--data-parallel-sharding-strategy": SHARDING[stage],
+            "--ckpt-format": "fsdp_dtensor",
+            "--no-gradient-accumulation-fusion": True,
+            "--init-model-with-meta-device": True,
+        }
+    elif training.precision == "mxfp8" and eight_bit_weights(training):
+        flags["--reuse-grad-buf-for-mxfp8-param-ag"] = training.overlap.data
+    return flags
+
+
+def communication_flags(shape: Deployment, training: Training, model: Architecture) -> Flags:
+    """How ranks of one block pass on what they need of each other, and what of that hides."""
+    sparse = feed_forwards(model)[1]
+    padded = bool(sparse) and training.expert_capacity > 1
+    return {
+        "--cp-comm-type": CONTEXT_EXCHANGES[training.context_exchange] if shape.cp > 1 else None,
+        "--tp-comm-overlap": training.overlap.tensor and shape.tp > 1,
+        "--overlap-moe-expert-parallel-comm": training.overlap.tensor and shape.ep > 1,
+        "--moe-expert-capacity-factor": training.expert_capacity if padded else None,
+        "--moe-pad-expert-input-to-capacity": padded,
+    }
+
+
+CONTEXT_EXCHANGES = {"ring": "p2p", "all_gather": "all_gather"}
+"""`--cp-comm-type` by what `training.context_exchange` calls it."""
+
+
+def environment(shape: Deployment) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Variables to set, and those that must not be set.
+
+    `validate_args` wants `CUDA_DEVICE_MAX_CONNECTIONS` to be 1 with tensor or context parallelism on devices before
+    Blackwell, and not to be 1 with Megatron FSDP.
+    """
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    if shape.zero[0] in SHARDING:
+        return {}, (name,)
+    return {name: "1"}, ()

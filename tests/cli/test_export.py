@@ -1,0 +1,238 @@
+"""`nest export` and `nest.export`: files whole or not at all, of plans that hold."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nest
+from nest.deployment import Limits
+from nest.errors import InputError
+from nest.hooks import hook
+from nest.hooks.registry import Registry
+from nest.spec import PlanDocument
+from tests.command_line import call
+
+PROBLEM: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 4, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 256}},
+    "training": {"global_batch": 8, "sequence_length": 32},
+    "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "bandwidth": 4e11, "latency": 3e-6}]},
+    "fixed": {"pp": 2, "tp": 2},
+}
+
+
+class Table:
+    """An exporter with nothing but what it must have."""
+
+    name = "table"
+
+    def export(self, plan: PlanDocument) -> dict[str, str]:
+        return {"table.csv": f"{len(plan.stages)} stages\n"}
+
+
+class Several:
+    """An exporter of several files, with all that is optional."""
+
+    name = "several"
+    summary = "a script and notes"
+
+    def limits(self, problem: Any) -> Limits:
+        return Limits(strategies=("tp",), zero=(0, 1), constraints={"pp <= 2": "it has two hands"})
+
+    def export(self, plan: PlanDocument) -> dict[str, str]:
+        return {"run.sh": "#!/bin/sh\n", "notes/one.txt": "1\n"}
+
+
+class Stubborn:
+    """An exporter that refuses every plan."""
+
+    name = "stubborn"
+
+    def export(self, plan: PlanDocument) -> dict[str, str]:
+        raise InputError("the plan has stages, which stubborn cannot express.")
+
+
+class Broken:
+    """An exporter that fails."""
+
+    name = "broken"
+
+    def export(self, plan: PlanDocument) -> dict[str, str]:
+        raise RuntimeError("oh")
+
+
+class Clashing(Table):
+    """An exporter of a file that another has, too."""
+
+    name = "clashing"
+
+    def export(self, plan: PlanDocument) -> dict[str, str]:
+        return {"table.csv": "mine\n"}
+
+
+class Scribbling(Table):
+    """An exporter that changes the plan it is given."""
+
+    name = "scribbling"
+
+    def export(self, plan: PlanDocument) -> dict[str, str]:
+        plan.problem.clear()
+        return {"done.txt": "done\n"}
+
+
+class PluginUnderTest:
+    """What an installed distribution would bring."""
+
+    @hook
+    def nest_exporters(self) -> list[Any]:
+        return [Table(), Several(), Stubborn(), Broken(), Clashing(), Scribbling()]
+
+
+@pytest.fixture(autouse=True)
+def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    known = Registry([PluginUnderTest()])
+    monkeypatch.setattr("nest.hooks.registry._shared", lambda *_: known)
+    return known
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(nest.evaluate(PROBLEM).to_dict()))
+    return path
+
+
+def test_one_file_is_printed_as_it_is(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "export", str(plan), "--to", "table") == 0
+    assert capsys.readouterr() == ("2 stages\n", "")
+
+
+def test_several_files_are_printed_under_their_names(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "export", str(plan), "--to", "several", "--to", "table") == 0
+    assert capsys.readouterr().out == (
+        "==> run.sh <==\n#!/bin/sh\n\n==> notes/one.txt <==\n1\n\n==> table.csv <==\n2 stages\n"
+    )
+
+
+def test_files_go_into_a_folder(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out" / "there"
+    assert call(monkeypatch, "export", str(plan), "--to", "several", "--output", str(folder)) == 0
+    assert capsys.readouterr().out.splitlines() == [str(folder / "run.sh"), str(folder / "notes/one.txt")]
+    assert (folder / "notes/one.txt").read_text() == "1\n"
+    assert os.access(folder / "run.sh", os.X_OK)
+    assert sorted(each.name for each in folder.iterdir()) == ["notes", "run.sh"]
+
+
+def test_json_has_the_files(plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "export", str(plan), "--to", "table", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"files": {"table.csv": "2 stages\n"}, "warnings": []}
+
+
+def test_the_list_says_what_each_can_express(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "export", "--list") == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert any(row.startswith("several") and "a script and notes" in row and "strategies tp" in row for row in rows)
+    assert call(monkeypatch, "export", str(plan), "--list", "--json") == 0
+    listed = {row["name"]: row for row in json.loads(capsys.readouterr().out)["exporters"]}
+    assert listed["several"]["rules"] == {"pp <= 2": "it has two hands"}
+    assert listed["table"]["limits"] == "none stated"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--to", "tabel"], "--to: there is no exporter called 'tabel'. Did you mean 'table'?"),
+        (["--to", "stubborn"], "the plan has stages, which stubborn cannot express."),
+        (["--to", "broken"], "the exporter 'broken' is faulty and was set aside"),
+        (["--to", "table", "--to", "clashing"], "'clashing' gives a file 'table.csv', as another exporter does"),
+        ([], "nest export takes a plan and --to NAME"),
+    ],
+)
+def test_what_cannot_be_exported_is_told(
+    plan: Path,
+    arguments: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "out"
+    assert call(monkeypatch, "export", str(plan), *arguments, "--output", str(folder)) == 2
+    printed = capsys.readouterr()
+    assert told in printed.err
+    assert printed.out == ""
+    assert not folder.exists()
+
+
+def test_a_problem_is_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    assert call(monkeypatch, "export", str(path), "--to", "table") == 2
+    assert "this is a problem, not a plan" in capsys.readouterr().err
+
+
+def test_an_edited_plan_is_refused_with_what_does_not_hold(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited = json.loads(plan.read_text())
+    edited["stages"][0]["zero"] = 3
+    plan.write_text(json.dumps(edited))
+    assert call(monkeypatch, "export", str(plan), "--to", "table") == 2
+    told = capsys.readouterr().err
+    assert "the plan does not hold, so it is not exported: " in told
+    assert "recomputed" in told
+
+
+def test_an_infeasible_plan_ends_with_its_diagnosis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = {**PROBLEM["cluster"], "memory": "1 MB"}
+    none = nest.solve({**PROBLEM, "cluster": cluster, "fixed": {}})
+    assert none.status == "infeasible"
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(none.to_dict()))
+    assert call(monkeypatch, "export", str(path), "--to", "table") == 1
+    printed = capsys.readouterr()
+    assert none.diagnosis is not None
+    assert none.diagnosis in printed.err.replace("\nnest: ", "\n")
+    assert printed.out == ""
+
+
+def test_a_plan_that_does_not_fit_is_exported_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tight = {**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MB"}}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(nest.evaluate(tight).to_dict()))
+    assert call(monkeypatch, "export", str(path), "--to", "table") == 0
+    assert "warning: the plan does not fit into memory: stage " in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="does not fit into memory"):
+        nest.export(path, "table")
+
+
+def test_python_gives_the_files_and_writes_them(plan: Path, tmp_path: Path) -> None:
+    assert nest.export(plan, "table", output=tmp_path / "out") == {"table.csv": "2 stages\n"}
+    assert (tmp_path / "out" / "table.csv").read_text() == "2 stages\n"
+    assert nest.export(json.loads(plan.read_text()), "table") == nest.export(nest.evaluate(PROBLEM), "table")
+    with pytest.raises(InputError, match="Did you mean 'table'"):
+        nest.export(plan, "tabel")
+
+
+def test_an_exporter_changes_nothing_for_those_behind_it(plan: Path) -> None:
+    read = nest.evaluate(PROBLEM)
+    assert nest.export(read, "scribbling") == {"done.txt": "done\n"}
+    assert nest.export(read, "table") == nest.export(plan, "table")

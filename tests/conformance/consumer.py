@@ -1,0 +1,105 @@
+"""Runs a few lines of Python in the interpreter that has a real consumer of nest's files.
+
+`NEST_CONFORMANCE_PYTHON` names that interpreter; left out, it is this one. The consumers need not be installed beside
+nest: what they are given and what they answer are JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+INTERPRETER = "NEST_CONFORMANCE_PYTHON"
+SECONDS = 240
+MARK = "\nANSWER "
+"""Consumers write to standard output too; the answer is what follows the last of these."""
+
+_PRELUDE = """
+import json, sys
+given = json.loads(sys.stdin.read())
+def answer(value):
+    sys.stdout.write({mark!r} + json.dumps(value) + "\\n")
+    sys.stdout.flush()
+"""
+
+
+def interpreter() -> str:
+    """Path of the interpreter that has the consumers."""
+    return os.environ.get(INTERPRETER) or sys.executable
+
+
+@cache
+def versions(*distributions: str) -> tuple[str | None, ...]:
+    """Installed version of each distribution there; None: it is not."""
+    found = _run(
+        "from importlib.metadata import version, PackageNotFoundError\n"
+        "def known(name):\n"
+        "    try:\n"
+        "        return version(name)\n"
+        "    except PackageNotFoundError:\n"
+        "        return None\n"
+        "answer([known(name) for name in given])\n",
+        list(distributions),
+        {},
+    )
+    return tuple(found)
+
+
+def needs(*distributions: str) -> None:
+    """Skip the test unless the interpreter has all of `distributions`."""
+    missing = [name for name, found in zip(distributions, versions(*distributions), strict=True) if found is None]
+    if missing:
+        pytest.skip(f"{interpreter()} has no {', '.join(missing)}; set {INTERPRETER} to a Python that has it")
+
+
+def consume(script: str, given: Any = None, **environment: str) -> Any:
+    """What `script` passes to `answer(...)`, run where the consumers are.
+
+    Args:
+        script: Python; finds what it is asked about in `given`, and calls `answer` once with what JSON can hold.
+        given: anything JSON can hold.
+        environment: further environment variables.
+
+    Raises:
+        AssertionError: the script failed; the text is the end of what it wrote to standard error.
+    """
+    return _run(dedent(script), given, environment)
+
+
+def refusal(script: str, given: Any = None, **environment: str) -> str | None:
+    """The message of what `script` raises, without the traceback; None: it raises nothing.
+
+    Raises:
+        AssertionError: the script ended otherwise, such as by a signal.
+    """
+    body = "".join(f"    {line}\n" for line in dedent(script).splitlines()) or "    pass\n"
+    wrapped = (
+        "try:\n" + body + "except (Exception, SystemExit) as error:\n"
+        "    answer(f'{type(error).__name__}: {error}')\n"
+        "else:\n"
+        "    answer(None)\n"
+    )
+    found: str | None = _run(wrapped, given, environment)
+    return found
+
+
+def _run(script: str, given: Any, environment: dict[str, str]) -> Any:
+    done = subprocess.run(
+        [interpreter(), "-c", _PRELUDE.format(mark=MARK) + script],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
+    )
+    told = f"the consumer ended with {done.returncode}: {done.stderr[-3000:]}"
+    assert done.returncode == 0, told
+    assert MARK in done.stdout, told
+    after = done.stdout.rpartition(MARK)[2]
+    return json.loads(after.splitlines()[0])
