@@ -35,7 +35,7 @@ def _profile(written: str | LinkProfile | None, base: Path | None) -> LinkProfil
     if not is_file(written):
         return profile(written)
     path = (base or Path()) / written
-    if not path.is_file():
+    if not path.exists():
         raise InputError(
             f"cluster.link_profile: there is no file {str(path)!r:.200}; `nest topology profiles` lists the names "
             "known."

@@ -130,8 +130,8 @@ class ModelImporter(Protocol):
 class TopologyImporter(Protocol):
     """A reader of cluster descriptions.
 
-    A source is the path of a file, the name or mapping a problem gives as `cluster.topology`, or, where the mapping is
-    that of a built-in network, its record (`nest.spec`).
+    A source is the path of a file, a part of one (`FILE#NAME`, a `nest.network.imported.PartOf`), the name or mapping a
+    problem gives as `cluster.topology`, or, where the mapping is that of a built-in network, its record (`nest.spec`).
 
     Optional:
         examples: sources it accepts; only `nest.testing` reads them.
@@ -151,7 +151,8 @@ class TopologyImporter(Protocol):
     def load(self, source: Any) -> Cluster | LinkGraph | Pairs | Imported:
         """The cluster described, or its network by links or pairs, which is then reduced to levels.
 
-        `Imported` also says what hosts and devices there are, and what was assumed.
+        `Imported` also says what hosts and devices there are, and what was assumed; its network may be given by the
+        levels of a `cluster` section, which keep the names of their links.
         """
         ...
 

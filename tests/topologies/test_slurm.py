@@ -259,6 +259,19 @@ def test_mistakes_in_the_list_are_told(text: str, reason: str, tmp_path: Path) -
         yaml(tmp_path, text=text)
 
 
+@given(st.data())
+def test_any_list_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    lines = YAML.splitlines()
+    kept = [line for line in lines if data.draw(st.integers(0, 9))]
+    path = tmp_path_factory.mktemp("any") / "topology.yaml"
+    path.write_text("\n".join(kept))
+    part = data.draw(st.sampled_from([None, "blocks", "usual/s1", "rings/r0", "cube", "regions/pod"]))
+    try:
+        SlurmYamlImporter().load(path if part is None else PartOf(path, part), None)
+    except InputError:
+        return
+
+
 def test_lists_of_something_else_are_left_to_others(tmp_path: Path) -> None:
     path = tmp_path / "other.yaml"
     for text in ("- topology: a\n", "topology: [Ring]\ntree: 1\n", "- tree: 1\n", "text"):
