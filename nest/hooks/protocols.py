@@ -200,8 +200,8 @@ class Exporter(Protocol):
         summary: one line for `nest export --list`.
         limits: `limits(problem)`, the `nest.deployment.Limits` of what its framework can run of a `nest.spec.Problem`:
             plans beyond them are refused with their reasons, `search.target` searches within them.
-        read: `read(text)`, a mapping of the keys of a problem that flags of the framework say: `model`, `training` and
-            `fixed` as far as they go; `text` is the content of the file that has them.
+        read: `read(text, nodes)`, a `nest.deployment.FlagsRead` of what flags of the framework say; `text` is the
+            content of the file that has them, `nodes` the number of machines it is launched on, None: as it says.
     """
 
     @property
