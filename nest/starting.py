@@ -165,9 +165,6 @@ def _merged(written: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str
     if "overlap" in said:
         said["overlap"] = {**(training.get("overlap") or {}), **said["overlap"]}
     decided = {name: value for name, value in (written.get("fixed") or {}).items() if name not in UNDECIDED}
-    micro_batch = settings.get("fixed", {}).get("micro_batch")
-    if micro_batch is not None:
-        training.pop("micro_batch", None)
     merged = {"nest": 1, **written, "training": {**training, **said}}
     merged["fixed"] = {**decided, **settings.get("fixed", {})}
     if "model" in settings:
