@@ -11,6 +11,7 @@ from nest.deployment import FlagsRead
 from nest.errors import InputError
 from nest.files import placed, read_mapping, structure, unstructure
 from nest.files.source import read_text_of
+from nest.formulate.cluster import build_cluster
 from nest.formulate.self_contained import self_contained
 from nest.formulate.sources import resolve_model
 from nest.formulate.topology import in_place
@@ -28,12 +29,10 @@ class Start:
 
     Attributes:
         problem: complete; `fixed` says what the flags decide.
-        devices: how many the flags are launched on; None: they do not say.
         notes: what was passed over or assumed, a sentence each.
     """
 
     problem: Problem
-    devices: int | None
     notes: tuple[str, ...]
 
     def opened(self, target: str, plugins: Registry | None = None) -> Problem:
@@ -92,9 +91,14 @@ def start(
     merged = _merged(written, settings)
     try:
         whole = self_contained(structure(merged, Problem), folder, known)
+        size = build_cluster(whole.cluster, known)[0].size
     except InputError as error:
         raise placed(problem, error) if problem is not None else placed(flags, error) from None
-    return Start(whole, read.devices, (*read.notes, *notes))
+    if read.devices is not None and read.devices > size:
+        raise InputError(f"{flags}: the flags are launched on {read.devices} devices, and the cluster has {size}.")
+    if read.devices is not None and read.devices < size:
+        notes = (*notes, f"the flags run on {read.devices} of the cluster's {size} devices.")
+    return Start(whole, (*read.notes, *notes))
 
 
 def _read(flags: Path, framework: str, nodes: int | None, known: Registry) -> FlagsRead:

@@ -69,11 +69,6 @@ def evaluate_flags(asked: Asked) -> None:
     for text in found.notes:
         note(f"note: {asked.flags}: {text}")
     plan = planner.evaluate(found.problem, fix=asked.decisions or None)
-    idle = plan.summary["devices"] - (found.devices or plan.summary["devices"])
-    if idle:
-        note(
-            f"note: {asked.flags}: the flags run on {found.devices} of the cluster's {plan.summary['devices']} devices."
-        )
     opened = found.opened(asked.framework) if asked.against_best or asked.write_problem is not None else None
     if opened is not None and asked.write_problem is not None:
         write_text(asked.write_problem, json.dumps(opened.to_dict(), indent=2, ensure_ascii=False) + "\n")

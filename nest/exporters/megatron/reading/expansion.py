@@ -61,7 +61,7 @@ class Expander:
         if piece.kind == "text":
             return [piece.text]
         if piece.kind == "command":
-            return [f"{UNKNOWN}$({piece.text})"]
+            return [_unknown(f"$({piece.text})")]
         if piece.kind == "arithmetic":
             return [self.arithmetic(piece.text)]
         return self._parameter(piece.text, piece.quoted)
@@ -69,13 +69,13 @@ class Expander:
     def _parameter(self, text: str, quoted: bool) -> list[str]:
         found = _PARAMETER.fullmatch(text)
         if found is None or self.depth > DEEPEST:
-            return [f"{UNKNOWN}${{{text}}}"]
+            return [_unknown(f"${{{text}}}")]
         length, name, index, rest = found.groups()
         value = self.variables.get(name)
         if length and not rest:
             return [str(len(value or ()) if index in ("[@]", "[*]") else len((value or ("",))[0]))]
         if length or (rest and not _DEFAULT.fullmatch(rest)):
-            return [f"{UNKNOWN}${{{text}}}"]
+            return [_unknown(f"${{{text}}}")]
         chosen = self._element(value, index)
         if rest:
             return self._with_default(name, chosen, rest)
@@ -89,7 +89,7 @@ class Expander:
             return value
         place = self.arithmetic(index[1:-1]) if index else "0"
         if not place.lstrip("-").isdigit():
-            return (f"{UNKNOWN}{index}",)
+            return (_unknown(str(index)),)
         return value[int(place) :][:1] or None
 
     def _with_default(self, name: str, value: tuple[str, ...] | None, rest: str) -> list[str]:
@@ -103,7 +103,7 @@ class Expander:
         if there and value is not None:
             return list(value)
         if operator.endswith("?"):
-            return [f"{UNKNOWN}${{{name}}}"]
+            return [_unknown(f"${{{name}}}")]
         default = self._inner(word)
         if operator.endswith("="):
             self.variables[name] = tuple(default)
@@ -125,7 +125,13 @@ class Expander:
             tree = ast.parse(plain.strip() or "0", mode="eval").body
             return str(_computed(tree, self.variables))
         except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
-            return f"{UNKNOWN}$(({text}))"
+            return _unknown(f"$(({text}))")
+
+
+def _unknown(text: str) -> str:
+    """A word that stands for what `text` would become; one word, whatever spaces there are."""
+    words = text.split()
+    return UNKNOWN + (text if len(words) == 1 else f"{words[0]}...") if words else UNKNOWN
 
 
 def _computed(tree: ast.expr, variables: Mapping[str, Sequence[str]], depth: int = 0) -> int:

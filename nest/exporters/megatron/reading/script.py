@@ -87,6 +87,7 @@ class _Walker:
         self.found = found
         self.at = 0
         self.depth = 0
+        self.tested = False  # Whether the last command was a test.
         self.expander = Expander(found.variables)
 
     def block(self, *, active: bool) -> None:
@@ -94,15 +95,31 @@ class _Walker:
         self.depth += 1
         if self.depth > DEEPEST:
             raise InputError(f"line {self._peek_line()}: the script is nested more than {DEEPEST} levels deep.")
+        joint = ""
+        result: bool | None = None
         while self.at < len(self.tokens):
             token = self.tokens[self.at]
             if token.operator in ENDS or token.operator in JOINTS:
+                if token.operator != "\n":  # What is joined may stand on the next line.
+                    joint = token.operator
                 self.at += 1
             elif token.bare in CLOSERS or token.operator in (")", ";;"):
                 break
             else:
-                self.command(active=active)
+                runs = self._runs(joint, result, token, active)
+                found = self.command(active=active and runs)
+                result = found if runs else result
+                joint = ""
         self.depth -= 1
+
+    def _runs(self, joint: str, result: bool | None, token: Token, active: bool) -> bool:
+        """Whether a command behind `&&` or `||` runs; commands nobody knows the end of are taken to go well."""
+        if joint not in ("&&", "||"):
+            return True
+        if result is None and self.tested and active:
+            self.found.passed_over.append(token.line)
+            return False
+        return (result is not False) == (joint == "&&")
 
     def command(self, *, active: bool) -> bool | None:
         """One command; whether it succeeds, None: nobody knows."""
@@ -161,7 +178,7 @@ class _Walker:
         inner.block(active=True)
 
     def _perform(self, parts: list[Token], line: int) -> bool | None:
-        rest = list(parts)
+        rest, self.tested = list(parts), False
         while rest and (rest[0].bare in DECLARATIONS or self._assigns(rest[0])):
             token = rest.pop(0)
             if token.bare in DECLARATIONS:
@@ -172,6 +189,7 @@ class _Walker:
             return True
         first = rest[0].bare
         if first in ("[", "[[", "test"):
+            self.tested = True
             return holds(self._test_words(rest))
         if first == "unset":
             for token in rest[1:]:
