@@ -1,6 +1,6 @@
 """Built-in exporters: one a file."""
 
-from nest.exporters import megatron
+from nest.exporters.megatron import bridge, exporter
 from nest.hooks.protocols import Exporter
 from nest.hooks.spec import hook
 
@@ -8,4 +8,4 @@ from nest.hooks.spec import hook
 @hook
 def nest_exporters() -> list[Exporter]:
     """Files of the frameworks people train with, and of the tools that place and look at plans."""
-    return [megatron.exporter]
+    return [exporter.exporter, bridge.exporter]
