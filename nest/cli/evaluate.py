@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import to_json, warn
+from nest.cli.output import tell_assumed, to_json, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -48,6 +48,7 @@ def evaluate(
     """
     from nest import planner
     from nest.errors import InputError
+    from nest.formulate.target import beyond_target
     from nest.hooks.registry import registry
     from nest.report import summary
 
@@ -78,7 +79,10 @@ def evaluate(
         raise InputError("nest evaluate takes a problem file, or flags with --from-megatron.")
     for problem in problems:
         plan = planner.evaluate(problem, fix=decisions)
-        warn(registry().warnings)
+        # What people run today is priced, whoever can run it.
+        told = registry().run(lambda plan=plan: beyond_target(plan, registry()))  # type: ignore[misc]
+        warn((*registry().warnings, *(f"search.target: {sentence}." for sentence in told)))
+        tell_assumed(plan.problem["cluster"].get("assumed", ()))
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:

@@ -24,10 +24,12 @@ __all__ = [
     "read_text",
     "read_value",
     "structure",
+    "toml_text",
     "unstructure",
     "write_files",
     "write_folder",
     "write_text",
+    "yaml_text",
 ]
 
 
@@ -147,6 +149,20 @@ def unstructure(record: Any) -> Any:
     from nest.files.unstructuring import plain
 
     return plain(record)
+
+
+def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tables of scalars and lists as TOML, in the order given."""
+    from nest.files.toml_writing import toml_text
+
+    return toml_text(tables)
+
+
+def yaml_text(mapping: Mapping[str, Any]) -> str:
+    """`mapping` as YAML in block style, in the order given; readers of YAML 1.1 and 1.2 read the same."""
+    from nest.files.yaml_writing import yaml_text
+
+    return yaml_text(mapping)
 
 
 def check_writable(path: Path) -> None:

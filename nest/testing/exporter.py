@@ -11,9 +11,20 @@ from nest.files import read_text
 from nest.hooks.protocols import Exporter
 from nest.spec import PlanDocument
 from nest.testing.finding import Finding, Problems, Tally
+from nest.testing.limits import refused_within_limits, unsound_limits
 
-SAMPLE_PLANS = ("plan.json", "infeasible.json")
-"""Plans of `nest solve` that are shipped with the kit: a pipeline of two stages, and one that says there is none."""
+SAMPLE_PLANS = (
+    "plan.json",
+    "infeasible.json",
+    "dense.json",
+    "experts.json",
+    "uneven.json",
+    "interleaved.json",
+    "zero-3.json",
+)
+"""Plans that are shipped with the kit: the best one of a small model, and one that says there is none; then what
+frameworks are told in different ways: most degrees of a dense model, experts, stages of different sizes, several chunks
+a stage, ZeRO 3."""
 
 
 def sample_plans() -> tuple[PlanDocument, ...]:
@@ -25,11 +36,12 @@ def sample_plans() -> tuple[PlanDocument, ...]:
 def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None = None) -> tuple[Finding, ...]:
     """Export plans.
 
-    An exporter may refuse a plan with an `InputError`; one at least must be exported.
+    An exporter may refuse a plan with an `InputError`, but none that is within its `limits`; one at least must be
+    exported.
 
     Args:
         exporter: as `nest_exporters` returns it.
-        plans: to be exported; None: a small one, and one that is infeasible.
+        plans: to be exported; None: small ones of all kinds, and one that is infeasible.
     """
     tally = Tally()
     exported: list[PlanDocument] = []
@@ -38,6 +50,9 @@ def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None =
         tally.run("it writes text under names that stay in a folder", where, _bad_files, exporter, plan, exported)
         tally.run("it says the same every time", where, _unsteady, exporter, plan)
         tally.run("it leaves the plan as it is", where, _changed_plan, exporter, plan)
+        if hasattr(exporter, "limits"):
+            tally.run("its limits are ones that a search can keep", where, unsound_limits, exporter, plan)
+            tally.run("it exports what is within its limits", where, refused_within_limits, exporter, plan)
     tally.run("some plan is exported", "the plans", _nothing_exported, exported)
     return tally.findings()
 

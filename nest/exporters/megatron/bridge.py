@@ -17,7 +17,7 @@ from nest.errors import InputError
 from nest.exporters.megatron.exporter import flag_groups
 from nest.exporters.megatron.layout import FLAG
 from nest.exporters.megatron.limits import megatron_limits, transformer_of
-from nest.exporters.megatron.parallel import CONTEXT_EXCHANGES, environment
+from nest.exporters.megatron.parallel import CONTEXT_EXCHANGES, environment, rank_order
 from nest.exporters.megatron.rendering import Flags, said
 from nest.exporters.megatron.training import eight_bit_weights
 from nest.files import structure
@@ -59,6 +59,14 @@ class MegatronBridgeExporter:
         for obstacle in _obstacles(problem.training):
             raise InputError(f"Megatron-Bridge cannot train this, because {obstacle}.")
         return megatron_limits(problem)
+
+    def rank_order(self, plan: PlanDocument) -> tuple[str, ...]:
+        """How Megatron Core counts ranks with this overlay.
+
+        Raises:
+            InputError: nothing is known of the model.
+        """
+        return rank_order(deployment(plan), transformer_of(structure(plan.problem, Problem)))
 
     def export(self, plan: PlanDocument) -> Mapping[str, str]:
         """`megatron_bridge.yaml`.

@@ -1,0 +1,189 @@
+"""DeepSpeed: its JSON configuration, and for pipelines the module that holds the plan's stages.
+
+Keys: DeepSpeed 0.19.8, runtime/config.py, runtime/zero/config.py, runtime/activation_checkpointing/config.py,
+module_inject/auto_ep_presets/base.py. Stages: runtime/pipe/module.py.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nest.deployment import Deployment, Limits
+from nest.exporters.checked import (
+    checked,
+    data_ranks,
+    mixture,
+    model_of,
+    problem_of,
+    refuse_layers,
+    refuse_precision,
+    samples,
+)
+from nest.hooks.architectures import architecture
+from nest.spec import PlanDocument, Problem
+
+JSON_FILE = "deepspeed.json"
+PIPELINE_FILE = "deepspeed_pipeline.py"
+
+ULYSSES = "ulysses"
+"""The strategy that DeepSpeed calls sequence parallelism (arXiv 2309.14509); a plug-in brings it."""
+
+PRESETS = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3")
+"""Families whose experts DeepSpeed finds by itself (module_inject/auto_ep_presets); nest writes dashes in them."""
+
+_CONSTRAINTS = {
+    "uniform(zero)": "DeepSpeed has one ZeRO stage for all pipeline stages",
+    "uniform(recompute)": "DeepSpeed has one activation checkpointing interval for all stages",
+    "pp == 1 or schedule == '1f1b'": "DeepSpeed's pipeline runs one forward, one backward",
+    "pp == 1 or zero in [0, 1]": "DeepSpeed's pipeline refuses ZeRO 2 and 3",
+    f"tp == 1 or {ULYSSES} == 1": "DeepSpeed's tensor and Ulysses sequence parallelism exclude each other",
+    f"pp == 1 or {ULYSSES} == 1": "DeepSpeed's pipeline has no sequence parallelism",
+}
+
+_EXPERTS = {
+    "ep == 1 or etp == 1": "DeepSpeed does not split experts by width beside expert parallelism",
+    "ep > 1 or etp == tp": "DeepSpeed splits experts as all else when there is no expert parallelism",
+    "ep == 1 or pp == 1": "DeepSpeed's automatic expert parallelism has no pipeline",
+    f"ep == 1 or {ULYSSES} == 1": "DeepSpeed does not lay expert ranks over those of sequence parallelism",
+}
+
+
+class DeepSpeed:
+    """Writes DeepSpeed's JSON, which has no stages, and a module that has."""
+
+    name = "deepspeed"
+    summary = "DeepSpeed: JSON configuration, and PipelineModule with the plan's stages"
+
+    def limits(self, problem: Problem) -> Limits:
+        """What DeepSpeed can run.
+
+        Raises:
+            InputError: it does not place such layers, or does not train in that precision.
+        """
+        refuse_layers(problem, self.name)
+        refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
+        constraints = dict(_CONSTRAINTS)
+        if mixture(model_of(problem)) is not None:
+            constraints |= _EXPERTS
+        if "optimizer" in problem.training.offload:
+            constraints["zero >= 1"] = "DeepSpeed keeps the optimizer's state in the host's memory from ZeRO 1 on"
+        return Limits(
+            strategies=("tp", "ep", "etp", "batch", ULYSSES),
+            recompute=("none", "full"),
+            offload=("optimizer",),
+            constraints=constraints,
+        )
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """`deepspeed.json` and, with a pipeline, `deepspeed_pipeline.py`.
+
+        Raises:
+            InputError: DeepSpeed cannot run the plan, and why.
+        """
+        problem = problem_of(plan)
+        shape = checked(plan, self.limits(problem), "DeepSpeed", sequence=ULYSSES)
+        family = getattr(architecture(plan), "family", "").replace("-", "_")
+        files = {JSON_FILE: json.dumps(_configuration(shape, problem, family), indent=2) + "\n"}
+        return files | ({PIPELINE_FILE: _pipeline(shape)} if shape.stages > 1 else {})
+
+
+def _configuration(shape: Deployment, problem: Problem, family: str) -> dict[str, Any]:
+    """The batch is `train_micro_batch_size_per_gpu * gradient_accumulation_steps *` data-parallel ranks."""
+    training = problem.training
+    found: dict[str, Any] = {
+        "train_batch_size": shape.global_batch,
+        "train_micro_batch_size_per_gpu": samples(shape),
+        "gradient_accumulation_steps": shape.micro_batches,
+        "zero_optimization": _zero(shape, problem),
+    }
+    if training.precision in ("bf16", "fp16"):
+        found[training.precision] = {"enabled": True}
+    if training.gradients is not None:
+        found["data_types"] = {"grad_accum_dtype": training.gradients}
+    if shape.tp > 1 and shape.stages == 1:
+        found["tensor_parallel"] = {"autotp_size": shape.tp}
+    if shape.degree(ULYSSES) > 1:
+        found["sequence_parallel_size"] = shape.degree(ULYSSES)
+    if shape.ep > 1:
+        preset = {"preset_model": family} if family in PRESETS else {}
+        found["expert_parallel"] = {"enabled": True, "autoep_size": shape.ep, **preset}
+    if shape.recompute[0] == "full":
+        found["activation_checkpointing"] = {
+            "partition_activations": False,
+            "cpu_checkpointing": False,
+            "contiguous_memory_optimization": False,
+            "number_checkpoints": shape.blocks,
+        }
+    if shape.stages > 1:
+        found["pipeline"] = {
+            "stages": shape.stages,
+            "activation_checkpoint_interval": int(shape.recompute[0] == "full"),
+        }
+    return found
+
+
+def _zero(shape: Deployment, problem: Problem) -> dict[str, Any]:
+    found: dict[str, Any] = {"stage": shape.zero[0]}
+    if shape.zero[0] > 0:
+        found["overlap_comm"] = problem.training.overlap.data
+        found["contiguous_gradients"] = True
+    if "optimizer" in problem.training.offload:
+        found["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    return found
+
+
+def _pipeline(shape: Deployment) -> str:
+    """A `PipelineModule` cut where the plan cuts: its own partition methods know even or weighted cuts only."""
+    bounds = [0]
+    for run in shape.runs:
+        bounds.append(bounds[-1] + len(run.layers))
+    names = [name for run in shape.runs for name in run.layers]
+    interval = int(shape.recompute[0] == "full")
+    return f'''"""The plan's pipeline for DeepSpeed; deepspeed.json, beside this file, has the rest of the plan."""
+
+from deepspeed.runtime.pipe import PipelineModule
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+
+LAYERS = {_listed(names)}
+"""What the list of layers given to `pipeline` must hold, in this order."""
+
+BOUNDS = {bounds!r}
+"""Stage `i` runs the layers from `BOUNDS[i]` up to `BOUNDS[i + 1]`."""
+
+STAGES, DATA_PARALLEL, TENSOR_PARALLEL = {shape.stages}, {data_ranks(shape, ULYSSES)}, {shape.tp}
+
+
+class PlannedPipeline(PipelineModule):
+    """A `PipelineModule` cut as the plan says."""
+
+    def _partition_layers(self, method="uniform"):
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self.parts = list(BOUNDS)
+        self._set_bounds(start=BOUNDS[stage], stop=BOUNDS[stage + 1])
+
+
+def pipeline(layers, loss_fn, blocks, **options):
+    """The module to pass to `deepspeed.initialize`.
+
+    Args:
+        layers: layer specifications, one for each name of LAYERS; with TENSOR_PARALLEL above 1 they split themselves.
+        loss_fn: of outputs and labels.
+        blocks: names of the classes of transformer blocks: what is checkpointed.
+        options: further arguments of `PipelineModule`.
+    """
+    if len(layers) != len(LAYERS):
+        raise ValueError(f"the plan has {{len(LAYERS)}} layers, not {{len(layers)}}")
+    topology = PipeModelDataParallelTopology(num_pp=STAGES, num_mp=TENSOR_PARALLEL, num_dp=DATA_PARALLEL)
+    return PlannedPipeline(
+        layers=layers,
+        topology=topology,
+        loss_fn=loss_fn,
+        activation_checkpoint_interval={interval},
+        checkpointable_layers=list(blocks),
+        **options,
+    )
+'''
+
+
+def _listed(names: list[str]) -> str:
+    return "[\n" + "".join(f"    {name!r},\n" for name in names) + "]"

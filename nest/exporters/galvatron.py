@@ -1,0 +1,132 @@
+"""Hetu-Galvatron: a plan layer by layer, the one format that states recomputation for each of them.
+
+Keys: galvatron/utils/config_utils.py (`config2strategy`) and galvatron/core/runtime/hybrid_parallel_config.py
+(`get_hybrid_parallel_configs_api`) of github.com/PKU-DAIR/Hetu-Galvatron, commit cea12ff; what the file has no key for
+are fields of galvatron/core/runtime/args_schema.py, which its launcher takes as `runtime.SECTION.FIELD=VALUE`.
+"""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nest.deployment import Deployment, Limits
+from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_layers, refuse_precision
+from nest.spec import PlanDocument, Problem
+
+JSON_FILE = "galvatron_config.json"
+SCRIPT_FILE = "galvatron_overrides.sh"
+
+ULYSSES = "ulysses"
+"""The strategy that Galvatron calls `use_sp` (arXiv 2309.14509); a plug-in brings it."""
+
+PIPELINES = {"1f1b": "pipedream_flush", "gpipe": "gpipe"}
+"""`pipeline_type` by the name of the schedule (args_schema.py)."""
+
+DEFAULTS = {0: "ddp", 1: "zero2", 2: "zero2", 3: "zero3"}
+"""`default_dp_type` by ZeRO stage. With `async_grad_reduce` FSDP keeps gradients and weights whole until the last
+micro-batch (runtime/pipeline/pipeline.py, `enter_no_sync_context`), so that `zero2` then is ZeRO 1."""
+
+_CONSTRAINTS = {
+    "uniform(zero)": "Galvatron reduces gradients either after every micro-batch or once, in all stages",
+    "pp == 1 or schedule in ['1f1b', 'gpipe']": "Galvatron's pipelines are GPipe and one forward, one backward",
+    "zero != 1 or micro_batches > 1 or dp * cp == 1": (
+        "Galvatron's FSDP keeps whole gradients, as ZeRO 1 does, between micro-batches only"
+    ),
+    f"tp == 1 or {ULYSSES} == 1": "Galvatron splits a layer over either tensor or Ulysses sequence parallelism",
+}
+
+
+class Galvatron:
+    """Writes Galvatron's strategy file and the fields that it has no keys for."""
+
+    name = "galvatron"
+    summary = "Hetu-Galvatron: strategy JSON, layer by layer"
+
+    def limits(self, problem: Problem) -> Limits:
+        """What Galvatron can run.
+
+        Raises:
+            InputError: it does not place such layers, or does not train in that precision.
+        """
+        refuse_layers(problem, self.name)
+        refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
+        constraints = dict(_CONSTRAINTS)
+        if problem.training.context_exchange != "ring":
+            constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
+        if mixture(model_of(problem)) is not None:
+            constraints[f"ep * etp == 1 or {ULYSSES} == 1"] = (
+                "nest lays expert ranks over those of Ulysses, Galvatron beside"
+            )
+        return Limits(
+            strategies=("tp", "sp", "cp", "ep", "etp", "batch", ULYSSES),
+            recompute=("none", "full"),
+            constraints=constraints,
+        )
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """`galvatron_config.json` and `galvatron_overrides.sh`.
+
+        Raises:
+            InputError: Galvatron cannot run the plan, and why.
+        """
+        problem = problem_of(plan)
+        shape = checked(plan, self.limits(problem), "Galvatron", sequence=ULYSSES)
+        strategy = json.dumps(_strategy(shape), indent=4) + "\n"
+        return {JSON_FILE: strategy, SCRIPT_FILE: _script(shape, problem)}
+
+
+def _strategy(shape: Deployment) -> dict[str, Any]:
+    blocks = shape.blocks
+    ulysses = shape.degree(ULYSSES)
+
+    def alike(value: int) -> str:
+        return _encoded([value] * blocks)
+
+    recomputed = [int(shape.recompute[run.stage] == "full") for run in shape.runs for _ in run.blocks]
+    return {
+        "pp_deg": shape.stages,
+        "tp_sizes_enc": alike(max(shape.tp, ulysses)),
+        "tp_consecutive_flags": alike(1),
+        "cp_sizes_enc": alike(shape.cp),
+        "dp_types_enc": alike(int(shape.zero[0] == 3)),
+        "use_sp": alike(int(ulysses > 1)),
+        "ep_sizes_enc": alike(shape.ep),
+        "tp_of_ep_sizes_enc": alike(shape.etp),
+        "checkpoint": _encoded(recomputed),
+        "global_bsz": shape.global_batch,
+        "chunks": shape.micro_batches,
+        "pp_division": _encoded(len(run.blocks) for run in shape.runs),
+        "pipeline_type": PIPELINES.get(shape.schedule, "gpipe"),
+        "default_dp_type": DEFAULTS[shape.zero[0]],
+        "vtp": max(shape.tp, ulysses),
+        "vsp": int(ulysses > 1),
+        "vcp": shape.cp,
+        "vocab_sdp": int(shape.zero[0] == 3),
+        "embed_sdp": int(shape.zero[0] == 3),
+    }
+
+
+def _encoded(values: Iterable[int]) -> str:
+    return ",".join(map(str, values))
+
+
+def _script(shape: Deployment, problem: Problem) -> str:
+    """A bash array of what the launcher is told beside the strategy file."""
+    every_micro_batch = shape.zero[0] >= 2 and shape.micro_batches > 1
+    told: dict[str, object] = {
+        "runtime.parallel.galvatron_config_path": JSON_FILE,
+        "runtime.parallel.mixed_precision": problem.training.precision,
+        "runtime.parallel.async_grad_reduce": not every_micro_batch,
+        "runtime.train.sequence_parallel": shape.sequence_parallel,
+        "runtime.train.global_batch_size": shape.global_batch,
+        "runtime.train.chunks": shape.micro_batches,
+        "runtime.model.num_layers": shape.blocks,
+    }
+    if shape.sequence_length is not None:
+        told["runtime.train.seq_length"] = shape.sequence_length
+    if shape.cp > 1:
+        told["runtime.parallel.cp_mode"] = "ring"
+    lines = [f"  {shlex.quote(f'{key}={value}')}" for key, value in told.items()]
+    head = ["#!/usr/bin/env bash", '# torchrun ... train_dist.py scripts/train_dist.yaml "${GALVATRON_OVERRIDES[@]}"']
+    return "\n".join([*head, "GALVATRON_OVERRIDES=(", *lines, ")"]) + "\n"

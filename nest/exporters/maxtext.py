@@ -1,0 +1,233 @@
+"""MaxText: what `python -m maxtext.trainers.pre_train.train base.yml KEY=VALUE ...` is told.
+
+Keys and their meaning: src/maxtext/configs/base.yml and types.py of github.com/AI-Hypercomputer/maxtext, commit
+e591f30; what each mesh axis divides: `logical_axis_rules` of base.yml.
+"""
+
+import shlex
+from collections.abc import Mapping
+from math import inf, nextafter
+from typing import Any
+
+from nest.deployment import Deployment, Limits
+from nest.errors import InputError
+from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_layers, refuse_precision, shard_ranks
+from nest.hooks.architectures import architecture
+from nest.spec import Architecture, PlanDocument, Problem
+from nest.spec.architecture import FeedForward, GroupedQueryAttention
+
+SCRIPT_FILE = "maxtext.sh"
+
+AXES = ("data", "fsdp", "pipeline", "context", "tensor", "tensor_sequence", "expert")
+"""The mesh axes of `{ici,dcn}_*_parallelism` that plans use."""
+
+REMAT = {"none": "minimal_with_context", "full": "full"}
+"""`remat_policy` by recompute mode. MaxText always wraps blocks in `jax.checkpoint` (layers/decoders.py,
+`set_remat_policy`): the least it runs again is what its code calls "save all", everything but products and attention;
+its `none` saves nothing."""
+
+_CONSTRAINTS = {
+    "uniform(zero)": "MaxText shards parameters alike in all stages",
+    "uniform(recompute)": "MaxText has one remat policy for all stages",
+    "pp == 1 or schedule == 'gpipe'": "MaxText's pipeline runs all micro-batches forward, then all backward, as GPipe",
+    "pp == 1 or micro_batches % pp == 0": "MaxText's micro-batches must be a multiple of its stages",
+    "zero != 2": "MaxText shards the optimizer's state alone, or parameters, gradients and all",
+    "cp == 1 or zero == 3": "MaxText always shards parameters over the ranks of context parallelism",
+    "zero in [0, 3] or zero_degree == dp": "MaxText shards the optimizer's state over all data-parallel ranks",
+    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
+        "MaxText shards over whole context-parallel groups, and over as many of them everywhere"
+    ),
+}
+
+_EXPERTS = {
+    "etp == tp": "MaxText splits experts over the tensor-parallel ranks, as all else",
+    "ep == 1 or zero == 3": "MaxText always shards parameters over the ranks of expert parallelism",
+    "ep == 1 or cp == 1": "MaxText's expert parallelism takes no ranks of context parallelism",
+    "dp % ep == 0": "MaxText takes the ranks of expert parallelism from the data-parallel ones",
+    "ep == 1 or zero_degree == dp or zero_degree % ep == 0": "MaxText shards over whole groups of expert parallelism",
+}
+
+
+class MaxText:
+    """Writes MaxText's command-line settings."""
+
+    name = "maxtext"
+    summary = "MaxText: KEY=VALUE settings for its command line"
+
+    def limits(self, problem: Problem) -> Limits:
+        """What MaxText can run.
+
+        Raises:
+            InputError: it does not place such layers, or this exporter does not write that precision.
+        """
+        refuse_layers(problem, self.name)
+        refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
+        constraints = dict(_CONSTRAINTS)
+        if mixture(model_of(problem)) is not None:
+            constraints |= _EXPERTS
+        return Limits(
+            strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+            zero=(0, 1, 3),
+            recompute=("none", "full"),
+            zero_degrees=True,
+            even_stages=True,
+            all_devices=True,
+            constraints=constraints,
+        )
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """`maxtext.sh`.
+
+        Raises:
+            InputError: MaxText cannot run the plan, and why.
+        """
+        problem = problem_of(plan)
+        shape = checked(plan, self.limits(problem), "MaxText")
+        axes = _axes(shape)
+        slices = _sliced(plan, shape, axes)
+        settings = _settings(shape, problem) | _mesh(axes, slices) | _model(architecture(plan), shape)
+        lines = [f"  {shlex.quote(f'{key}={_written(value)}')}" for key, value in settings.items()]
+        notes = [f"# {line}" for line in _notes(architecture(plan), shape)]
+        return {SCRIPT_FILE: "\n".join(["#!/usr/bin/env bash", *notes, "MAXTEXT_SETTINGS=(", *lines, ")"]) + "\n"}
+
+
+def _axes(shape: Deployment) -> dict[str, int]:
+    """Degrees of the mesh axes; `expert` ranks are data-parallel ones, `fsdp` the others that shard parameters."""
+    within = shard_ranks(shape, "MaxText") if shape.zero[0] == 3 else 1
+    tensor = "tensor_sequence" if shape.sequence_parallel else "tensor"
+    found = dict.fromkeys(AXES, 1) | {"pipeline": shape.stages, "context": shape.cp, "expert": shape.ep}
+    found[tensor] = shape.tp
+    found["fsdp"] = max(within // shape.ep, 1)
+    found["data"] = shape.data_parallel // (found["fsdp"] * shape.ep)
+    return found
+
+
+def _sliced(plan: PlanDocument, shape: Deployment, axes: Mapping[str, int]) -> dict[str, int]:
+    """How much of each axis lies inside a slice: as much as the plan lays there, the innermost axis first.
+
+    Raises:
+        InputError: the plan leaves devices idle, or no axis ends where a slice does.
+    """
+    devices, slice_size = plan.summary["devices"], _slice_size(plan)
+    if devices != shape.world_size:
+        raise InputError(
+            f"the plan uses {shape.world_size} of {devices} devices, but MaxText's mesh takes every device."
+        )
+    outer = ["pipeline", "data"] if shape.rank_order == "pp-inner" else ["data", "pipeline"]
+    inside, room = dict.fromkeys(AXES, 1), slice_size
+    for axis in ["tensor", "tensor_sequence", "context", "expert", "fsdp", *outer]:
+        inside[axis] = min(axes[axis], room)
+        if axes[axis] % inside[axis] or room % inside[axis]:
+            raise InputError(
+                f"a slice of {slice_size} devices ends inside the {axes[axis]} ranks of MaxText's axis {axis!r}, which "
+                "must be split evenly."
+            )
+        room //= inside[axis]
+    return inside
+
+
+def _slice_size(plan: PlanDocument) -> int:
+    """Devices of a slice: those that the fastest links connect, of a hierarchy's innermost level.
+
+    A network given by its links, such as a torus of TPUs, is one slice.
+    """
+    levels = plan.problem["cluster"].get("levels")
+    return int(levels[0]["fanout"]) if levels else int(plan.summary["devices"])
+
+
+def _mesh(axes: Mapping[str, int], inside: Mapping[str, int]) -> dict[str, Any]:
+    within = {f"ici_{axis}_parallelism": inside[axis] for axis in AXES}
+    return within | {f"dcn_{axis}_parallelism": axes[axis] // inside[axis] for axis in AXES}
+
+
+def _settings(shape: Deployment, problem: Problem) -> dict[str, Any]:
+    """A step's samples are `per_device_batch_size * devices * gradient_accumulation_steps` (types.py).
+
+    With a pipeline its micro-batches are the plan's, and nothing is accumulated.
+    """
+    training = problem.training
+    steps = shape.micro_batches if shape.stages == 1 else 1
+    found: dict[str, Any] = {
+        "per_device_batch_size": _per_device(shape.global_batch // steps, shape.world_size),
+        "gradient_accumulation_steps": steps,
+        "max_target_length": shape.sequence_length,
+        "dtype": "bfloat16" if training.precision == "bf16" else "float32",
+        "remat_policy": REMAT[shape.recompute[0]],
+        "shard_optimizer_over_data": shape.zero[0] == 1,
+    }
+    if shape.stages > 1:
+        found |= {
+            "num_pipeline_microbatches": shape.micro_batches,
+            "num_layers_per_pipeline_stage": shape.blocks // shape.stages,
+            "num_pipeline_repeats": 1,
+            "scan_layers": False,
+        }
+    if shape.cp > 1:
+        found["context_parallel_strategy"] = training.context_exchange
+    if training.gradients is not None:
+        found["grad_dtype"] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[training.gradients]
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _per_device(batch: int, devices: int) -> float:
+    """Samples per device, such that MaxText's `int(devices * value)` is `batch` again whatever the rounding."""
+    value = batch / devices
+    while int(devices * value) < batch:
+        value = nextafter(value, inf)
+    return value
+
+
+def _model(model: Architecture | None, shape: Deployment) -> dict[str, Any]:
+    """Widths by MaxText's names, of models built like its decoder blocks `llama2`, `qwen3` and `mixtral`."""
+    block = _decoder_block(model)
+    if model is None or block is None:
+        return {}
+    attention, experts = model.blocks[0].attention, mixture(model)
+    assert isinstance(attention, GroupedQueryAttention)
+    width = model.blocks[0].feed_forward.width
+    found: dict[str, Any] = {
+        "decoder_block": block,
+        "base_emb_dim": model.hidden,
+        "base_num_decoder_layers": len(model.blocks),
+        "base_num_query_heads": attention.heads,
+        "base_num_kv_heads": attention.kv_heads,
+        "head_dim": attention.head,
+        "base_mlp_dim": width,
+        "vocab_size": model.vocab,
+        "logits_via_embedding": model.tied,
+        "use_qk_norm": attention.normalised,
+    }
+    if experts is not None:
+        found |= {"base_moe_mlp_dim": width, "num_experts": experts.experts, "num_experts_per_tok": experts.top_k}
+    return found
+
+
+def _decoder_block(model: Architecture | None) -> str | None:
+    """MaxText's name of blocks built so; None: set `model_name` by hand."""
+    if model is None or model.norm_bias or model.post_norm or model.positions or len(set(model.blocks)) != 1:
+        return None
+    attention, network = model.blocks[0].attention, model.blocks[0].feed_forward
+    if not isinstance(attention, GroupedQueryAttention) or not network.gated or not attention.rotary:
+        return None
+    if attention.bias or attention.output_bias or attention.window is not None or not attention.causal:
+        return None
+    if isinstance(network, FeedForward):
+        return "qwen3" if attention.normalised else "llama2"
+    return None if network.shared_width else "qwen3_moe" if attention.normalised else "mixtral"
+
+
+def _notes(model: Architecture | None, shape: Deployment) -> list[str]:
+    lines = [
+        'python -m maxtext.trainers.pre_train.train maxtext/configs/base.yml run_name=NAME "${MAXTEXT_SETTINGS[@]}"'
+    ]
+    if _decoder_block(model) is None:
+        lines.append("MaxText has no decoder block that is built like the plan's model: set model_name yourself.")
+    if shape.recompute[0] == "none":
+        lines.append("MaxText runs norms and activations again in any case: minimal_with_context is the least it has.")
+    if shape.stages > 1:
+        lines.append("MaxText computes embedding and head on all stages, beside the pipeline.")
+    return lines
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

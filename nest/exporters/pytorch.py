@@ -1,0 +1,217 @@
+"""Plain PyTorch: a module with the device mesh, the stage map and the wrapping that a plan asks for.
+
+`torch.distributed.device_mesh.init_device_mesh`, `torch.distributed.fsdp.fully_shard` and
+`torch.distributed.pipelining` of PyTorch 2.13.
+"""
+
+from collections.abc import Mapping
+
+from nest.deployment import Deployment, Limits
+from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_layers, samples, shard_ranks
+from nest.exporters.pipeline_actions import actions, csv_text
+from nest.spec import PlanDocument, Problem
+
+PYTHON_FILE = "pytorch_plan.py"
+SCHEDULE_FILE = "pipeline_schedule.csv"
+
+CLASSES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe", "interleaved": "ScheduleInterleaved1F1B"}
+"""Schedule classes of torch/distributed/pipelining/schedules.py; another order is loaded from the file."""
+
+# torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
+_CONSTRAINTS = {
+    "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": "PyTorch has no such pipeline schedule",
+    "dp * cp == 1 or pp == 1 or zero in [0, 1]": (
+        "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
+    ),
+    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
+        "the mesh shards over whole context-parallel groups, and over as many of them everywhere"
+    ),
+}
+
+
+class PyTorch:
+    """Writes a module that training scripts import; what splits the layers themselves stays theirs."""
+
+    name = "pytorch"
+    summary = "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module"
+
+    def limits(self, problem: Problem) -> Limits:
+        """What PyTorch's own FSDP and pipelines can run.
+
+        Raises:
+            InputError: they do not place such layers.
+        """
+        refuse_layers(problem, self.name)
+        constraints = dict(_CONSTRAINTS)
+        if mixture(model_of(problem)) is not None:
+            constraints["ep * etp == 1 or zero_degree == dp"] = (
+                "the mesh of the experts shards over all ranks they have left"
+            )
+        return Limits(
+            strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+            recompute=("none", "full"),
+            zero_degrees=True,
+            constraints=constraints,
+        )
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """`pytorch_plan.py` and, with a pipeline, `pipeline_schedule.csv`.
+
+        Raises:
+            InputError: PyTorch cannot run the plan, and why.
+        """
+        shape = checked(plan, self.limits(problem_of(plan)), "PyTorch")
+        files = {PYTHON_FILE: _module(shape)}
+        if shape.stages > 1:
+            order = actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches)
+            files[SCHEDULE_FILE] = csv_text(order)
+        return files
+
+
+def _module(shape: Deployment) -> str:
+    return "\n\n".join([_decisions(shape), _meshes(shape), _wrapping(shape)]) + (
+        _pipeline(shape) if shape.stages > 1 else ""
+    )
+
+
+def _decisions(shape: Deployment) -> str:
+    within = shard_ranks(shape, "PyTorch")
+    sizes = {
+        "pp": shape.stages,
+        "dp_replicate": shape.data_parallel // within,
+        "dp_shard": within,
+        "cp": shape.cp,
+        "tp": shape.tp,
+    }
+    experts = {
+        "pp": shape.stages,
+        "edp": shape.world_size // (shape.stages * shape.ep * shape.etp),
+        "ep": shape.ep,
+        "etp": shape.etp,
+    }
+    runs = "".join(f"    ({run.stage}, {list(run.layers)!r}),\n" for run in shape.runs)
+    return f'''"""A plan for PyTorch: its mesh, its stages, and how their layers are wrapped.
+
+Tensor and sequence parallelism of a layer, context parallelism of attention and the exchange of experts' tokens are
+for the model's own code; their groups are the dimensions of the meshes.
+"""
+
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+MESH = {sizes!r}
+"""Ranks along each dimension; the last one is the fastest: rank order of the plan's rank table."""
+
+EXPERT_MESH = {experts!r}
+"""The same ranks as routed experts see them."""
+
+SEQUENCE_PARALLEL = {shape.sequence_parallel!r}
+MICRO_BATCH = {samples(shape)}  # samples of one data-parallel rank
+MICRO_BATCHES = {shape.micro_batches}  # of a step
+GLOBAL_BATCH = {shape.global_batch}  # samples; MICRO_BATCH * MICRO_BATCHES * data-parallel ranks
+SEQUENCE_LENGTH = {shape.sequence_length!r}
+
+RUNS = [
+{runs}]
+"""(pipeline rank, layers) in the order in which a micro-batch passes them."""
+
+ZERO = {list(shape.zero)!r}
+"""ZeRO stage of each pipeline rank."""
+
+RECOMPUTE = {list(shape.recompute)!r}
+"""Of each pipeline rank: `full` runs every transformer block again, `none` keeps what it saves."""
+'''
+
+
+def _meshes(shape: Deployment) -> str:
+    """Experts lie over the same ranks in another order, so they need a mesh of their own."""
+    experts = ""
+    if shape.ep * shape.etp > 1:
+        experts = '''
+
+def build_expert_mesh(device_type: str = "cuda") -> DeviceMesh:
+    """The mesh of routed experts, over the same ranks."""
+    return init_device_mesh(device_type, tuple(EXPERT_MESH.values()), mesh_dim_names=tuple(EXPERT_MESH))
+'''
+    return (
+        f'''
+def build_mesh(device_type: str = "cuda") -> DeviceMesh:
+    """The mesh of everything but routed experts; world size {shape.world_size}."""
+    return init_device_mesh(device_type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
+{experts}'''.rstrip()
+        + "\n"
+    )
+
+
+def _wrapping(shape: Deployment) -> str:
+    """How FSDP2 becomes each ZeRO stage."""
+    return '''
+def wrap(blocks, model, mesh, pipeline_rank=0):
+    """Checkpoint and shard one run of layers; call it after tensor parallelism has been applied.
+
+    Args:
+        blocks: transformer blocks of `model`, by the attribute path that replaces them.
+        model: the module that holds them.
+        mesh: what `build_mesh` returns.
+        pipeline_rank: which of RUNS' pipeline ranks this is.
+    """
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.fsdp import fully_shard
+
+    zero = ZERO[pipeline_rank]
+    if RECOMPUTE[pipeline_rank] == "full":
+        for path, block in blocks.items():
+            parent, _, name = path.rpartition(".")
+            setattr(model.get_submodule(parent), name, checkpoint_wrapper(block))
+    shard = mesh["dp_shard", "cp"]._flatten("dp_shard_cp")
+    data = mesh["dp_replicate", "dp_shard_cp"]
+    if data.size() == 1:
+        return model
+    if zero == 0:
+        from torch.distributed._composable.replicate import replicate
+
+        return replicate(model, device_mesh=mesh["dp_replicate", "dp_shard", "cp"]._flatten("dp"))
+    data = data if mesh["dp_replicate"].size() > 1 else shard
+    for path in blocks:
+        fully_shard(model.get_submodule(path), mesh=data, reshard_after_forward=zero == 3)
+    return fully_shard(model, mesh=data, reshard_after_forward=zero == 3)
+
+
+def before_backward(model, micro_batch, pipeline_rank=0):
+    """Without a pipeline, call this before each micro-batch: what FSDP2 does after it is what the ZeRO stage says.
+
+    ZeRO 1 keeps whole gradients and weights until the last micro-batch, ZeRO 2 whole weights, ZeRO 3 nothing.
+    """
+    last = micro_batch == MICRO_BATCHES - 1
+    zero = ZERO[pipeline_rank]
+    if hasattr(model, "set_requires_gradient_sync"):
+        model.set_requires_gradient_sync(last or zero >= 2)
+        if hasattr(model, "set_reshard_after_backward"):
+            model.set_reshard_after_backward(last or zero == 3)
+'''
+
+
+def _pipeline(shape: Deployment) -> str:
+    return f'''
+
+def schedule(stages, loss_fn):
+    """The pipeline schedule of one rank.
+
+    Args:
+        stages: this rank's `PipelineStage` objects: run `k` of RUNS is stage `k`.
+        loss_fn: of outputs and labels.
+    """
+    from torch.distributed.pipelining.schedules import {CLASSES.get(shape.schedule, "_PipelineScheduleRuntime")}
+
+{_schedule_call(shape)}'''
+
+
+def _schedule_call(shape: Deployment) -> str:
+    if shape.schedule not in CLASSES:
+        return f"""    from pathlib import Path
+
+    found = _PipelineScheduleRuntime(stages, n_microbatches=MICRO_BATCHES, loss_fn=loss_fn)
+    found._load_csv(str(Path(__file__).resolve().with_name({SCHEDULE_FILE!r})))
+    return found
+"""
+    given = "stages" if shape.chunks > 1 else "stages[0]"
+    return f"    return {CLASSES[shape.schedule]}({given}, n_microbatches=MICRO_BATCHES, loss_fn=loss_fn)\n"

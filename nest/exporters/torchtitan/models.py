@@ -1,0 +1,157 @@
+"""Which of torchtitan's models a plan trains."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from nest.exporters.checked import mixture
+from nest.spec import Architecture
+from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention
+
+Widths = Mapping[str, Any]
+"""Widths of a model by torchtitan's names for them."""
+
+OLD = "0.2.2"
+NEW = "0.3.0"
+
+LLAMA = "llama3"
+QWEN = "qwen3"
+DEEPSEEK = "deepseek_v3"
+
+
+@frozen
+class Flavor:
+    """One of the sizes torchtitan knows of a model.
+
+    Attributes:
+        model: torchtitan's name of the model.
+        name: torchtitan's name of the size.
+        figures: hidden width, blocks, heads, key-value heads, channels per head, inner width of the dense feed-forward
+            networks, vocabulary, whether embedding and head are tied, routed experts, inner width of each.
+        recipe: function of torchtitan 0.3 that returns a run of this size; "": there is none.
+        since: the version that brought it.
+    """
+
+    model: str
+    name: str
+    figures: tuple[int, ...]
+    recipe: str = ""
+    since: str = OLD
+
+
+# Figures: torchtitan/models/{llama3,qwen3,deepseek_v3}/__init__.py of 0.2.2 and 0.3.0; recipes: config_registry.py
+# beside them in 0.3.0.
+_NO_EXPERTS = (0, 0)
+FLAVORS = (
+    Flavor(LLAMA, "1B", (2048, 16, 32, 8, 64, 8192, 128256, 1, *_NO_EXPERTS), since=NEW),
+    Flavor(LLAMA, "3B", (3072, 28, 24, 8, 128, 8192, 128256, 1, *_NO_EXPERTS), since=NEW),
+    Flavor(LLAMA, "8B", (4096, 32, 32, 8, 128, 14336, 128256, 0, *_NO_EXPERTS), "llama3_8b"),
+    Flavor(LLAMA, "70B", (8192, 80, 64, 8, 128, 28672, 128256, 0, *_NO_EXPERTS), "llama3_70b"),
+    Flavor(LLAMA, "405B", (16384, 126, 128, 8, 128, 53248, 128256, 0, *_NO_EXPERTS), "llama3_405b"),
+    Flavor(QWEN, "0.6B", (1024, 28, 16, 8, 128, 3072, 151936, 1, *_NO_EXPERTS), "qwen3_0_6b"),
+    Flavor(QWEN, "1.7B", (2048, 28, 16, 8, 128, 6144, 151936, 1, *_NO_EXPERTS), "qwen3_1_7b"),
+    Flavor(QWEN, "4B", (2560, 36, 32, 8, 128, 9728, 151936, 1, *_NO_EXPERTS)),
+    Flavor(QWEN, "8B", (4096, 36, 32, 8, 128, 12288, 151936, 0, *_NO_EXPERTS)),
+    Flavor(QWEN, "14B", (5120, 40, 40, 8, 128, 17408, 151936, 0, *_NO_EXPERTS), "qwen3_14b"),
+    Flavor(QWEN, "32B", (5120, 64, 64, 8, 128, 25600, 151936, 0, *_NO_EXPERTS), "qwen3_32b"),
+    Flavor(QWEN, "30B-A3B", (2048, 48, 32, 4, 128, 0, 151936, 0, 128, 768), "qwen3_30b_a3b"),
+    Flavor(QWEN, "235B-A22B", (4096, 94, 64, 4, 128, 0, 151936, 0, 128, 1536)),
+    Flavor(DEEPSEEK, "16B", (2048, 27, 16, 16, 128, 10944, 102400, 0, 64, 1408), "deepseek_v3_16b"),
+    Flavor(DEEPSEEK, "236B", (5120, 60, 128, 128, 128, 12288, 102400, 0, 160, 1536)),
+    Flavor(DEEPSEEK, "671B", (7168, 61, 128, 128, 128, 18432, 129280, 0, 256, 2048), "deepseek_v3_671b"),
+)
+
+RECIPES = {LLAMA: "llama3_8b", QWEN: "qwen3_0_6b", DEEPSEEK: "deepseek_v3_16b"}
+"""For sizes without a recipe of their own, that of another size, whose model is then replaced."""
+
+
+def family(architecture: Architecture | None) -> str | None:
+    """Name that torchtitan gives the model of that build; None: it has none that is built so."""
+    if architecture is None or _unlike_all(architecture):
+        return None
+    attention = architecture.blocks[0].attention
+    experts = mixture(architecture)
+    if isinstance(attention, LatentAttention):
+        return DEEPSEEK if experts is not None and not attention.bias else None
+    if attention.bias or attention.output_bias or attention.window is not None or not attention.causal:
+        return None
+    if attention.normalised:
+        return QWEN if experts is None or experts.shared_width == 0 else None
+    return LLAMA if experts is None and attention.heads * attention.head == architecture.hidden else None
+
+
+def flavor(architecture: Architecture | None, version: str) -> Flavor | None:
+    """The size of that model that has these widths; None: `version` has none."""
+    model = family(architecture)
+    if architecture is None or model is None:
+        return None
+    found = (flavor for flavor in FLAVORS if flavor.model == model and flavor.figures == figures(architecture))
+    return next((flavor for flavor in found if version == NEW or flavor.since == OLD), None)
+
+
+def figures(architecture: Architecture) -> tuple[int, ...]:
+    """What `Flavor.figures` says, of any model."""
+    attention = architecture.blocks[0].attention
+    if isinstance(attention, LatentAttention):
+        kv_heads, head = attention.heads, attention.value
+    else:
+        kv_heads, head = attention.kv_heads, attention.head
+    dense = next((b.feed_forward.width for b in architecture.blocks if isinstance(b.feed_forward, FeedForward)), 0)
+    experts = mixture(architecture)
+    return (
+        architecture.hidden,
+        len(architecture.blocks),
+        attention.heads,
+        kv_heads,
+        head,
+        dense,
+        architecture.vocab,
+        int(architecture.tied),
+        0 if experts is None else experts.experts,
+        0 if experts is None else experts.width,
+    )
+
+
+def told_widths(architecture: Architecture | None) -> str:
+    """The widths of a model in words, for a comment."""
+    if architecture is None:
+        return "its widths are not described"
+    names = ("hidden", "blocks", "heads", "key-value heads", "per head", "feed-forward", "vocabulary", "tied")
+    told = [f"{name} {value}" for name, value in zip(names, figures(architecture), strict=False)]
+    experts = mixture(architecture)
+    if experts is not None:
+        told.append(f"{experts.experts} experts of {experts.width}, {experts.top_k} a token")
+    return ", ".join(told)
+
+
+def registration(architecture: Architecture) -> str:
+    """A module that teaches torchtitan 0.2.2 another size of `llama3`, for `experimental.custom_import`.
+
+    torchtitan rounds `8 dim multiplier / 3` up to a multiple of `multiple_of` (torchtitan/models/llama3/model/model.py,
+    `FeedForward`): eight ninths of the width, rounded up to a multiple of the width, is the width.
+    """
+    hidden, blocks, heads, kv_heads, _, width, vocab, *_ = figures(architecture)
+    return f'''"""Teaches torchtitan {OLD} the size `nest` of llama3; torchtitan.toml imports it."""
+
+from torchtitan.models.llama3 import TransformerModelArgs, llama3_args
+
+llama3_args["nest"] = TransformerModelArgs(
+    dim={hidden},
+    n_layers={blocks},
+    n_heads={heads},
+    n_kv_heads={kv_heads},
+    vocab_size={vocab},
+    multiple_of={width},
+    ffn_dim_multiplier={width} / (3 * {hidden}),
+)
+'''
+
+
+def _unlike_all(architecture: Architecture) -> bool:
+    """Whether no model of torchtitan is built so: they are decoders with RMSNorm and gated feed-forward networks."""
+    ungated = any(not block.feed_forward.gated for block in architecture.blocks)
+    plain = [b.attention for b in architecture.blocks if isinstance(b.attention, GroupedQueryAttention)]
+    unrotated = any(not attention.rotary for attention in plain)
+    bert = architecture.post_norm or architecture.masked_head or bool(architecture.types)
+    return ungated or unrotated or bert or architecture.norm_bias or architecture.positions > 0

@@ -1,0 +1,30 @@
+"""Small plans for exporters, made by `nest.evaluate` of fixed decisions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import nest
+from nest.spec import PlanDocument
+
+DENSE: Mapping[str, Any] = {"layers": 8, "hidden": 512, "ffn": 1536, "heads": 8, "kv_heads": 4, "vocab": 4096}
+SPARSE: Mapping[str, Any] = {**DENSE, "experts": 8, "top_k": 2, "moe_ffn": 768}
+LEVELS = (
+    {"name": "node", "fanout": 4, "bandwidth": "400 GB/s", "link": "nvlink"},
+    {"name": "rack", "fanout": 4, "bandwidth": "50 GB/s", "link": "infiniband"},
+)
+
+
+def problem(fixed: Mapping[str, Any], model: Mapping[str, Any] = DENSE, **training: Any) -> dict[str, Any]:
+    """A problem on 16 devices in 4 nodes."""
+    return {
+        "nest": 1,
+        "model": {"transformer": dict(model)},
+        "training": {"global_batch": 32, "sequence_length": 256, **training},
+        "cluster": {"device": "h100-sxm", "levels": [dict(level) for level in LEVELS]},
+        "fixed": dict(fixed),
+    }
+
+
+def plan(fixed: Mapping[str, Any], model: Mapping[str, Any] = DENSE, **training: Any) -> PlanDocument:
+    """The plan of these decisions."""
+    return nest.evaluate(problem(fixed, model, **training))
