@@ -214,8 +214,8 @@ class Exporter(Protocol):
             plans beyond them are refused with their reasons, `search.target` searches within them.
         rank_order: `rank_order(plan)`, how its framework counts ranks when run with the files of `export`: a mixed
             radix, the fastest coordinate first, a permutation of `tp`, `cp`, `dp` and `pp`. Left out, in that order.
-        read: `read(text)`, a mapping of the keys of a problem that flags of the framework say: `model`, `training` and
-            `fixed` as far as they go; `text` is the content of the file that has them.
+        read: `read(text, nodes)`, a `nest.deployment.FlagsRead` of what flags of the framework say; `text` is the
+            content of the file that has them, `nodes` the number of machines it is launched on, None: as it says.
     """
 
     @property
