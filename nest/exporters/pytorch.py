@@ -19,6 +19,8 @@ CLASSES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe", "interleaved": "Sch
 
 # torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
 _CONSTRAINTS = {
+    "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
+    "zero > 0 or cp == 1": "FSDP shards over the ranks of context parallelism, which hold the same parameters",
     "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": "PyTorch has no such pipeline schedule",
     "dp * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
@@ -70,7 +72,7 @@ def _module(shape: Deployment) -> str:
 
 
 def _decisions(shape: Deployment) -> str:
-    within = shard_ranks(shape, "PyTorch")
+    within = shard_ranks(shape, "PyTorch") if shape.zero[0] > 0 else 1
     sizes = {
         "pp": shape.stages,
         "dp_replicate": shape.data_parallel // within,
@@ -157,15 +159,13 @@ def wrap(blocks, model, mesh, pipeline_rank=0):
         for path, block in blocks.items():
             parent, _, name = path.rpartition(".")
             setattr(model.get_submodule(parent), name, checkpoint_wrapper(block))
-    shard = mesh["dp_shard", "cp"]._flatten("dp_shard_cp")
-    data = mesh["dp_replicate", "dp_shard_cp"]
-    if data.size() == 1:
+    if mesh["dp_replicate"].size() * mesh["dp_shard"].size() * mesh["cp"].size() == 1:
         return model
-    if zero == 0:
-        from torch.distributed._composable.replicate import replicate
-
-        return replicate(model, device_mesh=mesh["dp_replicate", "dp_shard", "cp"]._flatten("dp"))
-    data = data if mesh["dp_replicate"].size() > 1 else shard
+    shard = "dp_shard"
+    if mesh["cp"].size() > 1:  # The ranks of context parallelism hold the same parameters.
+        mesh["dp_shard", "cp"]._flatten("dp_shard_cp")
+        shard = "dp_shard_cp"
+    data = mesh["dp_replicate", shard] if mesh["dp_replicate"].size() > 1 else mesh[shard]
     for path in blocks:
         fully_shard(model.get_submodule(path), mesh=data, reshard_after_forward=zero == 3)
     return fully_shard(model, mesh=data, reshard_after_forward=zero == 3)
@@ -174,14 +174,13 @@ def wrap(blocks, model, mesh, pipeline_rank=0):
 def before_backward(model, micro_batch, pipeline_rank=0):
     """Without a pipeline, call this before each micro-batch: what FSDP2 does after it is what the ZeRO stage says.
 
-    ZeRO 1 keeps whole gradients and weights until the last micro-batch, ZeRO 2 whole weights, ZeRO 3 nothing.
+    ZeRO 0 and 1 keep whole gradients and weights until the last micro-batch, ZeRO 2 whole weights, ZeRO 3 nothing.
     """
     last = micro_batch == MICRO_BATCHES - 1
     zero = ZERO[pipeline_rank]
     if hasattr(model, "set_requires_gradient_sync"):
         model.set_requires_gradient_sync(last or zero >= 2)
-        if hasattr(model, "set_reshard_after_backward"):
-            model.set_reshard_after_backward(last or zero == 3)
+        model.set_reshard_after_backward(last or zero == 3)
 '''
 
 

@@ -145,7 +145,7 @@ def test_the_python_configuration_is_a_run(kind: str) -> None:
     assert found["sequence"] == 512
 
 
-@pytest.mark.parametrize("config", ["llama-3-8b", "qwen3-8b", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("config", ["llama-3-8b", "qwen3-8b", "qwen3-30b-a3b", "deepseek-v3"])
 def test_known_sizes_are_found(config: str) -> None:
     _needs_titan("0.3.")
     files, flavor = known(config)
