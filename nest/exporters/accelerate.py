@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, hosts, mixture, model_of, problem_of, refuse_precision, samples, shard_ranks
+from nest.exporters.checked import (
+    checked,
+    hosts,
+    mixture,
+    model_of,
+    problem_of,
+    refuse_precision,
+    samples,
+    shard_groups,
+    shard_ranks,
+)
 from nest.files import yaml_text
 from nest.spec import PlanDocument, Problem
 
@@ -31,9 +41,6 @@ _CONSTRAINTS = {
     "zero == 0 or zero_degree == dp or zero_degree > cp": (
         "Accelerate replicates groups of data-parallel ranks that shard, and a group needs two of them"
     ),
-    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
-        "Accelerate shards over whole context-parallel groups, and over as many of them everywhere"
-    ),
 }
 
 
@@ -50,7 +57,7 @@ class Accelerate:
             InputError: it does not train in that precision.
         """
         refuse_precision(problem.training.precision, tuple(PRECISIONS), self.name)
-        constraints = dict(_CONSTRAINTS)
+        constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate")
         if mixture(model_of(problem)) is not None:
             constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
         return Limits(

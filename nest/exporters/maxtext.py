@@ -11,7 +11,7 @@ from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.errors import InputError
-from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_precision, shard_ranks
+from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_precision, shard_groups, shard_ranks
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
 from nest.spec.architecture import FeedForward, GroupedQueryAttention
@@ -34,9 +34,6 @@ _CONSTRAINTS = {
     "zero != 2": "MaxText shards the optimizer's state alone, or parameters, gradients and all",
     "cp == 1 or zero == 3": "MaxText always shards parameters over the ranks of context parallelism",
     "zero in [0, 3] or zero_degree == dp": "MaxText shards the optimizer's state over all data-parallel ranks",
-    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
-        "MaxText shards over whole context-parallel groups, and over as many of them everywhere"
-    ),
 }
 
 _EXPERTS = {
@@ -61,7 +58,7 @@ class MaxText:
             InputError: this exporter does not write that precision.
         """
         refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
-        constraints = dict(_CONSTRAINTS)
+        constraints = _CONSTRAINTS | shard_groups(problem, "MaxText")
         if mixture(model_of(problem)) is not None:
             constraints |= _EXPERTS
         return Limits(

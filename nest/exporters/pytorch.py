@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, mixture, model_of, problem_of, samples, shard_ranks
+from nest.exporters.checked import checked, problem_of, samples, shard_groups, shard_ranks
 from nest.exporters.pipeline_actions import actions, csv_text
 from nest.spec import PlanDocument, Problem
 
@@ -25,9 +25,6 @@ _CONSTRAINTS = {
     "dp * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
-    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
-        "the mesh shards over whole context-parallel groups, and over as many of them everywhere"
-    ),
 }
 
 
@@ -39,11 +36,7 @@ class PyTorch:
 
     def limits(self, problem: Problem) -> Limits:
         """What PyTorch's own FSDP and pipelines can run."""
-        constraints = dict(_CONSTRAINTS)
-        if mixture(model_of(problem)) is not None:
-            constraints["ep * etp == 1 or zero_degree == dp"] = (
-                "the mesh of the experts shards over all ranks they have left"
-            )
+        constraints = _CONSTRAINTS | shard_groups(problem, "FSDP")
         return Limits(
             strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
             recompute=("none", "full"),

@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration class accepts what the exporter writes, and its pipeline module cuts where the plan cuts."""
+"""DeepSpeed's configuration class accepts the JSON, and its pipeline module cuts where the plan cuts."""
 
 import json
 from typing import Any
