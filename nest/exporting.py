@@ -1,16 +1,21 @@
 """From a plan to the files of other tools, through registered exporters."""
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest import planner
 from nest.catalogue.names import unknown_name
+from nest.deployment import violations
 from nest.errors import InputError
 from nest.files import structure
+from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
+from nest.nearest import Nearest, nearest
 from nest.planner import Source
 from nest.report.limits import limits_text
 from nest.spec import PlanDocument, Problem
@@ -24,21 +29,42 @@ class Exported:
     Attributes:
         files: contents by file name, in the order of the exporters.
         warnings: what to think of before the files are used, a sentence each.
+        nearest: by exporter, the plan in place of one that its framework cannot run.
     """
 
     files: Mapping[str, str]
     warnings: tuple[str, ...]
+    nearest: Mapping[str, Nearest] = field(factory=dict)
+
+    @property
+    def plans(self) -> dict[str, str]:
+        """The nearest plans as files: `plan.json`, or one for each exporter where there are several."""
+        return {
+            "plan.json" if len(self.nearest) == 1 else f"plan-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.json": json.dumps(
+                found.plan.to_dict(), indent=2, allow_nan=False, ensure_ascii=False
+            )
+            + "\n"
+            for name, found in self.nearest.items()
+        }
 
 
-def export(plan: Source | PlanDocument, to: tuple[str, ...], *, plugins: Registry | None = None) -> Exported:
+class NothingNear(InputError):  # noqa: N818 - no mistake, but an answer
+    """A framework can run no feasible plan near the one given."""
+
+
+def export(
+    plan: Source | PlanDocument, to: tuple[str, ...], *, near: bool = False, plugins: Registry | None = None
+) -> Exported:
     """The files of the exporters called `to` for a plan whose numbers hold.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
         to: names of exporters.
+        near: whether the nearest plan is exported in place of one that an exporter's framework cannot run.
         plugins: registered exporters and the like; left out, those installed.
 
     Raises:
+        NothingNear: an exporter's framework can run no feasible plan, `near` though it be.
         InputError: there is no such exporter; the plan cannot be read, is infeasible or does not hold; an exporter
             refuses it; or two exporters give files of one name.
     """
@@ -52,14 +78,38 @@ def export(plan: Source | PlanDocument, to: tuple[str, ...], *, plugins: Registr
     if not report.ok:
         raise InputError(f"the plan does not hold, so it is not exported: {report.disagreements[0]}")
     files: dict[str, str] = {}
+    replaced: dict[str, Nearest] = {}
     for name in dict.fromkeys(to):
+        found = _expressible(read, name, near, known)
+        if found is not None:
+            replaced[name] = found
+        exported = read if found is None else found.plan
         # One that fails is set aside, which ends here: no other would give what was asked for.
-        made = known.run(lambda name=name: _exporter(name, known).export(read))  # type: ignore[misc]
+        made = known.run(lambda name=name, plan=exported: _exporter(name, known).export(plan))  # type: ignore[misc]
         clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
         if clash is not None:
             raise InputError(f"{name!r} gives a file {clash!r}, as another exporter does; export to one at a time.")
         files |= made
-    return Exported(files, _warnings(read))
+    return Exported(files, _warnings(read) if len(replaced) < len(set(to)) else (), replaced)
+
+
+def _expressible(plan: PlanDocument, name: str, near: bool, known: Registry) -> Nearest | None:
+    """The plan to export in place of one that is beyond the limits of an exporter's framework; None: it is within."""
+    if not hasattr(_exporter(name, known), "limits"):
+        return None
+    problem = structure(plan.problem, Problem)
+    reasons = violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name)
+    if not reasons:
+        return None
+    if not near:
+        raise InputError(
+            f"{name} cannot run this plan: {'; '.join(reasons)}. `--nearest` exports its nearest plan, "
+            f"`search.target: {name}` in the problem plans for it."
+        )
+    found = nearest(plan, name, plugins=known)
+    if found is None:
+        raise NothingNear(f"{name} cannot run this plan, nor any other that is feasible: {'; '.join(reasons)}.")
+    return found
 
 
 def exporters(plan: PlanDocument | None = None, *, plugins: Registry | None = None) -> list[dict[str, Any]]:

@@ -67,6 +67,8 @@ def solve(
         InputError: the problem cannot be used; the text names the place and the remedy.
     """
     from nest.formulate.instance import build_instance
+    from nest.formulate.without_target import told_of_target
+    from nest.solve.dp import feasible
     from nest.solve.dp import solve as search
 
     _check_effort(time_limit, workers)
@@ -80,7 +82,8 @@ def solve(
     written = whole.to_dict()
     origins = known.distributions()
     if result.solution is None:
-        plan = infeasible(written, result.diagnosis or "", statistics=result.statistics, plugins=origins)
+        diagnosis = f"{result.diagnosis or ''}{told_of_target(whole, known, feasible)}"
+        plan = infeasible(written, diagnosis, statistics=result.statistics, plugins=origins)
     else:
         plan = _document(instance, result, result.solution, whole, known, origins)
     if not verify:

@@ -25,13 +25,16 @@ def evaluate(
     allow, blocks split evenly. Memory beyond capacity is reported (`fits: false`), not refused.
     """
     from nest import planner
+    from nest.formulate.target import beyond_target
     from nest.hooks.registry import registry
     from nest.report import summary
 
     decisions = dict(_decision(text) for text in fix)
     for problem in problems:
         plan = planner.evaluate(problem, fix=decisions)
-        warn(registry().warnings)
+        # What people run today is priced, whoever can run it.
+        told = registry().run(lambda plan=plan: beyond_target(plan, registry()))  # type: ignore[misc]
+        warn((*registry().warnings, *(f"search.target: {sentence}." for sentence in told)))
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:

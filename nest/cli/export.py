@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from attrs import evolve
 
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import NO_PLAN, note, to_json, warn
@@ -25,18 +26,22 @@ def export(
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="DIR", help="Write the files into this folder instead of printing them."
     ),
+    near: bool = typer.Option(
+        False, "--nearest", help="Where the framework cannot run the plan, export the nearest that it can, and say so."
+    ),
     listing: bool = typer.Option(False, "--list", help="List the exporters, and what each can express."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Write a plan as the files of a framework, a launcher or another tool. The plan is checked first.
 
-    Exit code 0: done; 1: the plan says that nothing is feasible; 2: bad input, or a plan that the exporter's tool
-    cannot express.
+    Exit code 0: done; 1: the plan says that nothing is feasible, or with --nearest no feasible plan is near; 2: bad
+    input, or a plan that the exporter's tool cannot express.
     """
     from nest import exporting, planner
     from nest.errors import InputError
     from nest.hooks.registry import registry
+    from nest.report.nearest import nearest_text
 
     if listing:
         _list(None if plan is None else planner.read_plan(plan), as_json)
@@ -47,11 +52,18 @@ def export(
     if read.status == "infeasible":
         note(f"{plan}: nothing to export, no plan is feasible: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
-    made = exporting.export(plan, tuple(to))
+    try:
+        made = exporting.export(plan, tuple(to), near=near)
+    except exporting.NothingNear as nothing:
+        note(str(nothing))
+        raise typer.Exit(NO_PLAN) from None
     warn((*registry().warnings, *made.warnings))
+    for found in made.nearest.values():
+        note(nearest_text(found.to_dict()))
     if output is not None:
         from nest.files import write_files
 
+        made = evolve(made, files={**made.plans, **made.files})
         write_files(output, made.files)
     _tell(made, output, as_json)
 
@@ -61,6 +73,8 @@ def _tell(made: "Exported", output: Path | None, as_json: bool) -> None:
     places = [str(output / name) for name in made.files] if output is not None else []
     if as_json:
         document: dict[str, Any] = {"files": dict(made.files), "warnings": list(made.warnings)}
+        if made.nearest:
+            document["nearest"] = {name: found.to_dict() for name, found in made.nearest.items()}
         typer.echo(to_json(document if output is None else {**document, "written": places}))
     elif output is not None:
         typer.echo("\n".join(places))

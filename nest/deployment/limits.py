@@ -20,6 +20,7 @@ class Limits:
         mixed: whether stages may differ in their candidates.
         even_stages: whether every stage must hold as many transformer blocks as any other, the embedding with the
             first and the head with the last; where layers are no transformer blocks, as many layers.
+        all_devices: whether it must use every device of the cluster.
         constraints: expressions of docs/reference/constraints.md that every plan of it satisfies, each with the reason:
             a clause that reads on after "because", such as "Megatron-LM has one recompute policy for all stages".
             A layer that `same_stage` names and a model lacks asks for nothing.
@@ -34,4 +35,5 @@ class Limits:
     zero_degrees: bool = False
     mixed: bool = False
     even_stages: bool = False
+    all_devices: bool = False
     constraints: Mapping[str, str] = field(factory=dict)

@@ -33,6 +33,7 @@ def violations(plan: PlanDocument, limits: Limits, target: str) -> list[str]:
         *_choices(shape, limits, target),
         *_offload(plan, limits, target),
         *_stages(plan, shape, limits, target),
+        *_devices(plan, limits, target),
         *_constraints(plan, shape, limits),
     ]
 
@@ -92,6 +93,12 @@ def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) 
                 yield f"layer {name!r} is not on the {end} stage, {told}, the {name} with the {end}"
 
 
+def _devices(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
+    used = (plan.data_parallel or 1) * sum(stage.devices[1] for stage in plan.stages)
+    if limits.all_devices and used != plan.summary["devices"]:
+        yield f"{used} of {plan.summary['devices']} devices are used, but {target} takes all of a cluster"
+
+
 def _counted(stage: StageRecord) -> int:
     """The blocks of a stage: its layers but for the ends, operators of one layer once."""
     return len({name.partition("/")[0] for name in stage.layers} - set(ENDS))
@@ -101,7 +108,8 @@ def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Itera
     for text, reason in limits.constraints.items():
         constraint = evolve(parse(text), reason=reason)
         if not _holds(constraint, plan, shape):
-            yield f"{_found(constraint, plan, shape)}, but {reason}"
+            asked = f" (`{constraint.text}`)" if constraint.expression is not None else ""
+            yield f"{_found(constraint, plan, shape)}, but {reason}{asked}"
 
 
 def _holds(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> bool:
@@ -131,8 +139,7 @@ def _found(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> str
         return f"stages differ in their {what} ({_listed(getattr(s, constraint.uniform) for s in plan.stages)})"
     every = (_values(plan, shape, stage) for stage in plan.stages)
     values = next(values for values in every if not constraint.holds(values))
-    told = ", ".join(f"{name} = {values[name]}" for name in sorted(constraint.names()))
-    return f"`{constraint.text}` does not hold ({told})"
+    return ", ".join(f"{name} is {values[name]}" for name in sorted(constraint.names()))
 
 
 def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
@@ -175,7 +182,8 @@ def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[s
 
 
 def _known(names: Iterable[object]) -> str:
-    return f"{_listed(names)} only" if list(names) else "none"
+    shown = [repr(name) if isinstance(name, str) else name for name in names]
+    return f"{_listed(shown)} only" if shown else "none"
 
 
 def _listed(names: Iterable[object]) -> str:

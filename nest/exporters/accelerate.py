@@ -14,6 +14,7 @@ from nest.exporters.checked import (
     mixture,
     model_of,
     problem_of,
+    refuse_layers,
     refuse_precision,
     samples,
     shard_groups,
@@ -54,8 +55,9 @@ class Accelerate:
         """What Accelerate can run.
 
         Raises:
-            InputError: it does not train in that precision.
+            InputError: it does not place such layers, or does not train in that precision.
         """
+        refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, tuple(PRECISIONS), self.name)
         constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate")
         if mixture(model_of(problem)) is not None:

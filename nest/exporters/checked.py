@@ -7,7 +7,7 @@ from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
 from nest.files import structure
 from nest.hooks.architectures import architecture_of
-from nest.spec import Architecture, PlanDocument, Problem
+from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec
 from nest.spec.architecture import MixtureOfExperts
 from nest.spec.problem import ALL_RANKS
 
@@ -106,6 +106,22 @@ def _check_blocks(plan: PlanDocument, shape: Deployment, framework: str) -> None
         if name in names and name not in run.layers:
             end = "first" if name == ENDS[0] else "last"
             raise InputError(f"layer {name!r} is not on the {end} stage, where {framework} keeps it.")
+
+
+def refuse_layers(problem: Problem, framework: str) -> None:
+    """Refuse layers that are no transformer blocks, as far as a problem tells.
+
+    Raises:
+        InputError: layers are measured ones of other names, or operators are planned one by one.
+    """
+    measured = problem.profile.layers if isinstance(problem.profile, ProfileSpec) else ()
+    strange = next((name for name in measured if name not in ENDS and not BLOCK.fullmatch(name)), None)
+    if strange is not None or problem.search.granularity == "operator":
+        told = "operators, one by one" if strange is None else f"layers such as {strange!r}"
+        raise InputError(
+            f"the problem asks to place {told}, but {framework} places whole transformer blocks (layers.0, layers.1, "
+            "...); plan a `model`, and not with `search.granularity: operator`."
+        )
 
 
 def mixture(architecture: Architecture | None) -> MixtureOfExperts | None:

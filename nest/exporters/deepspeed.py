@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, data_ranks, mixture, model_of, problem_of, refuse_precision, samples
+from nest.exporters.checked import (
+    checked,
+    data_ranks,
+    mixture,
+    model_of,
+    problem_of,
+    refuse_layers,
+    refuse_precision,
+    samples,
+)
 from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
 
@@ -49,8 +58,9 @@ class DeepSpeed:
         """What DeepSpeed can run.
 
         Raises:
-            InputError: it does not train in that precision.
+            InputError: it does not place such layers, or does not train in that precision.
         """
+        refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
         constraints = dict(_CONSTRAINTS)
         if mixture(model_of(problem)) is not None:

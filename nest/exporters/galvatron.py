@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_precision
+from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_layers, refuse_precision
 from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "galvatron_config.json"
@@ -47,8 +47,9 @@ class Galvatron:
         """What Galvatron can run.
 
         Raises:
-            InputError: it does not train in that precision.
+            InputError: it does not place such layers, or does not train in that precision.
         """
+        refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
         constraints = dict(_CONSTRAINTS)
         if problem.training.context_exchange != "ring":

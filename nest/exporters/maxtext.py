@@ -11,7 +11,16 @@ from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.errors import InputError
-from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_precision, shard_groups, shard_ranks
+from nest.exporters.checked import (
+    checked,
+    mixture,
+    model_of,
+    problem_of,
+    refuse_layers,
+    refuse_precision,
+    shard_groups,
+    shard_ranks,
+)
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
 from nest.spec.architecture import FeedForward, GroupedQueryAttention
@@ -55,8 +64,9 @@ class MaxText:
         """What MaxText can run.
 
         Raises:
-            InputError: this exporter does not write that precision.
+            InputError: it does not place such layers, or this exporter does not write that precision.
         """
+        refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
         constraints = _CONSTRAINTS | shard_groups(problem, "MaxText")
         if mixture(model_of(problem)) is not None:
@@ -67,6 +77,7 @@ class MaxText:
             recompute=("none", "full"),
             zero_degrees=True,
             even_stages=True,
+            all_devices=True,
             constraints=constraints,
         )
 

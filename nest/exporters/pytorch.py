@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, problem_of, samples, shard_groups, shard_ranks
+from nest.exporters.checked import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks
 from nest.exporters.pipeline_actions import actions, csv_text
 from nest.spec import PlanDocument, Problem
 
@@ -35,7 +35,12 @@ class PyTorch:
     summary = "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module"
 
     def limits(self, problem: Problem) -> Limits:
-        """What PyTorch's own FSDP and pipelines can run."""
+        """What PyTorch's own FSDP and pipelines can run.
+
+        Raises:
+            InputError: they do not place such layers.
+        """
+        refuse_layers(problem, self.name)
         constraints = _CONSTRAINTS | shard_groups(problem, "FSDP")
         return Limits(
             strategies=("tp", "sp", "cp", "ep", "etp", "batch"),

@@ -10,6 +10,7 @@ from nest.files import structure, unstructure
 from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
 from nest.formulate.instance import build_instance
+from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.plan.chunks import dealing_faults, even_chunks
@@ -44,6 +45,7 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
     Raises:
         InputError: the decisions do not make a plan.
     """
+    target_limits(problem, known)  # A target nobody knows is a slip, though plans beyond one are priced.
     instance = build_instance(evaluation_problem(problem, known), known)
     return instance, decide(instance, problem, known)
 

@@ -23,7 +23,7 @@ from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
 from nest.formulate.sources import load_model
-from nest.formulate.target import target_limits, within
+from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
@@ -137,7 +137,7 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
             formulation.together,
             formulation.even_layers() if even else formulation.even_blocks(_parts(problem)),
             device,
-            limits,
+            limits if limits is None else limits_on(limits, cluster),
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )

@@ -7,12 +7,13 @@ from typing import Any
 from attrs import evolve
 
 from nest.catalogue import unknown_name
-from nest.deployment import Limits
+from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
-from nest.files import read
+from nest.files import read, structure
 from nest.formulate.choices import allowed_degrees, taking_part
 from nest.hooks.registry import Registry
-from nest.spec import Problem, ProfileSpec
+from nest.instance import Cluster
+from nest.spec import PlanDocument, Problem, ProfileSpec
 from nest.spec.constraints import Constraint, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD
 
@@ -46,6 +47,26 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
         raise unknown_name(place, "target", name, able)
     found: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
     return found
+
+
+def limits_on(limits: Limits, cluster: Cluster) -> Limits:
+    """The limits, with the constraint that says that all devices of the cluster must be used, if they must."""
+    if not limits.all_devices:
+        return limits
+    return evolve(
+        limits, constraints={**limits.constraints, f"devices == {cluster.size}": "it takes all devices of a cluster"}
+    )
+
+
+def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
+    """What of a plan the target of its problem cannot run, a sentence each without its full stop.
+
+    Raises:
+        InputError: there is no such target, or the plan is infeasible.
+    """
+    problem = structure(plan.problem, Problem)
+    limits = target_limits(problem, registry)
+    return [] if limits is None else violations(plan, limits, str(problem.search.target))
 
 
 def within(problem: Problem, limits: Limits, registry: Registry, base: Path | None = None) -> Problem:
@@ -150,8 +171,11 @@ def limit_constraints(
     Raises:
         InputError: one is no constraint, or reads a name that none knows; the text names the target.
     """
-    found = []
-    for text, reason in limits.constraints.items() if limits is not None else ():
+    found: list[Constraint] = []
+    if limits is None:
+        return found
+    names = {*names, *(limits.strategies or ())}  # It may have strategies that nobody brings here: their degree is 1.
+    for text, reason in limits.constraints.items():
         place = f"the limits of exporter {target!r}"
         try:
             constraint = evolve(parse(text), reason=f"search.target is {target}: {reason}")

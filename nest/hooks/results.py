@@ -123,7 +123,7 @@ def _files(found: Any, *_: Any, **__: Any) -> dict[str, str]:
 
 def _limits(found: Any, *_: Any, **__: Any) -> Limits:
     if not isinstance(found, Limits):
-        raise Nonsense(f"{_shown(found)} is not nest.deployment.Limits")
+        raise Nonsense(f"{_shown(found)} is no Limits")
     return found
 
 

@@ -16,6 +16,7 @@ def limits_text(limits: Limits | None) -> str:
         _words("rank orders", limits.rank_orders),
         "offload " + ", ".join(limits.offload) if limits.offload else "no offload",
         "equal stages" if limits.even_stages else "",
+        "all devices" if limits.all_devices else "",
         "" if limits.mixed else "one candidate for all stages",
         "" if limits.zero_degrees else "ZeRO over all ranks",
         _rules(len(limits.constraints)),

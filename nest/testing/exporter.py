@@ -11,6 +11,7 @@ from nest.files import read_text
 from nest.hooks.protocols import Exporter
 from nest.spec import PlanDocument
 from nest.testing.finding import Finding, Problems, Tally
+from nest.testing.limits import refused_within_limits, unsound_limits
 
 SAMPLE_PLANS = ("plan.json", "infeasible.json")
 """Plans of `nest solve` that are shipped with the kit: a pipeline of two stages, and one that says there is none."""
@@ -25,7 +26,8 @@ def sample_plans() -> tuple[PlanDocument, ...]:
 def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None = None) -> tuple[Finding, ...]:
     """Export plans.
 
-    An exporter may refuse a plan with an `InputError`; one at least must be exported.
+    An exporter may refuse a plan with an `InputError`, but none that is within its `limits`; one at least must be
+    exported.
 
     Args:
         exporter: as `nest_exporters` returns it.
@@ -38,6 +40,9 @@ def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None =
         tally.run("it writes text under names that stay in a folder", where, _bad_files, exporter, plan, exported)
         tally.run("it says the same every time", where, _unsteady, exporter, plan)
         tally.run("it leaves the plan as it is", where, _changed_plan, exporter, plan)
+        if hasattr(exporter, "limits"):
+            tally.run("its limits are ones that a search can keep", where, unsound_limits, exporter, plan)
+            tally.run("it exports what is within its limits", where, refused_within_limits, exporter, plan)
     tally.run("some plan is exported", "the plans", _nothing_exported, exported)
     return tally.findings()
 

@@ -17,7 +17,7 @@ def low_thresholds(monkeypatch):
     """Idle layers apart, coarse cuts first and stages by their range of times, however small the graph."""
     monkeypatch.setattr(solver, "FEW_CUTS", 1)
     monkeypatch.setattr(solver, "MANY_CUTS", 2)
-    for name in ("LITTLE", "FEWEST", "FACTOR"):
+    for name in ("LITTLE", "COARSE"):
         monkeypatch.setattr(coarse, name, 2)
 
 

@@ -68,7 +68,8 @@ class Search:
         allowed = [(p, downsets(p)) for p in every if self.rules.allow_partition(p)]
         for setting in settings(self.problem, self.network):
             self.forget()
-            possible = allowed if setting.chunks == 1 else self.dealt(setting)
+            whole = [(p, sets) for p, sets in allowed if self.rules.allow_run(p)]
+            possible = whole if setting.chunks == 1 else self.dealt(setting)
             for partition, sets in possible:
                 for chosen in setting.choices(len(partition)):
                     self.try_stages(setting, partition, sets, chosen)

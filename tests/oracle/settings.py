@@ -173,6 +173,7 @@ class Rules:
 
     def __init__(self, problem: dict) -> None:
         self.problem = problem
+        self.even = given(problem.get("search"), "even", False)  # No key of a problem: what a target may ask for.
         fixed = dict(problem.get("fixed") or {})
         self.stages = fixed.pop("stages", None)
         self.equalities = fixed
@@ -230,6 +231,17 @@ class Rules:
             if kept and kept not in seen:
                 seen.append(kept)
                 yield kept
+
+    def allow_run(self, partition) -> bool:
+        """Whether stages of one run of layers each may be these: `even` ones hold as many blocks, in order."""
+        if not self.even:
+            return True
+        blocks, stages = dealable(self.problem), len(partition)
+        size = len(blocks) // stages
+        runs = [blocks[stage * size : (stage + 1) * size] for stage in range(stages)]
+        return not len(blocks) % stages and [sorted(stage) for stage in partition] == [
+            sorted(layer for block in run for layer in block) for run in runs
+        ]
 
     def allow_partition(self, partition) -> bool:
         """Whether the stages, as tuples of layer indices, respect `same_stage` and `fixed.stages`."""

@@ -1,5 +1,5 @@
 """The exact dynamic program (PROBLEM.md section 6)."""
 
-from nest.solve.dp.solver import solve
+from nest.solve.dp.solver import feasible, solve
 
-__all__ = ["solve"]
+__all__ = ["feasible", "solve"]

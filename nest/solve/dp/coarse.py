@@ -1,20 +1,19 @@
 """Fewer cuts to begin with: plans that cut at some downsets only are found sooner, and bound the optimum from above."""
 
-from collections.abc import Iterator
-
 import numpy
 from numpy.typing import NDArray
 
 from nest.instance import Instance
 from nest.solve.dp.downsets import Downsets, lattice
 
-FEWEST, FACTOR, LITTLE = 25, 4, 200
-"""Cuts of the coarsest lattice, and how many times more each next one has. Below a few hundred cuts the search costs
-less than what a coarser one would save."""
+COARSE, LITTLE = 65, 200
+"""Cuts of the coarse lattice, and fewest cuts that are worth one: below a few hundred the search costs less than what a
+coarser one would save. On 1,000 blocks and 131,072 devices the whole search takes 12 s with 65 cuts first, 13 s with
+129, 14 s with 100 and 25 s with 25, 100 and 400 in turn (process time, calibrated H100)."""
 
 
-def coarsenings(members: NDArray[numpy.bool_], instance: Instance) -> Iterator[Downsets]:
-    """Lattices of ever more of the cuts along one order of the layers, each far smaller than the next.
+def coarsening(members: NDArray[numpy.bool_], instance: Instance) -> Downsets | None:
+    """A lattice of some of the cuts along one order of the layers; None where the search itself is as quick.
 
     The cuts are chosen so that the layers between them take about as long as each other to compute.
 
@@ -23,18 +22,13 @@ def coarsenings(members: NDArray[numpy.bool_], instance: Instance) -> Iterator[D
         instance: the problem.
     """
     if len(members) <= LITTLE:
-        return
+        return None
     chain = _maximal_chain(members)
     first = instance.candidates[0]
     progress = members[chain] @ (first.forward + first.backward)
-    size = FEWEST
-    while size * 2 <= len(members):
-        wanted = numpy.searchsorted(progress, numpy.linspace(0.0, progress[-1], size))
-        kept = sorted({0, len(chain) - 1, *wanted.clip(0, len(chain) - 1).tolist()})
-        yield lattice(members[chain[kept]])
-        if len(kept) == len(chain):
-            return
-        size *= FACTOR
+    wanted = numpy.searchsorted(progress, numpy.linspace(0.0, progress[-1], COARSE))
+    kept = sorted({0, len(chain) - 1, *wanted.clip(0, len(chain) - 1).tolist()})
+    return lattice(members[chain[kept]])
 
 
 def _maximal_chain(members: NDArray[numpy.bool_]) -> NDArray[numpy.int64]:

@@ -1,7 +1,7 @@
 """What is decided before stages are: candidate, replicas, rank order, schedule, and the choices stages may make."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 from attrs import define, field, frozen
@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from nest.instance import Candidate, Instance, Schedule, chunks_of
 from nest.solve.dp.even import even_counts
 from nest.solve.dp.stages import Choice
-from nest.spec.constraints import Value
+from nest.spec.constraints import Constraint, Value
 
 
 @frozen
@@ -38,6 +38,16 @@ class Configuration:
     choices: tuple[Choice, ...]
     stage_counts: tuple[int, ...]
     zero_degree: int | None = None
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Recompute modes that a stage may choose."""
+        return tuple(dict.fromkeys(choice.recompute for choice in self.choices))
+
+    @property
+    def most_zero(self) -> int:
+        """The highest ZeRO stage that a stage may choose."""
+        return max(choice.zero for choice in self.choices)
 
 
 @define
@@ -185,6 +195,28 @@ def plan_values(
     return values
 
 
+class Remembered:
+    """A constraint that is computed once for each combination of the values it reads."""
+
+    def __init__(self, constraint: Constraint) -> None:
+        self.text = constraint.text
+        self._constraint = constraint
+        self._names = tuple(sorted(constraint.names()))
+        self._known: dict[tuple[Value, ...], bool] = {}
+
+    def holds(self, values: Mapping[str, Value], chosen: Mapping[str, Value] | None = None) -> bool:
+        """Whether it is true of `values` with what a stage chose.
+
+        Raises:
+            InputError: as `Constraint.holds`.
+        """
+        named = chosen or {}
+        key = tuple(named[name] if name in named else values[name] for name in self._names)
+        if key not in self._known:
+            self._known[key] = self._constraint.holds(dict(zip(self._names, key, strict=True)))
+        return self._known[key]
+
+
 class _Rules:
     """The constraints, sorted by what they read, so that each is computed no more often than its names change."""
 
@@ -192,10 +224,11 @@ class _Rules:
         self.exclusions = exclusions
         expressions = [each for each in instance.space.constraints if each.expression is not None]
         plain = [each for each in expressions if not each.per_stage]
-        self.once = [each for each in plain if not each.names() & COUNTED_NAMES]
-        self.counted = [each for each in plain if each.names() & COUNTED_NAMES]
-        self.choosing = [each for each in expressions if each.per_stage]
-        self.choosing_counted = any(each.names() & COUNTED_NAMES for each in self.choosing)
+        choosing = [each for each in expressions if each.per_stage]
+        self.once = [Remembered(each) for each in plain if not each.names() & COUNTED_NAMES]
+        self.counted = [Remembered(each) for each in plain if each.names() & COUNTED_NAMES]
+        self.choosing = [Remembered(each) for each in choosing]
+        self.choosing_counted = any(each.names() & COUNTED_NAMES for each in choosing)
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
 
     def allowed(
@@ -230,7 +263,7 @@ class _Rules:
         self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
     ) -> list[tuple[Choice, ...]]:
         for constraint in self.choosing:
-            kept = tuple(choice for choice in choices if constraint.holds(with_choice(values, choice)))
+            kept = tuple(choice for choice in choices if constraint.holds(values, _of(choice)))
             if choices and not kept:
                 self.exclusions.constraints[constraint.text] += weight
             choices = kept

@@ -1,6 +1,5 @@
 """Plans of one candidate each: tables and bounds, made when first asked for and shared among those that agree."""
 
-import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import TypeVar
@@ -12,10 +11,10 @@ from nest.instance import Array, Instance, Schedule, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.even import even_pairs
+from nest.solve.dp.even import stage_pairs
 from nest.solve.dp.found import Found, Kind, Rank
-from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.meter import Meter
+from nest.solve.dp.packing import Packing, fewest_in_total, fewest_stages
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.placement import Slots, replica_size, slots
@@ -98,8 +97,10 @@ class Search:
         """One task per number of stages, with bounds from partitions."""
         cheap = self.first_bounds(family.configuration)
         quick = tuple(count for count, bound in zip(family.counts, cheap, strict=True) if bound <= limit)
-        fewest = self._fewest_stages(family.configuration) if quick else 0
-        counts = tuple(count for count in quick if fewest <= count <= self.downsets.most_stages)
+        sums = self.sums(family.configuration.candidate)
+        fewest = fewest_in_total(sums, family.configuration, self._room) if quick else 0
+        held = tuple(count for count in quick if fewest <= count <= self.downsets.most_stages)
+        counts = self._packed(family.configuration, held, limit) if held else ()
         found = []
         if counts:
             for count, floor in zip(counts, self.floors(family.configuration, counts, limit), strict=True):
@@ -108,8 +109,8 @@ class Search:
                     task = Task(family.configuration, (count,), floor)
                     found.append(Bounded(bound, self._rank(task), task))
         dropped["bound from compute"] += len(family.counts) - len(quick)
-        dropped["memory in total"] += len(quick) - len(counts)
-        dropped["memory of a stage, or a stage too slow"] += len(counts) - len(found)
+        dropped["memory in total"] += len(quick) - len(held)
+        dropped["memory of a stage, or a stage too slow"] += len(held) - len(found)
         return found
 
     def stage_ranges(self, limit: float) -> dict[int, tuple[float, float]]:
@@ -136,21 +137,28 @@ class Search:
             for each in weights
         )
 
-    def _fewest_stages(self, configuration: Configuration) -> int:
-        """Stages that are needed at least to hold the whole model with one micro-batch in flight."""
-        sums, cluster = self.sums(configuration.candidate), self.instance.cluster
-        # Each stage chooses its mode, so each layer may be held as in its leanest.
-        modes = {choice.recompute for choice in configuration.choices}
-        total = float(numpy.min([sums.candidate.mode(name).first for name in modes], axis=0).sum())
-        zero = max(choice.zero for choice in configuration.choices)
-        for group, weights, gradients, optimizer, _ in sums.state:
-            sharing = configuration.replicas * len(group.ranks) if zero else 1
-            sharing = min(sharing, configuration.zero_degree or sharing)
-            total += float(weights[-1]) / (sharing if zero >= 3 else 1)
-            total += float(gradients[-1]) / (sharing if zero >= 2 else 1)
-            total += float(optimizer[-1]) / (sharing if zero >= 1 else 1)
-        room = cluster.memory * (1 + MEMORY_SLACK) - cluster.reserve
-        return math.ceil(total * (1 - ROUNDING) / room) if room > 0 else self.downsets.count
+    @property
+    def _room(self) -> float:
+        """Bytes of a device for what a stage needs."""
+        cluster = self.instance.cluster
+        return cluster.memory * (1 + MEMORY_SLACK) - cluster.reserve
+
+    def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
+        """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""
+        packing = self._once("packing", lambda: Packing(self.downsets.members))
+        if not packing.is_chain:
+            return counts
+        modes = packing.modes(self.sums(configuration.candidate), configuration)
+        time_limit = self._time_limit(configuration, counts, limit)
+        schedule, micro_batches = configuration.schedule, configuration.micro_batches
+        longest = self.in_flight(schedule, micro_batches, counts[-1])
+        shared = fewest_stages(modes, longest, time_limit, self._room)
+        found = []
+        for count in counts:
+            own = self.in_flight(schedule, micro_batches, count)
+            if count >= (shared if own == longest[:count] else fewest_stages(modes, own, time_limit, self._room)):
+                found.append(count)
+        return tuple(found)
 
     def quick(self, family: Task) -> Found | None:
         """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
@@ -276,11 +284,10 @@ class Search:
 
     def _useful_pairs(self, compute: Array, most_stages: int, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
-        pairs = self._once("pairs", lambda: pairs_with_kinds(self.instance, self.downsets))
-        pairs = even_pairs(self.instance, self.downsets, pairs, most_stages)
-        whole = self.downsets.count - 1
+        count = most_stages if self.instance.space.even else 0
+        pairs = self._once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
         if most_stages <= 2:
-            first, last = pairs.larger == whole, pairs.smaller == 0
+            first, last = pairs.larger == self.downsets.count - 1, pairs.smaller == 0
             pairs = pairs.only(first & last if most_stages == 1 else first | last)
         if time_limit == numpy.inf:
             return pairs

@@ -8,7 +8,7 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, chunks_of
-from nest.solve.dp.coarse import coarsenings
+from nest.solve.dp.coarse import coarsening
 from nest.solve.dp.configurations import Configuration, Exclusions, configurations
 from nest.solve.dp.dealt.search import DealtSearch, WithDealt
 from nest.solve.dp.dealt.split import Splits
@@ -46,6 +46,15 @@ def solve(instance: Instance, time_limit: float | None = None, progress: Progres
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
     """
     return _Solver(instance, time_limit, progress).solve()
+
+
+def feasible(instance: Instance) -> bool:
+    """Whether there is any plan.
+
+    Raises:
+        InputError: as `solve`.
+    """
+    return solve(instance, time_limit=0.0).solution is not None
 
 
 def kept_together(instance: Instance) -> list[tuple[int, ...]]:
@@ -172,18 +181,13 @@ class _Solver:
         return found
 
     def _first_plan(self, members: NDArray[numpy.bool_]) -> Found | None:
-        """A good plan that cuts at some of the downsets only; None where the search itself is as quick.
-
-        More cuts are tried as long as they help.
-        """
-        known = self.known
-        for coarse in coarsenings(members, self.instance):
-            run = self._run(Search(self.instance, coarse, self.configurations, self.meter), known)
-            run.find_best()
-            if known is not None and run.limit >= known.value * (1 - TOLERANCE):
-                break
-            known = run.best
-        return known
+        """A good plan that cuts at some of the downsets only; None where the search itself is as quick."""
+        coarse = coarsening(members, self.instance)
+        if coarse is None:
+            return self.known
+        run = self._run(Search(self.instance, coarse, self.configurations, self.meter), self.known)
+        run.find_best()
+        return run.best
 
     def _find_best(
         self,

@@ -1,0 +1,156 @@
+"""The decisions of a plan, the most important first, each as a narrowing of a problem to what the plan decided."""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from attrs import evolve, frozen
+
+from nest.deployment import Limits, deployment
+from nest.deployment.violations import degrees_of
+from nest.hooks.registry import Registry
+from nest.spec import Fixed, PlanDocument, Problem
+from nest.spec.problem import ALL_RANKS
+
+FIRST_DEGREES = ("tp", "cp", "ep", "etp", "sp")
+"""Strategies in the order in which degrees are kept that are equal; others come after them, by name."""
+
+
+@frozen
+class Decision:
+    """One thing a plan decides.
+
+    Attributes:
+        name: what it is called in constraints and under `fixed`.
+        told: what the plan decides, for people; decisions told alike are alike.
+        keep: a problem narrowed to what the plan decides.
+    """
+
+    name: str
+    told: str
+    keep: Callable[[Problem], Problem]
+
+
+def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
+    """What a plan decides, the most important first.
+
+    What a stage decides for itself is kept as the set of what the stages use.
+
+    Raises:
+        InputError: the plan is infeasible.
+    """
+    shape = deployment(plan)
+    found = [_degree(name, values) for name, values in _degrees(plan, registry).items()]
+    # Where a degree goes, its devices are of more use to further replicas than to nobody.
+    devices = shape.replicas * sum(stage.devices[1] for stage in plan.stages)
+    found += [_fixed("micro_batch", shape.micro_batch), _fixed("pp", shape.stages), _fixed("devices", devices)]
+    found.append(_fixed("replicas", shape.replicas))
+    if shape.chunks == 1:  # Several chunks are dealt evenly, in one way for each number of stages.
+        layers = tuple(stage.layers for stage in plan.stages)
+        counts = ", ".join(str(len(each)) for each in layers)
+        found.append(Decision("stages", f"{counts} layers", lambda problem: _with_fixed(problem, {}, layers)))
+    found += [_fixed("schedule", shape.schedule), _fixed("chunks", shape.chunks)]
+    found.append(_listed("rank_order", (shape.rank_order,)))
+    found += [_listed("recompute", shape.recompute), _listed("zero", shape.zero)]
+    found.append(_listed("zero_degree", (ALL_RANKS if shape.zero_degree is None else shape.zero_degree,)))
+    return found
+
+
+def open_problem(problem: Problem, plan: PlanDocument, limits: Limits, target: str, registry: Registry) -> Problem:
+    """The plans near `plan`: its problem for a target, with nothing decided.
+
+    Of what the problem lists, such as schedules, what the target has is kept; where that is nothing, all that the
+    target has stands for it. Of a plan that no search found, constraints are left out, as they do not bind it.
+
+    Args:
+        problem: of the plan, self-contained.
+        plan: the plan.
+        limits: of the target.
+        target: its name.
+        registry: offers schedules and strategies.
+    """
+    training, search = problem.training, problem.search
+    orders = None if limits.rank_orders is None else limits.rank_orders
+    return evolve(
+        problem,
+        training=evolve(
+            training,
+            schedule=_either(training.schedule, limits.schedules, tuple(registry.schedules())),
+            offload=tuple(each for each in training.offload if each != "optimizer" or each in limits.offload),
+        ),
+        search=evolve(
+            search,
+            target=target,
+            zero=_either(search.zero, limits.zero, limits.zero),
+            rank_order=_either(search.rank_order, orders, orders or ()),
+            zero_degree=_either(search.zero_degree, None if limits.zero_degrees else (ALL_RANKS,), (ALL_RANKS,)),
+            recompute=None if search.recompute is None else _either(search.recompute, limits.recompute, ()) or None,
+        ),
+        strategies={
+            name: degrees
+            for name, degrees in problem.strategies.items()
+            if limits.strategies is None or name in limits.strategies
+        },
+        constraints=problem.constraints if plan.lower_bound is not None else (),
+        fixed=None,
+    )
+
+
+def _either(listed: Iterable[Any], has: tuple[Any, ...] | None, known: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What is listed and the target has; else all that it has, of what is known."""
+    wanted = tuple(listed)
+    kept = tuple(each for each in wanted if has is None or each in has)
+    return kept or tuple(each for each in has or () if each in known) or wanted
+
+
+def _degrees(plan: PlanDocument, registry: Registry) -> dict[str, tuple[int, ...]]:
+    """The degree on each stage of every strategy that may take part, the highest first."""
+    used = [degrees_of(plan, stage) for stage in plan.stages]
+    names = {name for each in used for name in each}
+    if plan.problem.get("model") is not None:
+        names |= {name for name, each in registry.strategies().items() if getattr(each, "by_default", True)}
+    order = [name for name in (*FIRST_DEGREES, *sorted(names.difference(FIRST_DEGREES))) if name in names]
+    found = {name: tuple(each.get(name, 1) for each in used) for name in order}
+    return {name: found[name] for name in sorted(order, key=lambda name: -max(found[name]))}
+
+
+def _degree(name: str, values: tuple[int, ...]) -> Decision:
+    used = tuple(dict.fromkeys(values))
+
+    def keep(problem: Problem) -> Problem:
+        return evolve(problem, strategies={**problem.strategies, name: used})
+
+    return Decision(name, _by_stage(values), keep)
+
+
+def _fixed(name: str, value: int | str) -> Decision:
+    return Decision(name, str(value), lambda problem: _with_fixed(problem, {name: value}))
+
+
+def _listed(name: str, values: tuple[Any, ...]) -> Decision:
+    used = tuple(dict.fromkeys(values))
+
+    def keep(problem: Problem) -> Problem:
+        choices: dict[str, Any] = {name: used}
+        return evolve(problem, search=evolve(problem.search, **choices))
+
+    return Decision(name, _by_stage(values), keep)
+
+
+def _by_stage(values: tuple[object, ...]) -> str:
+    """What stages have, such as `none (stage 1), full (stages 2-4)`; one word where all have the same."""
+    if len(set(values)) == 1:
+        return str(values[0])
+    told, first = [], 1
+    for value, run in groupby(values):
+        last = first + len(list(run)) - 1
+        told.append(f"{value} (stage{'' if first == last else 's'} {first}{'' if first == last else f'-{last}'})")
+        first = last + 1
+    return ", ".join(told)
+
+
+def _with_fixed(
+    problem: Problem, values: Mapping[str, int | str], stages: tuple[tuple[str, ...], ...] | None = None
+) -> Problem:
+    known = problem.fixed or Fixed({})
+    return evolve(problem, fixed=Fixed({**known.values, **values}, known.stages if stages is None else stages))

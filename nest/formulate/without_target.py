@@ -1,0 +1,30 @@
+"""Whether `search.target` is what leaves a problem without a plan."""
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from nest.errors import InputError
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import Registry
+from nest.instance import Instance
+from nest.spec import Problem
+
+
+def told_of_target(problem: Problem, registry: Registry, feasible: Callable[[Instance], bool]) -> str:
+    """Of a problem without a plan: whether there is one for others than its target; empty where it has none.
+
+    Args:
+        problem: as written.
+        registry: offers what the problem names.
+        feasible: whether an instance has a plan.
+    """
+    target = problem.search.target
+    if target is None:
+        return ""
+    try:
+        if feasible(build_instance(evolve(problem, search=evolve(problem.search, target=None)), registry)):
+            return f" Without search.target there is a plan: what {target} cannot run is what binds."
+    except InputError:  # What the target leaves out may be more than can be searched.
+        return ""
+    return " Without search.target there is no plan either."

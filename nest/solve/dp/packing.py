@@ -1,0 +1,123 @@
+"""How many stages a chain of layers needs at least, each taking as many layers as time and memory may allow."""
+
+import math
+from collections.abc import Hashable, Sequence
+
+import numpy
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from nest.instance import Array
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.stages import ROUNDING, CandidateSums
+
+
+def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
+    """Bytes of state of each downset, sharded as far as a choice allows, shape `(downsets,)`."""
+    zero = configuration.most_zero
+    total: Array = numpy.zeros(len(sums.compute))
+    for group, weights, gradients, optimizer, _ in sums.state:
+        sharing = configuration.replicas * len(group.ranks) if zero else 1
+        sharing = min(sharing, configuration.zero_degree or sharing)
+        total += weights / (sharing if zero >= 3 else 1)
+        total += gradients / (sharing if zero >= 2 else 1)
+        total += optimizer / (sharing if zero >= 1 else 1)
+    return total
+
+
+def fewest_in_total(sums: CandidateSums, configuration: Configuration, room: float) -> int:
+    """Stages of `room` bytes each that are needed at least to hold the whole model with one micro-batch in flight."""
+    if room <= 0:
+        return len(sums.compute)
+    # Each stage chooses its mode, so each layer may be held as in its leanest.
+    total = float(numpy.min([sums.candidate.mode(name).first for name in configuration.modes], axis=0).sum())
+    total += float(least_state(sums, configuration)[-1])
+    return math.ceil(total * (1 - ROUNDING) / room)
+
+
+@frozen(eq=False)
+class LeanMode:
+    """A recompute mode at its leanest; sums over the downsets of a chain, arrays of shape `(downsets,)`.
+
+    Attributes:
+        seconds: forward, backward and what is run again, per micro-batch.
+        first: bytes of state, sharded as far as it may be, and of one micro-batch in flight.
+        more: bytes of each further one.
+        peak: transient bytes of the layers between a downset and the next, shape `(downsets - 1,)`.
+    """
+
+    seconds: Array
+    first: Array
+    more: Array
+    peak: Array
+    _memory: dict[float, Array] = field(factory=dict, init=False, repr=False)
+
+    def reach(self, start: int, in_flight: float, time_limit: float, room: float) -> int:
+        """The last downset that a stage which begins behind `start` may end at."""
+        end = int(self.seconds.searchsorted(self.seconds[start] + time_limit, side="right")) - 1
+        if end <= start:
+            return start
+        if in_flight not in self._memory:
+            self._memory[in_flight] = self.first + (in_flight - 1) * self.more
+        memory = self._memory[in_flight]
+        needed = memory[start + 1 : end + 1] + numpy.maximum.accumulate(self.peak[start:end])
+        return start + int(needed.searchsorted(memory[start] + room, side="right"))
+
+
+def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_limit: float, room: float) -> int:
+    """Stages that are needed at least; one more than `in_flight` has where so many do not do.
+
+    What a stage can hold it can hold a part of: when each, from the last one on, takes as much as it can, no other cuts
+    reach further with as many stages.
+
+    Args:
+        modes: what a stage may choose from.
+        in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
+        time_limit: most seconds a stage may take per micro-batch.
+        room: most bytes it may take.
+    """
+    whole, start = len(modes[0].seconds) - 1, 0
+    time_limit, room = time_limit * (1 + ROUNDING), room * (1 + ROUNDING)
+    for index, flying in enumerate(in_flight):
+        end = max(mode.reach(start, flying, time_limit, room) for mode in modes)
+        if end == whole:
+            return index + 1
+        if end == start:
+            break
+        start = end
+    return len(in_flight) + 1
+
+
+@define(eq=False)
+class Packing:
+    """The lean modes of the candidates of a search, made when first asked for.
+
+    Attributes:
+        members: the layers of each downset, smallest first, shape `(downsets, layers)`.
+        is_chain: whether each downset lies in the next; only of chains is anything known.
+    """
+
+    members: NDArray[numpy.bool_]
+    is_chain: bool = field(init=False)
+    _order: NDArray[numpy.int64] = field(init=False, repr=False)
+    _starts: NDArray[numpy.int64] = field(init=False, repr=False)
+    _modes: dict[Hashable, LeanMode] = field(factory=dict, init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.is_chain = len(self.members) > 1 and not (self.members[:-1] & ~self.members[1:]).any()
+        step, self._order = numpy.nonzero(self.members[1:] & ~self.members[:-1])
+        self._starts = numpy.searchsorted(step, numpy.arange(len(self.members) - 1))
+
+    def modes(self, sums: CandidateSums, configuration: Configuration) -> tuple[LeanMode, ...]:
+        """The modes that a stage may choose."""
+        names = configuration.modes
+        of = (configuration.candidate, configuration.replicas, configuration.most_zero, configuration.zero_degree)
+        if any((*of, name) not in self._modes for name in names):
+            state = least_state(sums, configuration)
+            self._modes |= {(*of, name): self._mode(sums, name, state) for name in names}
+        return tuple(self._modes[*of, name] for name in names)
+
+    def _mode(self, sums: CandidateSums, name: str, state: Array) -> LeanMode:
+        mode = sums.modes[name]
+        peak = numpy.maximum.reduceat(sums.candidate.mode(name).peak[self._order], self._starts)
+        return LeanMode(sums.compute + mode.extra, state + mode.first, mode.more, peak)

@@ -1,0 +1,53 @@
+"""The fewest stages that a quick look finds are those that trying every cut finds."""
+
+from itertools import combinations
+from math import inf
+
+import numpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.solve.dp.packing import LeanMode, fewest_stages
+
+AMOUNT = st.integers(0, 9)
+Layers = list[tuple[int, int, int, int]]
+"""Of each layer, the last first: seconds, bytes of a first and of a further micro-batch, transient bytes."""
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[list[Layers], list[int], int, int]:
+    """Layers in each of some modes, micro-batches in flight, seconds and bytes."""
+    layers = draw(st.integers(1, 6))
+    amounts = st.tuples(AMOUNT, AMOUNT, AMOUNT, AMOUNT)
+    modes = draw(st.lists(st.lists(amounts, min_size=layers, max_size=layers), min_size=1, max_size=3))
+    in_flight = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+    return modes, in_flight, draw(st.integers(0, 40)), draw(st.integers(0, 60))
+
+
+def lean(mode: Layers) -> LeanMode:
+    seconds, first, more, peak = (numpy.array(column, dtype=float) for column in zip(*mode, strict=True))
+    sums = [numpy.concatenate([[0.0], numpy.cumsum(values)]) for values in (seconds, first, more)]
+    return LeanMode(*sums, peak)
+
+
+def holds(mode: Layers, flying: int, seconds: int, room: int) -> bool:
+    memory = sum(first + (flying - 1) * more for _, first, more, _ in mode) + max(peak for *_, peak in mode)
+    return sum(time for time, *_ in mode) <= seconds and memory <= room
+
+
+@given(chains())
+def test_no_cuts_do_with_fewer_stages(chain: tuple[list[Layers], list[int], int, int]) -> None:
+    modes, in_flight, seconds, room = chain
+    layers = len(modes[0])
+    enough = inf
+    for count in range(1, min(layers, len(in_flight)) + 1):
+        for inner in combinations(range(1, layers), count - 1):
+            ends = [0, *inner, layers]
+            stages = [slice(ends[index], ends[index + 1]) for index in range(count)]
+            if all(
+                any(holds(mode[stage], flying, seconds, room) for mode in modes)
+                for stage, flying in zip(stages, in_flight, strict=False)
+            ):
+                enough = min(enough, count)
+    found = fewest_stages([lean(mode) for mode in modes], in_flight, seconds, room)
+    assert found == (enough if enough <= len(in_flight) else len(in_flight) + 1)
