@@ -72,7 +72,7 @@ class MaxText:
         if mixture(model_of(problem)) is not None:
             constraints |= _EXPERTS
         return Limits(
-            strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+            strategies=("tp", "sp", "cp", "ep", "etp"),
             zero=(0, 1, 3),
             recompute=("none", "full"),
             zero_degrees=True,
@@ -112,16 +112,13 @@ def _sliced(plan: PlanDocument, shape: Deployment, axes: Mapping[str, int]) -> d
     """How much of each axis lies inside a slice: as much as the plan lays there, the innermost axis first.
 
     Raises:
-        InputError: the plan leaves devices idle, or no axis ends where a slice does.
+        InputError: no axis ends where a slice does.
     """
-    devices, slice_size = plan.summary["devices"], _slice_size(plan)
-    if devices != shape.world_size:
-        raise InputError(
-            f"the plan uses {shape.world_size} of {devices} devices, but MaxText's mesh takes every device."
-        )
-    outer = ["pipeline", "data"] if shape.rank_order == "pp-inner" else ["data", "pipeline"]
+    slice_size = _slice_size(plan)
+    replicas = ["fsdp", "data"]
+    outer = ["pipeline", *replicas] if shape.rank_order == "pp-inner" else [*replicas, "pipeline"]
     inside, room = dict.fromkeys(AXES, 1), slice_size
-    for axis in ["tensor", "tensor_sequence", "context", "expert", "fsdp", *outer]:
+    for axis in ["tensor", "tensor_sequence", "context", "expert", *outer]:
         inside[axis] = min(axes[axis], room)
         if axes[axis] % inside[axis] or room % inside[axis]:
             raise InputError(

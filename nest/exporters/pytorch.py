@@ -20,7 +20,6 @@ CLASSES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe", "interleaved": "Sch
 # torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
 _CONSTRAINTS = {
     "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
-    "zero > 0 or cp == 1": "FSDP shards over the ranks of context parallelism, which hold the same parameters",
     "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": "PyTorch has no such pipeline schedule",
     "dp * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
@@ -71,11 +70,11 @@ def _module(shape: Deployment) -> str:
 
 def _decisions(shape: Deployment) -> str:
     within = shard_ranks(shape, "PyTorch") if shape.zero[0] > 0 else 1
+    shard, context = {"dp_shard": within}, {"cp": shape.cp}
     sizes = {
         "pp": shape.stages,
         "dp_replicate": shape.data_parallel // within,
-        "dp_shard": within,
-        "cp": shape.cp,
+        **(shard | context if shape.zero[0] > 0 else context | shard),
         "tp": shape.tp,
     }
     experts = {
@@ -139,7 +138,36 @@ def build_mesh(device_type: str = "cuda") -> DeviceMesh:
 
 def _wrapping(shape: Deployment) -> str:
     """How FSDP2 becomes each ZeRO stage."""
-    return '''
+    lines = ["return model"] if shape.data_parallel * shape.cp == 1 else [*_data_mesh(shape), *_SHARDING]
+    return _WRAP.replace("{sharding}", "\n".join(f"    {line}" for line in lines))
+
+
+def _data_mesh(shape: Deployment) -> list[str]:
+    """Lines that make the mesh of FSDP: two dimensions where parameters are replicated, one where they are not.
+
+    The ranks of context parallelism hold the same parameters, and go with those that shard, or, with ZeRO 0, with those
+    that replicate; then one rank shards.
+    """
+    sharded = shape.zero[0] > 0
+    replicated_ranks = (
+        shape.data_parallel // shard_ranks(shape, "PyTorch") if sharded else shape.data_parallel * shape.cp
+    )
+    names, lines = ["dp_replicate", "dp_shard"], []
+    if shape.cp > 1:
+        widened = names[int(sharded)]
+        names[int(sharded)] = f"{widened}_cp"
+        lines.append(f"mesh[{widened!r}, 'cp']._flatten({names[int(sharded)]!r})")
+    used = names if replicated_ranks > 1 else names[1:]
+    return [*lines, f"data = mesh[{', '.join(map(repr, used))}]"]
+
+
+_SHARDING = (
+    "for path in blocks:",
+    "    fully_shard(model.get_submodule(path), mesh=data, reshard_after_forward=zero == 3)",
+    "return fully_shard(model, mesh=data, reshard_after_forward=zero == 3)",
+)
+
+_WRAP = '''
 def wrap(blocks, model, mesh, pipeline_rank=0):
     """Checkpoint and shard one run of layers; call it after tensor parallelism has been applied.
 
@@ -157,16 +185,7 @@ def wrap(blocks, model, mesh, pipeline_rank=0):
         for path, block in blocks.items():
             parent, _, name = path.rpartition(".")
             setattr(model.get_submodule(parent), name, checkpoint_wrapper(block))
-    if mesh["dp_replicate"].size() * mesh["dp_shard"].size() * mesh["cp"].size() == 1:
-        return model
-    shard = "dp_shard"
-    if mesh["cp"].size() > 1:  # The ranks of context parallelism hold the same parameters.
-        mesh["dp_shard", "cp"]._flatten("dp_shard_cp")
-        shard = "dp_shard_cp"
-    data = mesh["dp_replicate", shard] if mesh["dp_replicate"].size() > 1 else mesh[shard]
-    for path in blocks:
-        fully_shard(model.get_submodule(path), mesh=data, reshard_after_forward=zero == 3)
-    return fully_shard(model, mesh=data, reshard_after_forward=zero == 3)
+{sharding}
 
 
 def before_backward(model, micro_batch, pipeline_rank=0):

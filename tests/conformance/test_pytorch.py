@@ -123,8 +123,15 @@ def test_the_schedule_is_pytorchs_own(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("fixed", "shares"),
-    [({"zero": 0}, 1), ({"zero": 1}, 16), ({"zero": 2}, 16), ({"zero": 3, "zero_degree": 4, "cp": 2}, 4)],
-    ids=["replicated", "zero1", "zero2", "hybrid"],
+    [
+        ({"zero": 0}, 1),
+        ({"zero": 0, "cp": 4}, 1),
+        ({"zero": 3, "cp": 4}, 16),
+        ({"zero": 1}, 16),
+        ({"zero": 2}, 16),
+        ({"zero": 3, "zero_degree": 4, "cp": 2}, 4),
+    ],
+    ids=["replicated", "replicated cp", "sharded cp", "zero1", "zero2", "hybrid"],
 )
 def test_every_zero_stage_is_wrapped_and_run(fixed: dict[str, Any], shares: int) -> None:
     needs("torch")

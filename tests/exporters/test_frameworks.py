@@ -7,12 +7,13 @@ import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 
+import nest
 from nest.deployment import Deployment, deployment, violations
 from nest.errors import InputError
 from nest.exporters import nest_exporters
 from nest.hooks.protocols import Exporter
 from nest.spec import PlanDocument
-from tests.exporters.plans import DENSE, SPARSE, plan
+from tests.exporters.plans import DENSE, SPARSE, plan, problem
 from tests.exporters.random_plans import plans
 from tests.exporters.reading import parsed
 
@@ -244,7 +245,7 @@ REFUSALS = {
     ("maxtext", "as GPipe"): {"pp": 2, "dp": 8, "recompute": "full"},
     ("maxtext", "1, 2, 2, 3 transformer blocks"): {"pp": 4, "dp": 4, "stages": [1, 2, 2, 3]},
     ("maxtext", "ZeRO stage 2"): {"dp": 16, "zero": 2, "recompute": "full"},
-    ("maxtext", "takes every device"): {"dp": 8, "zero": 3, "recompute": "full"},
+    ("maxtext", "takes all of a cluster"): {"dp": 8, "zero": 3, "recompute": "full"},
     ("galvatron", "'selective'"): {"dp": 16, "recompute": "selective"},
     ("galvatron", "zero_degree"): {"dp": 16, "zero": 3, "zero_degree": 4},
     ("pytorch", "ZeRO 1 at most"): {"pp": 2, "dp": 8, "zero": 2},
@@ -313,3 +314,37 @@ def test_tied_and_untied_models_are_named_apart() -> None:
     told = exported("maxtext", plan({"dp": 16, "zero": 3}, {**DENSE, "tied_embeddings": True}))
     assert told is not None
     assert told["maxtext.sh"]["logits_via_embedding"] == "true"
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "galvatron"])
+def test_ranks_of_sequence_parallelism_share_samples(name: str) -> None:
+    """As the plug-in `nest-ulysses` plans it: four devices a block, one data-parallel rank each."""
+    document = plan({"dp": 4, "zero": 3, "micro_batch": 1})
+    assert document.candidate is not None
+    degrees = {**document.candidate.degrees, "ulysses": 4}
+    files = exported(name, evolve(document, candidate=evolve(document.candidate, degrees=degrees, width=4)))
+    assert files is not None
+    if name == "deepspeed":
+        told = files["deepspeed.json"]
+        assert told["sequence_parallel_size"] == 4
+        assert told["train_batch_size"] == 4 * told["gradient_accumulation_steps"]
+    else:
+        told = files["galvatron_config.json"]
+        assert told["use_sp"] == ",".join("1" * 8)
+        assert told["tp_sizes_enc"] == ",".join("4" * 8)
+        assert told["vsp"] == 1
+
+
+def test_what_slices_cannot_hold_is_refused() -> None:
+    levels = [
+        {"name": "pod", "fanout": 3, "bandwidth": "400 GB/s"},
+        {"name": "all", "fanout": 2, "bandwidth": "9 GB/s"},
+    ]
+    given_problem = problem({"dp": 3, "pp": 2, "zero": 3, "recompute": "full"}, schedule="gpipe", global_batch=24)
+    document = nest.evaluate({**given_problem, "cluster": {"device": "h100-sxm", "levels": levels}})
+    told = exported("maxtext", evolve(document, rank_order="dp-inner"))
+    assert told is not None
+    assert told["maxtext.sh"]["dcn_pipeline_parallelism"] == "2"
+    assert told["maxtext.sh"]["ici_fsdp_parallelism"] == "3"
+    with pytest.raises(InputError, match="ends inside the 2 ranks"):
+        EXPORTERS["maxtext"].export(evolve(document, rank_order="pp-inner"))
