@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from nest import planner
 from nest.catalogue.names import unknown_name
@@ -83,7 +83,8 @@ def export(
         found = _expressible(read, name, near, known)
         if found is not None:
             replaced[name] = found
-        exported = read if found is None else found.plan
+    for name in dict.fromkeys(to):
+        exported = replaced[name].plan if name in replaced else _run_by(read, to, replaced, known)
         # One that fails is set aside, which ends here: no other would give what was asked for.
         made = known.run(lambda name=name, plan=exported: _exporter(name, known).export(plan))  # type: ignore[misc]
         clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
@@ -91,6 +92,19 @@ def export(
             raise InputError(f"{name!r} gives a file {clash!r}, as another exporter does; export to one at a time.")
         files |= made
     return Exported(files, _warnings(read) if len(replaced) < len(set(to)) else (), replaced)
+
+
+def _run_by(plan: PlanDocument, to: Iterable[str], replaced: Mapping[str, Nearest], known: Registry) -> PlanDocument:
+    """The plan that is run: where it is exported to one framework too, that one's, with the framework as its target.
+
+    So what starts the processes knows how they are counted.
+    """
+    frameworks = [name for name in dict.fromkeys(to) if hasattr(_exporter(name, known), "limits")]
+    if len(frameworks) != 1:
+        return plan
+    (framework,) = frameworks
+    run = replaced[framework].plan if framework in replaced else plan
+    return evolve(run, problem={**run.problem, "search": {**run.problem.get("search", {}), "target": framework}})
 
 
 def _expressible(plan: PlanDocument, name: str, near: bool, known: Registry) -> Nearest | None:

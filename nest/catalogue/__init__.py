@@ -1,4 +1,4 @@
-"""The catalogue: devices, links, clusters, precisions and optimizers by name.
+"""The catalogue: devices, links, clusters, link profiles, precisions and optimizers by name.
 
 The entries are data files in `nest/library`, one a file, in SI units, each with its sources.
 """
@@ -15,6 +15,8 @@ from nest.catalogue.load import (
     optimizers,
     precision,
     precisions,
+    profile,
+    profiles,
     published_devices,
 )
 from nest.catalogue.names import unknown_name
@@ -38,6 +40,8 @@ __all__ = [
     "optimizers",
     "precision",
     "precisions",
+    "profile",
+    "profiles",
     "published_devices",
     "unknown_name",
 ]

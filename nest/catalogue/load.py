@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from nest.catalogue.entries import Calibration, ClusterEntry, Link, LinkLine, Optimizer, Precision
 from nest.catalogue.names import unknown_name
-from nest.spec import Coefficients, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
+from nest.spec import Coefficients, DeviceSpec, LevelSpec, LinkProfile, MatrixPeaks, MemoryOverheads, TierSpec
 
 Entry = TypeVar("Entry")
 
@@ -83,6 +83,20 @@ def clusters() -> dict[str, ClusterEntry]:
 
 
 @cache
+def profiles() -> dict[str, LinkProfile]:
+    """Every link profile, by name."""
+    return {name: _profile(name, content) for name, content in _entries("profiles")}
+
+
+def _profile(name: str, content: dict[str, Any]) -> LinkProfile:
+    for key in ("host", "domain"):
+        if key in content:
+            content[key] = TierSpec(**content[key])
+    tiers = tuple(TierSpec(**tier) for tier in content.pop("tiers"))
+    return LinkProfile(name=name, tiers=tiers, **content)
+
+
+@cache
 def precisions() -> dict[str, Precision]:
     """Every training precision, by name."""
     return {
@@ -115,6 +129,15 @@ def link(name: str, place: str = "cluster.levels") -> Link:
         InputError: there is none; the text names `place`.
     """
     return _named(links(), name, "link", place)
+
+
+def profile(name: str, place: str = "cluster.link_profile") -> LinkProfile:
+    """The link profile called `name`.
+
+    Raises:
+        InputError: there is none; the text names `place`.
+    """
+    return _named(profiles(), name, "link profile", place)
 
 
 def precision(name: str, place: str = "training.precision") -> Precision:

@@ -1,4 +1,4 @@
-"""`nest devices` and `nest clusters`: what the catalogue holds, or one entry with its sources."""
+"""`nest devices`, `nest clusters`, `nest topology profiles`: what the catalogue holds, or one entry with sources."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,6 +56,29 @@ def clusters(
     rows = [_plain(each) for each in known().values()]
     if as_json:
         typer.echo(to_json({"clusters": rows}))
+        return
+    width = max(len(row["name"]) for row in rows)
+    typer.echo("\n".join(f"{row['name']:{width}}  {row['description']}" for row in rows))
+
+
+def profiles(
+    name: str | None = typer.Argument(None, metavar="[NAME]", help="A link profile from the list."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+) -> None:
+    """List the link profiles nest knows, or describe one with the sources of its figures.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from nest.catalogue import profile
+    from nest.catalogue import profiles as known
+
+    if name is not None:
+        content = _plain(profile(name, "nest topology profiles"))
+        typer.echo(to_json(content) if as_json else "\n".join(_described(content)))
+        return
+    rows = [_plain(each) for each in known().values()]
+    if as_json:
+        typer.echo(to_json({"profiles": rows}))
         return
     width = max(len(row["name"]) for row in rows)
     typer.echo("\n".join(f"{row['name']:{width}}  {row['description']}" for row in rows))

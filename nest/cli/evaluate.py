@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import to_json, warn
+from nest.cli.output import tell_assumed, to_json, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +35,7 @@ def evaluate(
         # What people run today is priced, whoever can run it.
         told = registry().run(lambda plan=plan: beyond_target(plan, registry()))  # type: ignore[misc]
         warn((*registry().warnings, *(f"search.target: {sentence}." for sentence in told)))
+        tell_assumed(plan.problem["cluster"].get("assumed", ()))
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,14 @@ def warn(lines: tuple[str, ...]) -> None:
         if line not in _told:
             _told.add(line)
             note(f"warning: {line}")
+
+
+def tell_assumed(sentences: Sequence[str]) -> None:
+    """Print what the importer of a cluster's file took for granted, a line each, each once."""
+    for sentence in sentences:
+        if sentence not in _told:
+            _told.add(sentence)
+            note(f"assumed: {sentence}")
 
 
 def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:

@@ -7,7 +7,7 @@ import typer
 import typer.core
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, to_json, warn, write
+from nest.cli.output import DONE, NO_PLAN, tell_assumed, to_json, warn, write
 from nest.cli.progress import progress_line
 
 
@@ -77,6 +77,7 @@ def solve(
         if progress is not None:
             progress.clear()
         warn(registry().warnings)
+        tell_assumed(plan.problem["cluster"].get("assumed", ()))
         if output is not None:
             write(output, to_json(plan.to_dict()) + "\n")
         if as_json or len(problems) > 1:

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from nest.cli.catalogue import profiles
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import to_json, warn, write
+from nest.cli.output import tell_assumed, to_json, warn, write
+from nest.cli.topology_import import import_file
 
 if TYPE_CHECKING:
     from nest.instance import Cluster
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 FILE = typer.Argument(
     ...,
     metavar="FILE",
-    help="A topology (GraphML, node-link JSON, a generator or a matrix in YAML, JSON or TOML), or a problem.",
+    help="A topology (of another tool, GraphML, node-link JSON, a generator or a matrix in YAML, JSON or TOML), a "
+    "`cluster:` section, or a problem.",
 )
 
 
@@ -25,6 +28,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     group.command("show")(show)
     group.command("levels")(levels)
+    group.command("import")(import_file)
+    group.command("profiles")(profiles)
     app.add_typer(group, name="topology", help="Reduce a network of devices and switches to levels.")
 
 
@@ -44,8 +49,9 @@ def show(
     from nest.report.topology import topology_figures, topology_text
 
     size = _size(message)
-    found = registry().run(lambda: _network(_cluster(file), file, size))
+    spec, found = registry().run(lambda: _read_in(file, size))
     warn(registry().warnings)
+    tell_assumed(spec.assumed)
     typer.echo(to_json({"source": str(file), **topology_figures(found)}) if as_json else topology_text(found))
 
 
@@ -60,13 +66,16 @@ def levels(
     """
     from nest.files import check_writable
     from nest.hooks.registry import registry
+    from nest.report.cluster_section import section_text
     from nest.report.topology import cluster_text
 
     if output is not None:
         check_writable(output)
-    spec = _cluster(file)
-    text = cluster_text(spec, registry().run(lambda: _network(spec, file)))
+    spec, found = registry().run(lambda: _read_in(file))
     warn(registry().warnings)
+    tell_assumed(spec.assumed)
+    named = any(level.link is not None for level in spec.levels or ())  # What collectives do goes by the links' names.
+    text = section_text(spec) if named else cluster_text(spec, found)
     if output is None:
         typer.echo(text, nl=False)
     else:
@@ -78,7 +87,7 @@ def _cluster(file: Path) -> "ClusterSpec":
     from nest.errors import InputError
     from nest.files import read_mapping, structure_source
     from nest.files.source import SUFFIXES
-    from nest.spec import ClusterSpec, Problem
+    from nest.spec import ClusterOfFile, ClusterSpec, Problem
 
     if not file.exists():
         raise InputError(f"{file}: there is no such file.")
@@ -86,19 +95,22 @@ def _cluster(file: Path) -> "ClusterSpec":
         source = read_mapping(file)
         if "cluster" in source.mapping and "training" in source.mapping:
             return structure_source(source, Problem).cluster
+        if set(source.mapping) == {"cluster"}:
+            return structure_source(source, ClusterOfFile).cluster
     return ClusterSpec(topology=file.name)
 
 
-def _network(spec: "ClusterSpec", file: Path, message: float | None = None) -> "Cluster | Reduced":
-    """The network of a cluster section, reduced; a `Cluster` where it is given by levels."""
+def _read_in(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Cluster | Reduced]":
+    """The cluster section of a file with its topology read, and the network; a `Cluster` where levels give it."""
     from nest.errors import InputError
     from nest.files import placed
-    from nest.formulate.topology import network
+    from nest.formulate.topology import in_place, network
     from nest.hooks.registry import registry
     from nest.network import REFERENCE_MESSAGE
 
     try:
-        return network(spec, registry(), file.parent, message or REFERENCE_MESSAGE)
+        spec = in_place(_cluster(file), registry(), file.parent)
+        return spec, network(spec, registry(), file.parent, message or REFERENCE_MESSAGE)
     except InputError as error:
         raise placed(file, error) from None
 

@@ -8,7 +8,7 @@ from attrs import evolve
 from nest.catalogue import device, named_cluster, network_levels
 from nest.errors import InputError
 from nest.files import read
-from nest.formulate.topology import topology
+from nest.formulate.topology import read_in
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Level
 from nest.spec import ClusterSpec, DeviceSpec
@@ -34,17 +34,17 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
     """
     if sum(given is not None for given in (spec.levels, spec.name, spec.topology)) != 1:
         raise InputError("cluster: give its network once, as `levels`, as `topology` or by the name of a cluster.")
+    spec, found = read_in(spec, registry, base)
     if spec.name is not None:
         entry = named_cluster(spec.name)
         own = entry.memory if spec.device is None else None
         named = evolve(spec, device=spec.device or entry.device, memory=_first(spec.memory, own))
         return _assembled(named, network_levels(entry.levels), base)
-    if spec.topology is not None:
-        found = topology(spec.topology, registry, base)
-        if not isinstance(found, Cluster):
-            return _assembled(spec, found.best.levels, base)
+    if isinstance(found, Cluster):
         own = found.memory if spec.device is None else None
         return _assembled(evolve(spec, memory=_first(spec.memory, own)), found.levels, base)
+    if found is not None:
+        return _assembled(spec, found.best.levels, base)
     return _assembled(spec, network_levels(spec.levels or ()), base)
 
 
@@ -99,7 +99,27 @@ def _assembled(spec: ClusterSpec, levels: tuple[Level, ...], base: Path | None) 
     devices = math.prod(level.fanout for level in levels)
     if devices > MOST_DEVICES:
         raise InputError(f"cluster.levels: the fan-outs make {devices} devices; at most {MOST_DEVICES} can be planned.")
+    _check_hosts(spec, devices)
     return Cluster(levels, memory, spec.reserve), chosen
+
+
+def _check_hosts(spec: ClusterSpec, devices: int) -> None:
+    """Refuse hosts that cannot have the devices, equally many each."""
+    per_host = spec.devices_per_host
+    if spec.hosts is None:
+        if per_host is not None and devices % per_host:
+            raise InputError(
+                f"cluster.devices_per_host is {per_host}, but the {devices} devices of the network do not make whole "
+                "hosts."
+            )
+        return
+    hosts = len(spec.hosts)
+    if devices % hosts or (per_host is not None and hosts * per_host != devices):
+        each = "" if per_host is None else f" of {per_host} devices (devices_per_host)"
+        raise InputError(
+            f"cluster.hosts names {hosts} hosts{each}, but the network has {devices} devices; all "
+            "hosts have equally many."
+        )
 
 
 def _check_device(spec: DeviceSpec) -> None:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from attrs import evolve
 
+from nest.catalogue import named_cluster
 from nest.files import read
 from nest.formulate.cluster import described, is_file
 from nest.formulate.sources import resolve_model
 from nest.formulate.topology import in_place
 from nest.hooks.registry import Registry, registry
-from nest.spec import Problem, ProfileSpec
+from nest.spec import ClusterSpec, Problem, ProfileSpec
 
 
 def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
@@ -30,4 +31,19 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
     cluster = in_place(problem.cluster, known or registry(), base)
     if isinstance(cluster.device, str) and is_file(cluster.device):
         cluster = evolve(cluster, device=described(cluster.device, base))
-    return evolve(problem, cluster=cluster)
+    return evolve(problem, cluster=_with_machines(cluster))
+
+
+def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
+    """`cluster` with the accelerators of one machine, where its device alone says how many those are.
+
+    Machines of another size than its levels allow are left to the levels.
+    """
+    name = named_cluster(cluster.name).device if cluster.name is not None else None
+    if cluster.hosts is not None or cluster.devices_per_host is not None or (cluster.device or name) is None:
+        return cluster
+    levels = named_cluster(cluster.name).levels if cluster.name is not None else cluster.levels
+    each = described(cluster.device or name or "").devices_per_host
+    if each is None or not levels or levels[0].fanout % each:
+        return cluster
+    return evolve(cluster, devices_per_host=each)

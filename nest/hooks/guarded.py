@@ -18,6 +18,7 @@ MESSAGES = frozenset(
         ("cost_models", "price"),
         ("exporters", "export"),
         ("exporters", "limits"),
+        ("exporters", "rank_order"),
     }
 )
 """Kinds and members whose `InputError` tells the user what is wrong with a file, a device or a plan, and is no fault.

@@ -9,6 +9,7 @@ from nest.instance.cluster import Cluster, Level
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
+from nest.spec import LevelSpec
 from nest.units import LARGEST
 
 
@@ -20,7 +21,10 @@ def sound_network(found: Any) -> Cluster | LinkGraph | Pairs | Imported:
     """
     if isinstance(found, Imported):
         _check_words(found)
-        sound_network(found.network)
+        if isinstance(found.network, tuple):
+            _check_levels(found.network)
+        else:
+            sound_network(found.network)
         return found
     if isinstance(found, Cluster):
         _check_cluster(found)
@@ -40,6 +44,14 @@ def _check_words(found: Imported) -> None:
         raise Nonsense("hosts, device and assumptions are not all words, or the network is none")
     if len(set(found.hosts)) < len(found.hosts):
         raise Nonsense("two hosts share a name")
+
+
+def _check_levels(found: tuple[Any, ...]) -> None:
+    if not found:
+        raise Nonsense("it has no levels")
+    for level in found:
+        if not isinstance(level, LevelSpec):
+            raise Nonsense(f"{level!r:.60} is no LevelSpec")
 
 
 def _check_pairs(found: Pairs) -> None:

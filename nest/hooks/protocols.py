@@ -11,7 +11,7 @@ from nest.instance.pairs import Pairs
 from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
-from nest.spec import DeviceSpec, PlanDocument, Training
+from nest.spec import DeviceSpec, LinkProfile, PlanDocument, Training
 
 __all__ = [
     "ChunkedSchedule",
@@ -21,6 +21,7 @@ __all__ = [
     "LayerTimes",
     "ModelImporter",
     "OperatorCost",
+    "ProfiledImporter",
     "Schedule",
     "Strategy",
     "StrategyContext",
@@ -153,6 +154,14 @@ class TopologyImporter(Protocol):
         ...
 
 
+class ProfiledImporter(TopologyImporter, Protocol):
+    """A reader of networks whose files leave figures out (`profiled` is true)."""
+
+    def load(self, source: Any, profile: LinkProfile | None = None) -> Cluster | LinkGraph | Pairs | Imported:
+        """The network, completed by `profile`, or by the importer's usual figures where that is None."""
+        ...
+
+
 @runtime_checkable
 class CostModel(Protocol):
     """A model of operator times."""
@@ -200,6 +209,8 @@ class Exporter(Protocol):
         summary: one line for `nest export --list`.
         limits: `limits(problem)`, the `nest.deployment.Limits` of what its framework can run of a `nest.spec.Problem`:
             plans beyond them are refused with their reasons, `search.target` searches within them.
+        rank_order: `rank_order(plan)`, how its framework counts ranks when run with the files of `export`: a mixed
+            radix, the fastest coordinate first, a permutation of `tp`, `cp`, `dp` and `pp`. Left out, in that order.
         read: `read(text)`, a mapping of the keys of a problem that flags of the framework say: `model`, `training` and
             `fixed` as far as they go; `text` is the content of the file that has them.
     """

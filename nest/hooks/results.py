@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from nest.deployment import Limits
+from nest.deployment import MEGATRON_ORDER, Limits
 from nest.graph import Block, OperatorGraph
 from nest.hooks import protocols
 from nest.hooks.graph_results import sound_block, sound_graph
@@ -121,6 +121,12 @@ def _files(found: Any, *_: Any, **__: Any) -> dict[str, str]:
     return dict(found)
 
 
+def _rank_order(found: Any, *_: Any, **__: Any) -> tuple[str, ...]:
+    if sorted(names := _names(found)) != sorted(MEGATRON_ORDER):
+        raise Nonsense(f"{_shown(found)} is no permutation of {', '.join(MEGATRON_ORDER)}")
+    return names
+
+
 def _limits(found: Any, *_: Any, **__: Any) -> Limits:
     if not isinstance(found, Limits):
         raise Nonsense(f"{_shown(found)} is no Limits")
@@ -152,6 +158,7 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "in_flight"): _in_flight,
     ("exporters", "summary"): _word,
     ("exporters", "limits"): _limits,
+    ("exporters", "rank_order"): _rank_order,
     ("exporters", "export"): _files,
 }
 """Each takes what was returned and what the member was given; attributes are given nothing.

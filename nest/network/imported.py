@@ -1,10 +1,13 @@
 """What an importer reads in a file of the field: a network, with what else the file says and what it leaves out."""
 
+from pathlib import Path
+
 from attrs import frozen
 
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
+from nest.spec import LevelSpec, TierSpec
 
 
 @frozen(eq=False)
@@ -12,15 +15,34 @@ class Imported:
     """A network read from a file that people have.
 
     Attributes:
-        network: by its levels, its links or its pairs. The devices of a network by links are called `HOST.INDEX`, or
-            whatever the file calls them where it knows no hosts.
+        network: by its levels, its links or its pairs. Levels as a `cluster` section writes them keep the names of
+            their links, and with them how collectives run there. The devices of a network by links are called
+            `HOST.INDEX`, or whatever the file calls them where it knows no hosts.
         hosts: names of the machines along the devices of a network by levels, all with equally many devices; empty:
             the file names none.
         device: the accelerator by its name in the catalogue; None: the file does not say.
         assumptions: what the file does not say and where it was taken from: one sentence each, with the figure.
+        devices_per_host: accelerators of one machine; None: the file does not say.
+        adapters: of one machine, what its network adapters give each device to reach other machines: nominal bandwidth
+            per direction and link; None: the file does not say.
     """
 
-    network: Cluster | LinkGraph | Pairs
+    network: Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
     hosts: tuple[str, ...] = ()
     device: str | None = None
     assumptions: tuple[str, ...] = ()
+    devices_per_host: int | None = None
+    adapters: TierSpec | None = None
+
+
+@frozen
+class PartOf:
+    """One of several networks in a file, or a part of one: what `FILE#NAME` stands for.
+
+    Attributes:
+        path: of the file.
+        name: of the part, such as a topology or a switch.
+    """
+
+    path: Path
+    name: str

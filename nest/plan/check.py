@@ -114,15 +114,20 @@ def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
     fields = ("devices", "time", "sync_time", "memory", "in_flight", "level_in", "level_out")
     for index, (stated, derived) in enumerate(zip(plan.stages, fresh.stages, strict=True)):
         pairs += [(f"stages[{index}].{name}", getattr(stated, name), getattr(derived, name), 0.0) for name in fields]
-        pairs += _memory(f"stages[{index}]", stated, derived)
+        pairs += _told(f"stages[{index}]", stated, derived)
     return pairs
 
 
-def _memory(place: str, stated: StageRecord, derived: StageRecord) -> list[Comparison]:
-    """What a stage's memory is compared with and made of, as far as it is told; parts are differences of its size."""
+def _told(place: str, stated: StageRecord, derived: StageRecord) -> list[Comparison]:
+    """What a stage's memory is compared with and made of, and what it sends, as far as it is told.
+
+    Parts are differences of the memory's size.
+    """
     pairs: list[Comparison] = []
     if stated.upper_memory is not None:
         pairs.append((f"{place}.upper_memory", stated.upper_memory, derived.upper_memory, 0.0))
+    if stated.bytes_out is not None:
+        pairs.append((f"{place}.bytes_out", stated.bytes_out, derived.bytes_out, 0.0))
     if stated.memory_breakdown is not None and derived.memory_breakdown is not None:
         parts = asdict(derived.memory_breakdown)
         pairs += [

@@ -41,6 +41,7 @@ def document(
             level_out=stage.level_out,
             upper_memory=stage.upper_memory,
             memory_breakdown=stage.parts,
+            bytes_out=stage.bytes_out,
         )
         for decision, stage in zip(solution.stages, priced.stages, strict=True)
     )

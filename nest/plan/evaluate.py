@@ -58,6 +58,7 @@ class PricedStage:
         width: devices of the block.
         parts: what its memory is made of.
         upper_memory: the most it is taken to need: bytes, `training.memory_margin` and the reserve included.
+        bytes_out: bytes that each device sends to the next stage per micro-batch.
     """
 
     compute: float
@@ -77,6 +78,7 @@ class PricedStage:
     width: int
     parts: MemoryBreakdown
     upper_memory: float
+    bytes_out: float
 
     @property
     def time(self) -> float:
@@ -317,6 +319,7 @@ def _price_stage(
         width=candidate.width,
         parts=memory_parts(mode, layers, held, kept + stashed, further, gathered, reserve),
         upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
+        bytes_out=sum(leaving),
     )
 
 

@@ -1,7 +1,7 @@
 """What people write: frozen records of problem and plan files, without any input or output."""
 
 from nest.spec.architecture import Architecture
-from nest.spec.cluster import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
+from nest.spec.cluster import ClusterOfFile, ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
 from nest.spec.coefficients import Coefficients, Range, ranges
 from nest.spec.fixed import Fixed
 from nest.spec.link_profile import LinkProfile, TierSpec
@@ -31,6 +31,7 @@ from nest.spec.training import Overlap, Training
 __all__ = [
     "Architecture",
     "CandidateSummary",
+    "ClusterOfFile",
     "ClusterSpec",
     "Coefficients",
     "CollectiveMeasurement",

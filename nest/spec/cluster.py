@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from attrs import field, frozen
 
 from nest.spec.coefficients import Coefficients
+from nest.spec.link_profile import LinkProfile
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,
@@ -100,6 +101,8 @@ class DeviceSpec:
         generation: devices of one generation are calibrated together; empty: the device alone.
         calibration: terms of the cost model beside the roofs.
         memory_overheads: memory that holds no tensor; left out, there is none.
+        devices_per_host: how many are built into one machine, where it comes in machines of one size that are no level
+            of the network; None: it does not say.
     """
 
     name: str
@@ -116,6 +119,7 @@ class DeviceSpec:
     generation: str = ""
     calibration: Coefficients = field(factory=Coefficients)
     memory_overheads: MemoryOverheads = MemoryOverheads()
+    devices_per_host: int | None = field(default=None, validator=at_least(1))
 
 
 @frozen
@@ -134,6 +138,9 @@ class ClusterSpec:
         hosts: names of the machines along the devices, all with equally many; None: nobody says.
         devices_per_host: accelerators of one machine; None: the devices shared out evenly to `hosts`, or the innermost
             level's where there are none.
+        link_profile: what a file named by `topology` leaves out: a name `nest topology profiles` lists, a file, or the
+            figures in place.
+        assumed: what the importer of a file took for granted, for readers: a sentence each.
     """
 
     WRITTEN_SHORT: ClassVar[str] = "name"
@@ -157,3 +164,16 @@ class ClusterSpec:
     engines: tuple[str, ...] | None = field(default=None, validator=_ENGINES)
     hosts: tuple[str, ...] | None = field(default=None, validator=every(not_empty, all_different))
     devices_per_host: int | None = field(default=None, validator=at_least(1))
+    link_profile: str | LinkProfile | None = None
+    assumed: tuple[str, ...] = ()
+
+
+@frozen
+class ClusterOfFile:
+    """A file of nothing but a `cluster` section, as `nest topology import` writes it.
+
+    Attributes:
+        cluster: the section.
+    """
+
+    cluster: ClusterSpec

@@ -29,15 +29,23 @@ class LinkProfile:
     """Figures for networks whose files have none.
 
     Attributes:
+        name: as `nest topology profiles` lists it; None: it is in a file of its own.
+        description: one line.
         device: the accelerator by its name in the catalogue; None: the problem says.
-        devices_per_host: accelerators of one host.
-        host: links between the accelerators of one host; None: the device's own, where the catalogue knows.
-        domain: links between the accelerators of several hosts in one NVLink domain (a block); None: as `host`.
-        tiers: of the network, that of the hosts' leaf switches first; the last serves all further ones.
+        devices_per_host: accelerators of one host; None: those of the usual profile.
+        host: links between the accelerators of one host; None: those of the usual profile.
+        domain: links between the accelerators of several hosts in one NVLink domain, such as a rack; None: there are no
+            such links, hosts of a domain are joined by the network only.
+        tiers: of the network, that of the hosts' leaf switches first; the last serves all further ones; empty: those of
+            the usual profile.
+        sources: where each figure was read.
     """
 
+    name: str | None = None
+    description: str = ""
     device: str | None = None
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     host: TierSpec | None = None
     domain: TierSpec | None = None
     tiers: tuple[TierSpec, ...] = ()
+    sources: tuple[str, ...] = ()

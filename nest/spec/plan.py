@@ -78,6 +78,8 @@ class StageRecord:
         upper_memory: bytes that are compared with a device's: the estimate with `training.memory_margin` of it on top,
             the reserve apart; None: `memory`.
         memory_breakdown: what `memory` is made of; None: not told.
+        bytes_out: bytes that each device sends to its counterpart in the next stage per micro-batch, in all chunks
+            together; None: not told.
     """
 
     layers: tuple[str, ...]
@@ -93,6 +95,7 @@ class StageRecord:
     level_out: int
     upper_memory: float | None = None
     memory_breakdown: MemoryBreakdown | None = None
+    bytes_out: float | None = None
 
 
 @frozen

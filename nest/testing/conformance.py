@@ -75,14 +75,15 @@ def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
 def kind_of(item: Any) -> str:
     """The kind whose protocol an object fulfils.
 
-    Importers of models and of topologies offer the same names; they are told apart by what `load` takes.
+    Importers of models and of topologies offer the same names; they are told apart by what `load` needs.
 
     Raises:
         ValueError: there is none, or there are several.
     """
     fitting = [kind for kind, name in KINDS.items() if isinstance(item, getattr(protocols, name))]
     if fitting == IMPORTERS:
-        return fitting[len(signature(item.load).parameters) < 2]
+        needed = [each for each in signature(item.load).parameters.values() if each.default is each.empty]
+        return fitting[len(needed) < 2]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

@@ -13,8 +13,18 @@ from nest.spec import PlanDocument
 from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.limits import refused_within_limits, unsound_limits
 
-SAMPLE_PLANS = ("plan.json", "infeasible.json")
-"""Plans of `nest solve` that are shipped with the kit: a pipeline of two stages, and one that says there is none."""
+SAMPLE_PLANS = (
+    "plan.json",
+    "infeasible.json",
+    "dense.json",
+    "experts.json",
+    "uneven.json",
+    "interleaved.json",
+    "zero-3.json",
+)
+"""Plans that are shipped with the kit: the best one of a small model, and one that says there is none; then what
+frameworks are told in different ways: most degrees of a dense model, experts, stages of different sizes, several chunks
+a stage, ZeRO 3."""
 
 
 def sample_plans() -> tuple[PlanDocument, ...]:
@@ -31,7 +41,7 @@ def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None =
 
     Args:
         exporter: as `nest_exporters` returns it.
-        plans: to be exported; None: a small one, and one that is infeasible.
+        plans: to be exported; None: small ones of all kinds, and one that is infeasible.
     """
     tally = Tally()
     exported: list[PlanDocument] = []

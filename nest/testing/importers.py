@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from math import prod
 from typing import Any
 
 import numpy
 from attrs import asdict, evolve
 
+from nest.catalogue import network_levels
 from nest.errors import InputError
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import ModelImporter, TopologyImporter
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
-from nest.spec import Training
+from nest.network.imported import Imported
+from nest.spec import LevelSpec, Training
 from nest.testing import structure
 from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.samples import TRAINING
@@ -138,6 +141,9 @@ def _unsteady(load: Load, source: Any) -> Problems:
 
 def _equal(first: Any, second: Any) -> bool:
     """Equality that looks into arrays."""
+    if isinstance(first, Imported) and isinstance(second, Imported):
+        told = [(each.hosts, each.device, each.assumptions, each.devices_per_host) for each in (first, second)]
+        return told[0] == told[1] and _equal(first.network, second.network)
     if not isinstance(first, LinkGraph | Pairs):
         return bool(first == second)
     if type(first) is not type(second):
@@ -204,8 +210,14 @@ def _not_longer(importer: ModelImporter, source: Any, training: Training, longer
 
 
 def _bad_network(load: Load, source: Any) -> Problems:
-    network = load(source)
-    if isinstance(network, Cluster):
+    found = load(source)
+    network = found.network if isinstance(found, Imported) else found
+    if isinstance(found, Imported):
+        yield from _bad_hosts(found)
+    if isinstance(network, tuple) and all(isinstance(level, LevelSpec) for level in network):
+        if not network:
+            yield "there are no levels"
+    elif isinstance(network, Cluster):
         if network.size < 1:
             yield "the cluster has no devices"
     elif isinstance(network, LinkGraph):
@@ -215,4 +227,24 @@ def _bad_network(load: Load, source: Any) -> Problems:
         if network.size < 2:
             yield f"there are {network.size} devices; it takes two at least"
     else:
-        yield f"`load` returned {type(network).__name__}, not a Cluster, LinkGraph or Pairs"
+        yield f"`load` returned {type(network).__name__}, not a Cluster, LinkGraph, Pairs or Imported"
+
+
+def _bad_hosts(found: Imported) -> Problems:
+    """Whether hosts and devices fit together, and levels name links there are."""
+    if len(set(found.hosts)) < len(found.hosts):
+        yield "two hosts share a name"
+    if not isinstance(found.network, tuple | Cluster):
+        if found.hosts:
+            yield "hosts are named along levels only; the devices of links are called `HOST.INDEX`"
+        return
+    levels = found.network.levels if isinstance(found.network, Cluster) else found.network
+    devices = prod(level.fanout for level in levels)
+    per_host = found.devices_per_host
+    if found.hosts and (devices % len(found.hosts) or per_host not in (None, devices // len(found.hosts))):
+        yield f"{len(found.hosts)} hosts of {per_host or 'equally many'} devices do not make {devices} devices"
+    if isinstance(found.network, tuple):
+        try:
+            network_levels(found.network)
+        except InputError as error:
+            yield f"a level cannot be used: {error}"

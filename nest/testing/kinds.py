@@ -79,7 +79,7 @@ KINDS = (
         "exporters",
         "Exporter",
         "An exporter for nest.",
-        'Installed, it is in the registry: `nest.hooks.registry.registry().exporters()["$name"].export(plan)`.',
+        "Installed, `nest export --list` has it, and `nest export PLAN --to $name --output DIR` writes its files.",
     ),
 )
 """Every kind."""

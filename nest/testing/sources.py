@@ -35,7 +35,7 @@ def model_sources() -> tuple[Any, ...]:
 
 @cache
 def topology_sources() -> tuple[Any, ...]:
-    """A network of each kind: by its parameters, by measurements, as a graph, as a file, by name."""
+    """A network of each kind: by its parameters, by measurements, as a graph, by name, and files as tools write them."""
     ring = [{"source": f"n{index}", "target": f"n{(index + 1) % 4}", "bandwidth": 5e10} for index in range(4)]
     return (
         next(iter(clusters())),
@@ -47,4 +47,5 @@ def topology_sources() -> tuple[Any, ...]:
         MatrixSpec(tuple(tuple(None if i == j else RATE for j in range(4)) for i in range(4))),
         {"nodes": [{"id": f"n{index}"} for index in range(4)], "edges": ring},
         Path(str(files("nest.testing").joinpath("data", "ring.graphml"))),
+        *sorted(Path(str(entry)) for entry in files("nest.testing").joinpath("data", "networks").iterdir()),
     )

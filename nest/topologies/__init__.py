@@ -6,15 +6,19 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_topology_importers() -> list[TopologyImporter]:
-    """Clusters of the catalogue, well-known networks by their parameters, graphs, and measured matrices."""
+    """Clusters of the catalogue, well-known networks by their parameters, graphs, measured matrices, files of tools."""
     from nest.topologies.catalogue import CatalogueImporter
     from nest.topologies.dragonfly import DragonflyImporter
     from nest.topologies.fat_tree import FatTreeImporter
     from nest.topologies.graphml import GraphmlImporter
     from nest.topologies.matrix import MatrixImporter
     from nest.topologies.mesh import MeshImporter
+    from nest.topologies.nccl_xml import NcclXmlImporter
     from nest.topologies.node_link import NodeLinkImporter
+    from nest.topologies.nvidia_smi import NvidiaSmiImporter
     from nest.topologies.rail_optimised import RailOptimisedImporter
+    from nest.topologies.slurm_conf import SlurmConfImporter
+    from nest.topologies.slurm_yaml import SlurmYamlImporter
     from nest.topologies.torus import TorusImporter
 
     return [
@@ -27,4 +31,8 @@ def nest_topology_importers() -> list[TopologyImporter]:
         MatrixImporter(),
         NodeLinkImporter(),
         GraphmlImporter(),
+        NvidiaSmiImporter(),
+        NcclXmlImporter(),
+        SlurmConfImporter(),
+        SlurmYamlImporter(),
     ]

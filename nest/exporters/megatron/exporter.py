@@ -44,6 +44,14 @@ class MegatronExporter:
         """
         return megatron_limits(problem)
 
+    def rank_order(self, plan: PlanDocument) -> tuple[str, ...]:
+        """How Megatron-LM counts ranks, run with these flags: with the pipeline inside or outside data parallelism.
+
+        Raises:
+            InputError: nothing is known of the model.
+        """
+        return rank_order(deployment(plan), transformer_of(structure(plan.problem, Problem)))
+
     def export(self, plan: PlanDocument) -> Mapping[str, str]:
         """`megatron_flags.sh` and `megatron_args.yaml`.
 

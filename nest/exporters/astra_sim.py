@@ -1,0 +1,90 @@
+"""The network of a plan's cluster for ASTRA-sim's analytical backend.
+
+astra-sim/astra-network-analytical@599a047 common/network-parser/NetworkParser.cpp: one item a dimension, the fastest
+first, bandwidths of one link and direction in GB/s, latencies of one link in ns.
+"""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from attrs import frozen
+
+from nest.errors import InputError
+from nest.exporters.levels import plan_levels
+from nest.hooks.networks import cluster_spec
+from nest.instance import Level
+from nest.spec import PlanDocument, TorusSpec
+
+FILE = "astra_sim_network.yml"
+LINKS_OF_A_SWITCH = 2
+"""Links between two devices of one switch: each delays a message by its latency."""
+
+
+@frozen
+class Dimension:
+    """One dimension.
+
+    Attributes:
+        kind: of ASTRA-sim's building blocks.
+        size: devices of a row.
+        bandwidth: of one link, bytes per second and direction.
+        latency: of one link, seconds.
+    """
+
+    kind: str
+    size: int
+    bandwidth: float
+    latency: float
+
+
+class AstraSimExporter:
+    """Writes the levels a plan was priced on as switches, and a torus as rings."""
+
+    name = "astra-sim"
+    summary = "ASTRA-sim: the cluster's network for the analytical backend (YAML)"
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """The network file.
+
+        Raises:
+            InputError: the plan is infeasible, or its cluster is one device.
+        """
+        if not plan.stages:
+            raise InputError(f"the plan is {plan.status!r}: there is nothing to export.")
+        dimensions = _dimensions(plan)
+        if not dimensions:
+            raise InputError("the plan's cluster is one device, which has no network.")
+        return {FILE: _text(dimensions)}
+
+
+def _dimensions(plan: PlanDocument) -> list[Dimension]:
+    torus = cluster_spec(plan).topology
+    if isinstance(torus, TorusSpec):
+        # The last coordinate varies fastest along the devices (docs/reference/topologies.md).
+        sizes = [size for size in reversed(torus.shape) if size > 1]
+        return [Dimension("Ring", size, torus.bandwidth, torus.latency) for size in sizes]
+    return [_switch(level) for level in plan_levels(plan) if level.fanout > 1]
+
+
+def _switch(level: Level) -> Dimension:
+    return Dimension("Switch", level.fanout, level.bandwidth, level.latency / LINKS_OF_A_SWITCH)
+
+
+def _text(dimensions: Sequence[Dimension]) -> str:
+    rows = {
+        "topology": [each.kind for each in dimensions],
+        "npus_count": [str(each.size) for each in dimensions],
+        "bandwidth": [_plain(each.bandwidth / 1e9) for each in dimensions],
+        "latency": [_plain(each.latency * 1e9) for each in dimensions],
+    }
+    units = {"bandwidth": "  # GB/s of one link and direction", "latency": "  # ns of one link"}
+    told = [
+        "# The network a plan of nest was priced on: the fastest dimension first, at bandwidths that messages reach.",
+        *(f"{key}: [ {', '.join(values)} ]{units.get(key, '')}" for key, values in rows.items()),
+    ]
+    return "\n".join(told) + "\n"
+
+
+def _plain(value: float) -> str:
+    """Without an exponent, which readers of YAML 1.1 take for text."""
+    return format(Decimal(repr(float(value))), "f")

@@ -1,0 +1,154 @@
+"""A plan as a picture for Graphviz: blocks inside the groups of the cluster's levels, boundaries between stages.
+
+The language is that of https://graphviz.org/doc/info/lang.html.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
+
+from nest.deployment import Deployment, deployment
+from nest.deployment.ranks import first_devices
+from nest.exporters.levels import plan_levels
+from nest.instance import Level
+from nest.spec import PlanDocument, StageRecord
+from nest.units import format_bytes, format_seconds
+
+FILE = "plan.dot"
+
+MOST_BLOCKS = 64
+"""Blocks drawn at most: of plans with more, one replica stands for all, or what could be read is lost."""
+
+
+class DotExporter:
+    """Writes one node for each block of devices, one edge for each boundary."""
+
+    name = "dot"
+    summary = "Graphviz: stages in the groups of the network they lie in, and what crosses their boundaries"
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """The graph.
+
+        Raises:
+            InputError: the plan is infeasible, or nobody knows its cluster.
+        """
+        shape = deployment(plan)
+        return {FILE: "\n".join(_lines(plan, shape, plan_levels(plan))) + "\n"}
+
+
+def _lines(plan: PlanDocument, shape: Deployment, levels: Sequence[Level]) -> Iterator[str]:
+    drawn = shape.replicas if shape.replicas * shape.stages <= MOST_BLOCKS else 1
+    yield "digraph plan {"
+    yield f"  graph [label={_quoted(_title(plan, shape, drawn))}, labelloc=t, rankdir=LR, compound=true];"
+    yield '  node [shape=box, style="rounded,filled", fillcolor=white];'
+    blocks = _blocks(plan, shape, drawn)
+    yield from _grouped(plan, shape, blocks, levels)
+    for replica in range(drawn):
+        for stage in range(shape.stages - 1):
+            label = _boundary(plan.stages[stage], plan.stages[stage + 1], levels)
+            yield f"  {_name(replica, stage)} -> {_name(replica, stage + 1)} [label={_quoted(label)}];"
+        if shape.chunks > 1:
+            label = _boundary(plan.stages[-1], plan.stages[0], levels)
+            yield (
+                f"  {_name(replica, shape.stages - 1)} -> {_name(replica, 0)} "
+                f"[label={_quoted(label)}, style=dashed, constraint=false];"
+            )
+    yield "}"
+
+
+def _title(plan: PlanDocument, shape: Deployment, drawn: int) -> list[str]:
+    degrees = ", ".join(f"{name} {degree}" for name, degree in shape.degrees.items() if degree > 1)
+    told = [
+        f"{shape.stages} stages x {shape.replicas} replicas of {shape.width} devices"
+        + (f": {degrees}" * bool(degrees)),
+        f"{shape.schedule}, {shape.micro_batches} micro-batches of {shape.micro_batch}, {shape.rank_order}",
+    ]
+    if plan.batch_time is not None:
+        told.append(f"batch time {format_seconds(plan.batch_time)}")
+    if drawn < shape.replicas:
+        told.append(f"replica 1 of {shape.replicas} is shown")
+    return told
+
+
+Block = tuple[int, int, int]
+"""Replica, stage, and first device along the levels."""
+
+
+def _blocks(plan: PlanDocument, shape: Deployment, drawn: int) -> list[Block]:
+    firsts = [list(first_devices(plan, shape, stage)) for stage in range(len(plan.stages))]
+    return [(replica, stage, firsts[stage][replica]) for replica in range(drawn) for stage in range(len(plan.stages))]
+
+
+def _grouped(plan: PlanDocument, shape: Deployment, blocks: Sequence[Block], levels: Sequence[Level]) -> Iterator[str]:
+    """The blocks, each inside the groups of levels that hold all of it, the outermost group first.
+
+    On a network that is no hierarchy a plan says where blocks lie by the names of their devices.
+    """
+    capacities = list(accumulate((level.fanout for level in levels), mul))
+    named = plan.placement is not None
+    inside: dict[tuple[int, ...], dict[str, list[str]]] = {}
+    for block in sorted(blocks, key=lambda each: each[2]):
+        first, last = block[2], block[2] + plan.stages[block[1]].devices[1] - 1
+        path = tuple(first // size for size in reversed(capacities) if first // size == last // size and not named)
+        inside.setdefault(path, {})[_name(*block[:2])] = _described(plan, shape, *block)
+    yield from _group((), inside, levels)
+
+
+def _group(
+    path: tuple[int, ...], inside: Mapping[tuple[int, ...], Mapping[str, list[str]]], levels: Sequence[Level]
+) -> Iterator[str]:
+    """The group at `path` and all in it."""
+    depth = "  " * (len(path) + 1)
+    for name, told in inside.get(path, {}).items():
+        yield f"{depth}{name} [label={_quoted(told)}];"
+    deeper = dict.fromkeys(other[: len(path) + 1] for other in inside if other[: len(path)] == path != other)
+    for child in deeper:
+        level = len(levels) - len(child)
+        yield f"{depth}subgraph cluster_{'_'.join(map(str, child))} {{"
+        yield f"{depth}  label={_quoted([f'{levels[level].name} {child[-1]}'])};"
+        yield from _group(child, inside, levels)
+        yield f"{depth}}}"
+
+
+def _described(plan: PlanDocument, shape: Deployment, replica: int, stage: int, first: int) -> list[str]:
+    record = plan.stages[stage]
+    runs = [run.layers for run in shape.runs if run.stage == stage]
+    layers = ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+    width = record.devices[1]
+    where = f"device {first}" if width == 1 else f"devices {first} to {first + width - 1}"
+    if plan.placement is not None:
+        where = ", ".join(plan.placement.replicas[replica][stage])
+    return [
+        f"stage {stage + 1}, replica {replica + 1}",
+        f"{len(record.layers)} layers: {layers}",
+        where,
+        f"{format_seconds(record.time)} per micro-batch, {format_bytes(record.memory)}",
+        f"recompute {record.recompute}, ZeRO {record.zero}",
+    ]
+
+
+def _boundary(sender: StageRecord, receiver: StageRecord, levels: Sequence[Level]) -> list[str]:
+    """What crosses from one stage to the next: level, bytes and time per micro-batch (`p2p`, PROBLEM.md section 1)."""
+    level = sender.level_out
+    if not 0 <= level < len(levels):
+        return []
+    told = [levels[level].name]
+    if sender.bytes_out is not None:
+        seconds = levels[level].latency + sender.bytes_out / levels[level].bandwidth
+        told += [format_bytes(sender.bytes_out), format_seconds(seconds if sender.bytes_out else 0.0)]
+    return told
+
+
+def _name(replica: int, stage: int) -> str:
+    return f"r{replica}s{stage}"
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    """A label of these lines; what means something else there is escaped, and white space in names is a space."""
+    found = []
+    for line in lines:
+        escaped = " ".join(line.split())
+        for mark, meant in (("\\", "\\\\"), ('"', '\\"'), ("&", "&amp;")):
+            escaped = escaped.replace(mark, meant)
+        found.append(escaped)
+    return '"' + "\\n".join(found) + '"'

@@ -1,0 +1,20 @@
+"""The levels of a plan's cluster in numbers, for exporters."""
+
+from nest.catalogue import network_levels
+from nest.hooks.networks import cluster_spec, network_of
+from nest.instance import Level
+from nest.instance.pairs import Pairs
+from nest.network import LinkGraph, pairs, reduce
+from nest.spec import PlanDocument
+
+
+def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
+    """The levels that `plan` was priced on, innermost first, at the bandwidths that messages reach.
+
+    Raises:
+        InputError: nobody knows the cluster that the plan's problem names.
+    """
+    found = network_of(cluster_spec(plan))
+    if isinstance(found, (LinkGraph, Pairs)):
+        return reduce(pairs(found) if isinstance(found, LinkGraph) else found).best.levels
+    return network_levels(found) if isinstance(found, tuple) else found.levels

@@ -1,0 +1,105 @@
+"""Which rank of a plan is which accelerator of which host, for exporters."""
+
+from collections.abc import Sequence
+from math import prod
+
+from attrs import frozen
+
+from nest.deployment import MEGATRON_ORDER, Rank, rank_table
+from nest.deployment.hosts import Seat, named_seats, numbered, seats
+from nest.errors import InputError
+from nest.hooks.networks import cluster_spec, network_of
+from nest.hooks.registry import registry
+from nest.instance.pairs import Pairs
+from nest.network import LinkGraph, pairs, reduce
+from nest.spec import ClusterSpec, PlacementRecord, PlanDocument
+
+
+@frozen
+class Placed:
+    """A rank in its place.
+
+    Attributes:
+        rank: its number and coordinates.
+        node: name of its host.
+        gpu: index of its accelerator on that host.
+        named: whether somebody gave the host that name; otherwise it stands for one, by its number.
+    """
+
+    rank: Rank
+    node: str
+    gpu: int
+    named: bool
+
+
+def rank_order(plan: PlanDocument) -> tuple[str, ...]:
+    """How ranks of `plan` are counted: coordinates as a mixed radix, the fastest first (docs/explanation/ranks.md).
+
+    As the framework does that the plan was made for, `search.target`; of a plan without one, as that of the first
+    exporter does which says how. Of a plan it cannot run, as all others do.
+    """
+    exporters = registry().exporters()
+    target = plan.problem.get("search", {}).get("target")
+    named = [exporters[target]] if target in exporters else [] if target else list(exporters.values())
+    asked = next((each for each in named if hasattr(each, "rank_order")), None)
+    try:
+        return MEGATRON_ORDER if asked is None else tuple(asked.rank_order(plan))
+    except InputError:
+        return MEGATRON_ORDER
+
+
+def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[Placed, ...]:
+    """Every rank of `plan` with its host and accelerator, by its number (docs/explanation/ranks.md).
+
+    Hosts are those of `cluster.hosts`, or those in the names of the devices, `HOST.INDEX`; where nobody names any they
+    are called `node0`, `node1`, ...
+
+    Args:
+        plan: feasible, its stages alike in their candidates.
+        order: the coordinates as a mixed radix, the fastest first, as for `nest.deployment.rank_table`; None: that of
+            `rank_order`.
+
+    Raises:
+        InputError: the plan is infeasible, its stages differ in their candidates, or the cluster's hosts do not hold
+            its devices.
+    """
+    ranks = rank_table(plan, rank_order(plan) if order is None else order)
+    found = _seats(plan, ranks)
+    return tuple(Placed(rank, seat.node, seat.gpu, seat.named) for rank, seat in zip(ranks, found, strict=True))
+
+
+def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
+    """The seat of each rank."""
+    spec = cluster_spec(plan)
+    network = network_of(spec)
+    if not isinstance(network, (LinkGraph, Pairs)):
+        fanouts = [level.fanout for level in (network if isinstance(network, tuple) else network.levels)]
+        along = seats(prod(fanouts), spec.hosts or (), spec.devices_per_host, fanouts[0])
+        return [along[rank.device] for rank in ranks]
+    if plan.placement is not None:
+        return _by_name(_placed_names(plan.placement, ranks), network, spec)
+    names = reduce(_pairs(network)).names
+    return _by_name([names[rank.device] for rank in ranks], network, spec)
+
+
+def _placed_names(placement: PlacementRecord, ranks: Sequence[Rank]) -> list[str]:
+    return [placement.replicas[rank.replica][rank.pp][rank.offset] for rank in ranks]
+
+
+def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec) -> list[Seat]:
+    """The seats of devices by their names in a network; of those that name no host, by their places along its levels.
+
+    Hosts of a generated network have numbers for names: what the problem says of hosts wins over these.
+    """
+    told = spec.hosts is not None or spec.devices_per_host is not None
+    found = named_seats(names)
+    if found is not None and not (told and numbered(names)):
+        return list(found)
+    levels = reduce(_pairs(network))
+    along = seats(len(levels.names), spec.hosts or (), spec.devices_per_host, levels.best.levels[0].fanout)
+    by_name = dict(zip(levels.names, along, strict=True))
+    return [by_name[name] for name in names]
+
+
+def _pairs(network: LinkGraph | Pairs) -> Pairs:
+    return pairs(network) if isinstance(network, LinkGraph) else network

@@ -1,0 +1,200 @@
+"""From a machine to its network: one level where its devices are joined alike, else a graph of links."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from attrs import evolve
+
+from nest.errors import InputError
+from nest.network.builder import NetworkBuilder
+from nest.network.graph import LinkGraph, check_size
+from nest.network.imported import Imported
+from nest.spec import LevelSpec, LinkProfile
+from nest.topologies.machines.buses import PCI_LINK
+from nest.topologies.machines.products import reached
+from nest.topologies.machines.record import Fabric, Machine
+from nest.topologies.reading.profiles import completed, nominal_bandwidth
+from nest.units import BytesPerSecond
+
+Links = list[tuple[str, str, float, float]]
+"""Two names, bytes per second and direction that messages reach, and seconds, of each link."""
+
+NODE = "node"
+"""Name of the level inside a machine."""
+
+
+def imported(machine: Machine, profile: LinkProfile | None, assumptions: Sequence[str]) -> Imported:
+    """The network of `machine`.
+
+    Devices that a switch of the fabric joins, or direct links of equal number between every two, are one level, whose
+    bandwidth is that of all links of a device together: collectives use them all at once. Otherwise the network is a
+    graph: of the direct links, where they join all devices, else with PCI Express and the processors besides.
+
+    Args:
+        machine: as its file describes it.
+        profile: the accelerator and its links where the file says nothing of them; None: nobody says.
+        assumptions: what was taken from elsewhere so far.
+
+    Raises:
+        InputError: nothing joins its devices, or there are too many.
+    """
+    check_size(len(machine.devices), len(machine.devices), len(machine.bundles))
+    told = list(assumptions)
+    machine = _with_meshes(machine, told)
+    level = _level(machine, told) if machine.complete else _completed(machine, profile, told)
+    return Imported(
+        network=_graph(machine, told) if level is None else (level,),
+        device=machine.device or (None if profile is None else profile.device),
+        assumptions=tuple(told),
+        devices_per_host=machine.devices_per_host,
+        adapters=machine.adapters,
+    )
+
+
+def _with_meshes(machine: Machine, told: list[str]) -> Machine:
+    """Devices with equally many direct links to each other and to no others, as devices at a switch."""
+    switched, bundles = dict(machine.switched), dict(machine.bundles)
+    free = 1 + max((number for number, _ in switched.values()), default=-1)
+    for number, group in enumerate(joined(range(len(machine.devices)), bundles), free):
+        inside = [pair for pair in bundles if pair[0] in group]
+        counts = {bundles[pair] for pair in inside}
+        if len(counts) > 1 or len(inside) < len(group) * (len(group) - 1) // 2 or len(group) < 2:
+            continue
+        if any(device in machine.switched for device in group):
+            continue
+        links = counts.pop() * (len(group) - 1)
+        switched.update(dict.fromkeys(group, (number, links)))
+        for pair in inside:
+            del bundles[pair]
+        if len(group) > 2 and machine.fabric is not None:
+            sentence = (
+                f"the {links} {machine.fabric.label} links of a device to {len(group) - 1} others are planned as one "
+                f"link: collectives use all at once, two devices alone have {links // (len(group) - 1)} of them."
+            )
+            if sentence not in told:
+                told.append(sentence)
+    return evolve(machine, switched=switched, bundles=bundles)
+
+
+def _level(machine: Machine, told: list[str]) -> LevelSpec | None:
+    """The one level of a machine whose devices are joined alike; None: they are not."""
+    count, fabric = len(machine.devices), machine.fabric
+    if count == 1:
+        return LevelSpec(1, name=NODE, link=PCI_LINK)
+    switches = {number for number, _ in machine.switched.values()}
+    if fabric is None or machine.bundles or len(machine.switched) < count or len(switches) > 1:
+        return None
+    fewest, most = (choice(links for _, links in machine.switched.values()) for choice in (min, max))
+    if fewest < most:
+        told.append(
+            f"the devices have {fewest} to {most} {fabric.label} links to the switch; all are planned with {fewest}."
+        )
+    return LevelSpec(count, BytesPerSecond(fewest * fabric.rate), name=NODE, link=fabric.link)
+
+
+def _completed(machine: Machine, profile: LinkProfile | None, told: list[str]) -> LevelSpec | None:
+    """The level of a machine whose file says nothing of direct links, by the profile, or by its devices."""
+    count = len(machine.devices)
+    if profile is not None and (
+        profile.host is not None or (machine.usual_link is None and profile.device is not None)
+    ):
+        tier = completed(profile).host
+        if tier is not None:
+            told.append(
+                f"the file says nothing of direct links; the {count} devices are joined as the link profile has it."
+            )
+            bandwidth = nominal_bandwidth(tier, "host") / tier.oversubscription
+            return LevelSpec(count, BytesPerSecond(bandwidth), tier.latency, NODE, tier.link)
+    if machine.usual_link is not None:
+        told.append(
+            f"the file says nothing of direct links; the {count} devices are joined by {machine.usual_link} of the "
+            "catalogue, all alike."
+        )
+        return LevelSpec(count, name=NODE, link=machine.usual_link)
+    told.append(
+        "the file says nothing of direct links such as NVLink, nor which devices these are; they are joined by PCI "
+        "Express alone. Where they are not, name a link profile, or import the file that NCCL_TOPO_DUMP_FILE writes."
+    )
+    return _level(machine, told)
+
+
+def joined(members: Iterable[int], pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Members in groups that pairs join, each ascending, by their first."""
+    group = {member: [member] for member in members}
+    for one, two in pairs:
+        if group[one] is not group[two]:
+            merged = sorted(group[one] + group[two])
+            for member in merged:
+                group[member] = merged
+    return [each for member, each in group.items() if each[0] == member]
+
+
+def _graph(machine: Machine, told: list[str]) -> LinkGraph:
+    """The graph of direct links; with PCI Express and the processors where those do not join all devices."""
+    links = [] if machine.fabric is None else _fabric_links(machine, machine.fabric, told)
+    if not _joined(machine.devices, links):
+        links += _bus_links(machine)
+        told += machine.assumed_of_buses
+        if not _joined(machine.devices, links):
+            raise InputError(
+                f"the file has {len(machine.devices)} devices, and nothing that joins all of them; "
+                "import the whole output, of one machine."
+            )
+    builder = NetworkBuilder()
+    places = {name: builder.device(name) for name in machine.devices}
+    for one, two, bandwidth, latency in links:
+        for name in (one, two):
+            if name not in places:
+                places[name] = builder.switch(name)
+        builder.link(places[one], places[two], bandwidth, latency)
+    return builder.built()
+
+
+def _fabric_links(machine: Machine, fabric: Fabric, told: list[str]) -> Links:
+    efficiency, latency = reached(fabric.link)
+    told.append(
+        f"messages reach {efficiency:.0%} of the {fabric.rate / 1e9:g} GB/s that one {fabric.label} link has per "
+        f"direction, the share of the catalogue's {fabric.link}."
+    )
+    names = machine.devices
+    links = [
+        (names[one], names[two], count * fabric.rate * efficiency, latency)
+        for (one, two), count in machine.bundles.items()
+    ]
+    if machine.bundles:
+        told.append(
+            "devices without a link of their own reach each other over others; each level is planned as slow as its "
+            "slowest two devices, while NCCL's rings use all links at once."
+        )
+    for place, (number, count) in machine.switched.items():
+        switch = f"{fabric.label} switch {number}"
+        links.append((names[place], switch, count * fabric.rate * efficiency, latency / 2))
+    return links
+
+
+def _bus_links(machine: Machine) -> Links:
+    """Paths of PCI Express that lead to devices: what ends at a bridge or a processor is left out."""
+    devices, buses = set(machine.devices), list(machine.buses)
+    while True:
+        ends = Counter(name for bus in buses for name in (bus.one, bus.two))
+        kept = [bus for bus in buses if all(ends[name] > 1 or name in devices for name in (bus.one, bus.two))]
+        if len(kept) == len(buses):
+            break
+        buses = kept
+    half = reached(PCI_LINK)[1] / 2
+    return [(bus.one, bus.two, bus.bandwidth, half if {bus.one, bus.two} & devices else 0.0) for bus in buses]
+
+
+def _joined(devices: Sequence[str], links: Links) -> bool:
+    """Whether `links` join all devices."""
+    neighbours: dict[str, list[str]] = {}
+    for one, two, _, _ in links:
+        neighbours.setdefault(one, []).append(two)
+        neighbours.setdefault(two, []).append(one)
+    met, waiting = {devices[0]}, [devices[0]]
+    while waiting:
+        for name in neighbours.get(waiting.pop(), ()):
+            if name not in met:
+                met.add(name)
+                waiting.append(name)
+    return met.issuperset(devices)

@@ -1,0 +1,83 @@
+"""Lists of host names as Slurm writes them: `rack[1-2]n[01-03],gpu7`."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from nest.errors import InputError
+
+MOST_HOSTS = 2**20
+"""More hosts than any cluster has; beyond it a range is a slip."""
+
+MOST_DIGITS = 18
+"""Of a number in a range: Slurm reads them into 64 bits (src/common/hostlist.c)."""
+
+_RANGE = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
+_PART = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
+
+
+def expanded(text: str) -> tuple[str, ...]:
+    """The names that a list of hosts stands for, in its order; those that it has twice are there twice.
+
+    Names are separated by commas or blanks. Ranges in brackets count up; a first number with leading zeros gives its
+    width to all numbers of its range. Of several brackets the last counts fastest. As `scontrol show hostnames` does
+    (Slurm 22.05; with three brackets or more it gives the same names in another order); also names that go on behind
+    their last bracket, which it refuses.
+
+    Raises:
+        InputError: brackets do not match, or a range is none.
+    """
+    found: list[str] = []
+    for word in _words(text):
+        found += _names(word, MOST_HOSTS - len(found))
+    return tuple(found)
+
+
+def _words(text: str) -> Iterator[str]:
+    """The entries of a list; commas inside brackets belong to them."""
+    depth, word = 0, ""
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if depth not in (0, 1):
+            raise InputError(f"the list of hosts {text!r:.60} has brackets that do not match; close each.")
+        if depth == 0 and (letter == "," or letter.isspace()):
+            if word:
+                yield word
+            word = ""
+        else:
+            word += letter
+    if depth:
+        raise InputError(f"the list of hosts {text!r:.60} has a bracket that is not closed; write `n[1-8]`.")
+    if word:
+        yield word
+
+
+def _names(word: str, most: int) -> list[str]:
+    parts: list[Sequence[str]] = []
+    count = 1
+    for part in _PART.findall(word):
+        choices = _numbers(part, word, most) if part.startswith("[") else (part,)
+        count *= len(choices)
+        if count > most:
+            raise _too_many(word)
+        parts.append(choices)
+    return ["".join(chosen) for chosen in product(*parts)]
+
+
+def _numbers(bracket: str, word: str, most: int) -> list[str]:
+    found: list[str] = []
+    for written in bracket[1:-1].split(","):
+        match = _RANGE.fullmatch(written)
+        if match is None or max(len(number or "") for number in match.groups()) > MOST_DIGITS:
+            raise InputError(f"{written.strip()!r:.40} in {word!r:.60} is no number and no range such as `01-08`.")
+        first, last = match[1], match[2] or match[1]
+        if int(last) < int(first):
+            raise InputError(f"the range {written.strip()!r:.40} in {word!r:.60} counts down; turn it round.")
+        if int(last) - int(first) >= most - len(found):
+            raise _too_many(word)
+        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return found
+
+
+def _too_many(word: str) -> InputError:
+    return InputError(f"{word!r:.60} stands for more than {MOST_HOSTS} names; correct its ranges.")

@@ -1,0 +1,148 @@
+"""What each part of a switched network offers its accelerators: counted in the file, or as a link profile has it."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from nest.catalogue import network_levels
+from nest.instance import Level
+from nest.spec import LevelSpec, LinkProfile, TierSpec
+from nest.topologies.reading.profiles import nominal_bandwidth
+from nest.topologies.reading.switch_tree import SwitchTree
+from nest.units import BytesPerSecond, Seconds
+
+
+@frozen
+class Tier:
+    """Links by which accelerators reach each other: inside a host, in an NVLink domain, over switches of a height.
+
+    Attributes:
+        name: for reports.
+        bandwidth: nominal bytes per second, per accelerator and direction.
+        link: name of the link in the catalogue; None: none.
+        latency: seconds from end to end; None: the link's.
+        counted: whether the file counts its links.
+    """
+
+    name: str
+    bandwidth: float
+    link: str | None
+    latency: float | None
+    counted: bool = False
+
+    def spec(self, fanout: int) -> LevelSpec:
+        """A level of it."""
+        latency = None if self.latency is None else Seconds(self.latency)
+        return LevelSpec(fanout, BytesPerSecond(self.bandwidth), latency, self.name, self.link)
+
+    @property
+    def level(self) -> Level:
+        """The level in numbers: what messages reach, and their latency."""
+        return network_levels([self.spec(1)])[0]
+
+    def equals(self, other: "Tier") -> bool:
+        """Whether two accelerators have the same between them in both."""
+        return (self.bandwidth, self.link, self.latency) == (other.bandwidth, other.link, other.latency)
+
+
+def inside(name: str, spec: TierSpec, place: str) -> Tier:
+    """The links inside a host or an NVLink domain.
+
+    Raises:
+        InputError: neither the profile nor its link has a bandwidth.
+    """
+    return Tier(name, nominal_bandwidth(spec, place), spec.link, spec.latency)
+
+
+def network_tiers(tree: SwitchTree, devices: int, profile: LinkProfile) -> list[Tier]:
+    """The tiers of switches, lowest first: no tier is faster, or sooner there, than those below it.
+
+    An accelerator's share of a bundle of links is the bundle's bandwidth over the accelerators behind it: that is what
+    oversubscription comes to when all send at once (PROBLEM.md section 1). Each tier is as slow as its slowest bundle.
+
+    Args:
+        tree: the switches.
+        devices: accelerators of each host.
+        profile: complete; gives what the file does not count.
+
+    Raises:
+        InputError: neither the profile nor its link has a bandwidth.
+    """
+    found: list[Tier] = []
+    shares = _shares(tree, devices)
+    for height in range(1, tree.heights[tree.root] + 1):
+        index = min(height, len(profile.tiers)) - 1
+        spec = profile.tiers[index]
+        counted = shares.get(height, [])
+        known = [share for share in counted if share is not None]
+        bandwidth = min(known, default=float("inf"))
+        complete = bool(counted) and len(known) == len(counted)
+        if not complete:
+            own = nominal_bandwidth(spec, f"tiers[{index}]")
+            if found:
+                own = min(
+                    own, found[-1].bandwidth / profile.tiers[min(height - 1, len(profile.tiers)) - 1].oversubscription
+                )
+            bandwidth = min(bandwidth, own)
+        latency: float | None = spec.latency
+        if found:
+            bandwidth = min(bandwidth, found[-1].bandwidth)
+            if latency is not None and found[-1].latency is not None:
+                latency = max(latency, found[-1].latency)
+        name = tree.names[height - 1] if height <= len(tree.names) else f"tier {height}"
+        found.append(Tier(name, bandwidth, spec.link, latency, complete))
+    return found
+
+
+def _shares(tree: SwitchTree, devices: int) -> dict[int, list[float | None]]:
+    """By the height of the switch above: what each bundle of links below it offers an accelerator."""
+    found: dict[int, list[float | None]] = {}
+    for host in tree.hosts:
+        share = None if host.bandwidth is None else host.bandwidth / devices
+        found.setdefault(tree.heights[host.switch], []).append(share)
+    for switch, parent in tree.parents.items():
+        if switch in tree.counts:
+            uplink = tree.uplinks.get(switch)
+            behind = devices * tree.counts[switch]
+            found.setdefault(tree.heights[parent], []).append(None if uplink is None else uplink / behind)
+    return found
+
+
+def uneven_links(tree: SwitchTree, devices: int, tiers: Sequence[Tier]) -> list[str]:
+    """A sentence for each of `tiers` whose bundles of links differ in what they offer an accelerator."""
+    found = []
+    shares = _shares(tree, devices)
+    for height, tier in enumerate(tiers, 1):
+        known = [share for share in shares.get(height, []) if share is not None]
+        if known and max(known) > min(known):
+            found.append(
+                f"Links up to {_levels([tier.name])} offer each accelerator {min(known) / 1e9:.4g} to "
+                f"{max(known) / 1e9:.4g} GB/s; a level is as slow as the slowest."
+            )
+    return found
+
+
+def told(tiers: Sequence[Tier], profile: LinkProfile) -> list[str]:
+    """What is taken from `profile` for those of `tiers` whose links the file does not count, a sentence for equals."""
+    source = f"link profile {profile.name}" if profile.name else "the link profile"
+    alike: dict[tuple[float, str | None, float | None], list[str]] = {}
+    for tier in tiers:
+        if not tier.counted:
+            alike.setdefault((tier.bandwidth, tier.link, tier.latency), []).append(tier.name)
+    return [
+        f"{_places(names)} each accelerator has {bandwidth / 1e9:.4g} GB/s in each direction"
+        f"{f' ({link})' if link else ''}: {source}."
+        for (bandwidth, link, _), names in alike.items()
+    ]
+
+
+def _places(names: Sequence[str]) -> str:
+    inner = {"host": "inside a host", "domain": "between hosts of one NVLink domain"}
+    places = [inner[name] for name in names if name in inner]
+    tiers = [name for name in names if name not in inner]
+    text = " and ".join([*places, *([f"on {_levels(tiers)}"] if tiers else [])])
+    return text[0].upper() + text[1:]
+
+
+def _levels(names: Sequence[str]) -> str:
+    return f"the levels {', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f"the level {names[0]}"
