@@ -135,6 +135,7 @@ def export(
     to: str,
     *,
     output: str | Path | None = None,
+    nearest: bool = False,
     strict_plugins: bool = False,
 ) -> dict[str, str]:
     """The files of a framework, a launcher or another tool for a plan, which is checked first.
@@ -143,10 +144,12 @@ def export(
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
         to: name of an exporter, as `nest export --list` shows it.
         output: folder the files are written into, made if need be; None: they are not written.
+        nearest: whether the nearest plan is exported in place of one that the exporter's framework cannot run; it is
+            then among the files, as `plan.json`.
         strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
 
     Returns:
-        Contents by file name. A warning is given where the plan does not fit into memory.
+        Contents by file name. A warning is given where the plan does not fit into memory, or another is exported.
 
     Raises:
         nest.errors.InputError: there is no such exporter, it cannot express the plan, or the plan cannot be read, is
@@ -154,11 +157,13 @@ def export(
     """
     from nest import exporting
     from nest.files import write_files
+    from nest.report.nearest import nearest_text
 
     with _plugins(strict_plugins) as known:
-        made = exporting.export(plan, (to,), plugins=known)
-    for line in made.warnings:
+        made = exporting.export(plan, (to,), near=nearest, plugins=known)
+    files = {**made.plans, **made.files}
+    for line in (*made.warnings, *(nearest_text(found.to_dict()) for found in made.nearest.values())):
         warnings.warn(line, stacklevel=2)
     if output is not None:
-        write_files(Path(output), made.files)
-    return dict(made.files)
+        write_files(Path(output), files)
+    return files

@@ -1,5 +1,7 @@
 """From a plan to the files of other tools, through registered exporters."""
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
@@ -34,6 +36,17 @@ class Exported:
     files: Mapping[str, str]
     warnings: tuple[str, ...]
     nearest: Mapping[str, Nearest] = field(factory=dict)
+
+    @property
+    def plans(self) -> dict[str, str]:
+        """The nearest plans as files: `plan.json`, or one for each exporter where there are several."""
+        return {
+            "plan.json" if len(self.nearest) == 1 else f"plan-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.json": json.dumps(
+                found.plan.to_dict(), indent=2, allow_nan=False, ensure_ascii=False
+            )
+            + "\n"
+            for name, found in self.nearest.items()
+        }
 
 
 class NothingNear(InputError):  # noqa: N818 - no mistake, but an answer

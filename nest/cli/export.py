@@ -63,18 +63,9 @@ def export(
     if output is not None:
         from nest.files import write_files
 
-        made = evolve(made, files={**made.files, **_nearest_plans(made)})
+        made = evolve(made, files={**made.plans, **made.files})
         write_files(output, made.files)
     _tell(made, output, as_json)
-
-
-def _nearest_plans(made: "Exported") -> dict[str, str]:
-    """The nearest plans as files: `plan.json`, or one for each exporter where there are several."""
-    single = len(made.nearest) == 1
-    return {
-        "plan.json" if single else f"plan-{name}.json": to_json(found.plan.to_dict()) + "\n"
-        for name, found in made.nearest.items()
-    }
 
 
 def _tell(made: "Exported", output: Path | None, as_json: bool) -> None:

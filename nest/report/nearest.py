@@ -22,6 +22,5 @@ def nearest_text(nearest: Mapping[str, Any]) -> str:
 
 
 def _loss(share: float) -> str:
-    if abs(share) < 5e-7:
-        return "no slower"
-    return f"{abs(share):.2%} {'slower' if share > 0 else 'faster'}".replace("%", " %")
+    percent = round(share * 100, 2)
+    return f"{abs(percent):.2f} % {'faster' if percent < 0 else 'slower'}"

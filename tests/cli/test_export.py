@@ -236,3 +236,103 @@ def test_an_exporter_changes_nothing_for_those_behind_it(plan: Path) -> None:
     read = nest.evaluate(PROBLEM)
     assert nest.export(read, "scribbling") == {"done.txt": "done\n"}
     assert nest.export(read, "table") == nest.export(plan, "table")
+
+
+class Uniform(Table):
+    """An exporter of a framework with one recompute policy and one ZeRO stage, 1."""
+
+    name = "uniform"
+
+    def limits(self, problem: Any) -> Limits:
+        return Limits(zero=(0, 1), constraints={"uniform(recompute)": "it has one recompute policy for all stages"})
+
+    def export(self, plan: PlanDocument) -> dict[str, str]:
+        return {"uniform.txt": f"{plan.stages[0].recompute} {plan.stages[0].zero}\n"}
+
+
+class Pipeless(Table):
+    """An exporter of a framework that nothing fits."""
+
+    name = "pipeless"
+
+    def limits(self, problem: Any) -> Limits:
+        return Limits(constraints={"pp == 3 and replicas == 3": "it is odd"})
+
+
+class WithFrameworks:
+    """A distribution that brings them."""
+
+    @hook
+    def nest_exporters(self) -> list[Any]:
+        return [Table(), Uniform(), Pipeless()]
+
+
+@pytest.fixture
+def beyond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan with ZeRO 3, which is beyond the frameworks."""
+    known = Registry([WithFrameworks()])
+    monkeypatch.setattr("nest.hooks.registry._shared", lambda *_: known)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(nest.evaluate({**PROBLEM, "fixed": {"pp": 2, "tp": 2, "zero": 3}}).to_dict()))
+    return path
+
+
+def test_a_plan_beyond_a_framework_is_refused_with_the_reason(
+    beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "export", str(beyond), "--to", "uniform") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "uniform cannot run this plan: ZeRO stage 3 is used, but uniform has 0, 1 only." in printed.err
+    assert "--nearest" in printed.err
+    assert "search.target: uniform" in printed.err
+
+
+def test_the_nearest_plan_is_exported_with_what_it_costs(
+    beyond: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert call(monkeypatch, "export", str(beyond), "--to", "uniform", "--nearest", "--output", str(folder)) == 0
+    printed = capsys.readouterr()
+    assert "nest: zero: 3 -> " in printed.err
+    assert " % slower than the plan given" in printed.err or " % faster than the plan given" in printed.err
+    assert "the best plan that uniform can run takes" in printed.err
+    assert (folder / "uniform.txt").read_text() in ("none 0\n", "none 1\n")
+    written = json.loads((folder / "plan.json").read_text())
+    assert written["problem"]["search"]["target"] == "uniform"
+    assert nest.check(written).ok
+    assert call(monkeypatch, "export", str(folder / "plan.json"), "--to", "uniform") == 0
+
+
+def test_the_nearest_plan_in_json(
+    beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "export", str(beyond), "--to", "uniform", "--to", "table", "--nearest", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["files"]) == {"uniform.txt", "table.csv"}
+    (near,) = document["nearest"].values()
+    assert near["changes"][0]["name"] == "zero"
+    assert near["loss"] == pytest.approx(near["batch_time"] / json.loads(beyond.read_text())["batch_time"] - 1)
+    assert near["best_batch_time"] <= near["batch_time"] * (1 + 1e-9)
+
+
+def test_nothing_near_is_an_answer(
+    beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "export", str(beyond), "--to", "pipeless", "--nearest") == 1
+    assert "nor any other that is feasible" in capsys.readouterr().err
+
+
+def test_a_plan_within_the_limits_is_its_own_nearest(
+    beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "export", str(beyond), "--to", "table", "--nearest") == 0
+    assert capsys.readouterr() == ("2 stages\n", "")
+
+
+def test_from_python_the_nearest_plan_is_among_the_files(beyond: Path) -> None:
+    with pytest.warns(UserWarning, match="exported is the nearest plan"):
+        files = nest.export(beyond, "uniform", nearest=True)
+    assert set(files) == {"uniform.txt", "plan.json"}
+    with pytest.raises(InputError, match="uniform cannot run this plan"):
+        nest.export(beyond, "uniform")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from nest.instance import Instance
 from nest.solve.dp.downsets import Downsets, cuts
+from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.pairs import Pairs
 
 
@@ -27,9 +28,9 @@ def allowed_cuts(instance: Instance, together: Sequence[Sequence[int]]) -> list[
     return found
 
 
-def even_pairs(instance: Instance, downsets: Downsets, pairs: Pairs, stages: int) -> Pairs:
-    """The stages of plans of so many stages: all of them, or those of the one partition where that must be even."""
-    space = instance.space
+def stage_pairs(instance: Instance, downsets: Downsets, stages: int) -> Pairs:
+    """Every stage by kinds; where plans must be even, those of the one plan of so many stages."""
+    space, pairs = instance.space, pairs_with_kinds(instance, downsets)
     if not space.even:
         return pairs
     behind = downsets.members[:, [block[0] for block in space.blocks]].sum(axis=1)

@@ -11,9 +11,8 @@ from nest.instance import Array, Instance, Schedule, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.even import even_pairs
+from nest.solve.dp.even import stage_pairs
 from nest.solve.dp.found import Found, Kind, Rank
-from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.packing import Packing, fewest_in_total, fewest_stages
 from nest.solve.dp.pairs import Pairs
@@ -285,11 +284,10 @@ class Search:
 
     def _useful_pairs(self, compute: Array, most_stages: int, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
-        pairs = self._once("pairs", lambda: pairs_with_kinds(self.instance, self.downsets))
-        pairs = even_pairs(self.instance, self.downsets, pairs, most_stages)
-        whole = self.downsets.count - 1
+        count = most_stages if self.instance.space.even else 0
+        pairs = self._once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
         if most_stages <= 2:
-            first, last = pairs.larger == whole, pairs.smaller == 0
+            first, last = pairs.larger == self.downsets.count - 1, pairs.smaller == 0
             pairs = pairs.only(first & last if most_stages == 1 else first | last)
         if time_limit == numpy.inf:
             return pairs

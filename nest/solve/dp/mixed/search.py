@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from nest.instance import Array, Instance, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds
 from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.even import even_pairs
+from nest.solve.dp.even import stage_pairs
 from nest.solve.dp.found import Found, Kind, Rank
-from nest.solve.dp.kinds import pairs_with_kinds
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.configurations import MixedConfiguration
 from nest.solve.dp.mixed.packing import packable
@@ -248,9 +247,9 @@ class MixedSearch:
         fastest = numpy.array([each.candidate.forward + each.candidate.backward for each in sums]).min(axis=0)
         quickest = self.downsets.sums(fastest)
         made = []
+        count = configuration.stage_counts[-1] if self.instance.space.even else 0
         for each, (index, choices) in zip(sums, configuration.members, strict=True):
-            pairs = self._once("pairs", lambda: pairs_with_kinds(self.instance, self.downsets))
-            pairs = even_pairs(self.instance, self.downsets, pairs, configuration.stage_counts[-1])
+            pairs = self._once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
             if time_limit < numpy.inf:
                 pairs = pairs.only_kinds(pairs.distinct.differences(each.compute) <= time_limit)
             zeros = zero_tables(
