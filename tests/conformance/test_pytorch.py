@@ -141,3 +141,14 @@ def test_every_zero_stage_is_wrapped_and_run(fixed: dict[str, Any], shares: int)
     found = consume(WRAP, {"files": files, "rank": 0, "world": 16})
     first = -(-8 // shares)
     assert found["shapes"] == [[first, 8], [first]] * 2
+
+
+def test_a_schedule_without_a_class_is_loaded_from_the_file() -> None:
+    needs("torch")
+    document = nest.evaluate(
+        problem(DENSE_MODEL, {"schedule": "zero-bubble"}, {"pp": 4, "dp": 4, "micro_batch": 1, "zero": 1})
+    )
+    files = dict(registry().exporters()["pytorch"].export(document))
+    found = consume(SCHEDULE, {"files": files, "rank": 0, "world": 16})
+    assert found["class"] == "_PipelineScheduleRuntime"
+    assert found["rows"] == [row.split(",") for row in files["pipeline_schedule.csv"].splitlines()]
