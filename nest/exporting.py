@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -85,8 +86,8 @@ def export(
             replaced[name] = found
     for name in dict.fromkeys(to):
         exported = replaced[name].plan if name in replaced else _run_by(read, to, replaced, known)
-        # One that fails is set aside, which ends here: no other would give what was asked for.
-        made = known.run(lambda name=name, plan=exported: _exporter(name, known).export(plan))  # type: ignore[misc]
+        # One that fails is set aside, which ends here: no other would give what was asked for. Each has its own copy.
+        made = known.run(lambda name=name, plan=exported: _exporter(name, known).export(deepcopy(plan)))  # type: ignore[misc]
         clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
         if clash is not None:
             raise InputError(f"{name!r} gives a file {clash!r}, as another exporter does; export to one at a time.")

@@ -10,11 +10,13 @@ import jsonschema
 import pytest
 
 import nest
+from nest.catalogue.formats import FORMATS
 from nest.errors import InputError
-from nest.files import read_mapping, structure
+from nest.files import read_mapping, structure, unstructure
 from nest.files.schema import field_descriptions, schema
+from nest.graph import OperatorGraph
 from nest.spec import Problem, ProfileSpec
-from nest.spec.formats import FORMATS
+from tests.docs.document import blocks
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCHEMAS = REPOSITORY / "schemas"
@@ -101,6 +103,34 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*/problem.yaml"))
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.parent.name for path in EXAMPLES])
 def test_examples_pass_the_schema(path: Path) -> None:
     validator("problem").validate(read_mapping(path).mapping)
+
+
+def test_the_graph_of_the_reference_passes_the_schema(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "reference" / "graph.md").read_text()
+    files = {block.file: "\n".join(block.lines) for block in blocks(page) if block.file}
+    graph = json.loads(files["graph.json"])
+    validator("graph").validate(graph)
+    assert unstructure(structure(graph, OperatorGraph))["layers"] == graph["layers"]
+    for name, text in files.items():
+        (tmp_path / str(name)).write_text(text)
+    assert nest.solve(tmp_path / "problem.yaml").status == "optimal"
+
+
+def test_graphs_that_are_none_fail_the_schema() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "graph.md").read_text()
+    graph = json.loads("\n".join(next(block.lines for block in blocks(page) if block.file == "graph.json")))
+    passes = validator("graph")
+    for path, value in [
+        ("operators.0.kin", "matmul"),
+        ("operators.0.space.0.1", "one"),
+        ("operators.0.inputs.0.itemsize", "wide"),
+        ("operators.0.layer", None),
+        ("layers", 3),
+    ]:
+        broken = altered(graph, path, value)
+        assert not passes.is_valid(broken), path
+        with pytest.raises(InputError):
+            structure(broken, OperatorGraph)
 
 
 MEASURED = read_mapping(REPOSITORY / "examples" / "measured-layers" / "problem.yaml").mapping

@@ -14,9 +14,31 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    problems: list[Path] = typer.Argument(..., metavar="PROBLEM...", help="Problem files: YAML, JSON or TOML."),
+    problems: list[Path] = typer.Argument(
+        None, metavar="[PROBLEM...]", help="Problem files: YAML, JSON or TOML; needed unless flags are given."
+    ),
     fix: list[str] = typer.Option([], "--fix", metavar="NAME=VALUE", help="A decision; may be repeated."),
     as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON document and nothing else."),
+    from_megatron: Path | None = typer.Option(
+        None,
+        "--from-megatron",
+        metavar="FILE",
+        help="Price what this script (or YAML map) of Megatron-LM flags runs; it is read, never run. A PROBLEM says "
+        "what the flags do not.",
+    ),
+    cluster: str | None = typer.Option(
+        None, "--cluster", metavar="NAME|FILE", help="With flags: the cluster, in place of the problem's."
+    ),
+    nodes: int | None = typer.Option(None, "--nodes", metavar="N", help="With flags: machines they are launched on."),
+    vocabulary: int | None = typer.Option(
+        None, "--vocabulary", metavar="N", help="With flags: tokens of the vocabulary, where a tokenizer has them."
+    ),
+    against_best: bool = typer.Option(
+        False, "--against-best", help="With flags: also search for the fastest plan, and say how far from it they are."
+    ),
+    write_problem: Path | None = typer.Option(
+        None, "--write-problem", metavar="FILE", help="With flags: write their problem, all open, for `nest solve`."
+    ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Price the plan that `fixed` describes instead of searching.
@@ -25,11 +47,36 @@ def evaluate(
     allow, blocks split evenly. Memory beyond capacity is reported (`fits: false`), not refused.
     """
     from nest import planner
+    from nest.errors import InputError
     from nest.formulate.target import beyond_target
     from nest.hooks.registry import registry
     from nest.report import summary
 
     decisions = dict(_decision(text) for text in fix)
+    if from_megatron is not None:
+        from nest.cli.from_flags import Asked, evaluate_flags
+
+        evaluate_flags(
+            Asked(
+                flags=from_megatron,
+                framework="megatron",
+                problems=tuple(problems or ()),
+                cluster=cluster,
+                nodes=nodes,
+                vocabulary=vocabulary,
+                decisions=decisions,
+                against_best=against_best,
+                write_problem=write_problem,
+                as_json=as_json,
+            )
+        )
+        return
+    if cluster is not None or nodes is not None or vocabulary is not None or against_best or write_problem is not None:
+        raise InputError(
+            "--cluster, --nodes, --vocabulary, --against-best and --write-problem go with flags; give --from-megatron."
+        )
+    if not problems:
+        raise InputError("nest evaluate takes a problem file, or flags with --from-megatron.")
     for problem in problems:
         plan = planner.evaluate(problem, fix=decisions)
         # What people run today is priced, whoever can run it.

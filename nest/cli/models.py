@@ -18,7 +18,7 @@ def models(
     source: str | None = typer.Argument(
         None,
         metavar="[SOURCE]",
-        help="A config.json, a file with `transformer:`, or a name from the list.",
+        help="A config.json, a file with `transformer:`, an operator graph, a captured program, or a name listed.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     sequence_length: int | None = typer.Option(
@@ -26,7 +26,7 @@ def models(
         "--sequence-length",
         min=1,
         metavar="N",
-        help="Tokens per sample; left out, the model's context, at most 4096.",
+        help="Tokens per sample; left out, the model's context, at most 4096, or what a graph was captured for.",
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
@@ -67,7 +67,7 @@ def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
     from nest.hooks.registry import registry
     from nest.spec import Training
 
-    length = sequence_length or default_sequence_length(resolve_model(source, Path()))
+    length = sequence_length or default_sequence_length(resolve_model(source, Path()), registry())
     training = Training(global_batch=1, sequence_length=length)
     graph = load_model(source, training, Path(), registry())
     return {"source": source, **describe(graph, training)}
@@ -102,6 +102,7 @@ def _lines(content: dict[str, Any]) -> list[str]:
         *(f"  {name:24}{value}" for name, value in rows.items()),
         f"  {'layer':24}{'parameters':>16}{'FLOP per token':>16}{'kept per sample':>18}",
         *(_run_line(run) for run in content["layer_runs"]),
+        *(f"  assumed: {sentence}" for sentence in content["assumptions"]),
     ]
 
 

@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
 
 def schema(
     name: str | None = typer.Argument(
-        None, metavar="[NAME]", help="Print this one: problem, profile, plan, topology, measurement."
+        None,
+        metavar="[NAME]",
+        help="Print this one: problem, profile, plan, topology, graph, measurement, cluster, link-profile.",
     ),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="DIR", help="Write NAME.schema.json, or every schema, into this folder."
@@ -25,8 +27,8 @@ def schema(
     Exit code 0: done; 2: bad input.
     """
     from nest.catalogue import unknown_name
+    from nest.catalogue.formats import FORMATS
     from nest.errors import InputError
-    from nest.spec.formats import FORMATS
 
     if name is not None and name not in FORMATS:
         raise unknown_name("nest schema", "file format", name, FORMATS)
@@ -44,7 +46,7 @@ def schema(
 
 def text(name: str) -> str:
     """The schema of the format called `name`, as the text of its file."""
+    from nest.catalogue.formats import FORMATS
     from nest.files.schema import schema as schema_of
-    from nest.spec.formats import FORMATS
 
     return to_json(schema_of(FORMATS[name], f"nest {name}")) + "\n"

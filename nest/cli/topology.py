@@ -51,7 +51,7 @@ def show(
     size = _size(message)
     spec, found = registry().run(lambda: _read_in(file, size))
     warn(registry().warnings)
-    tell_assumed(spec.assumed)
+    tell_assumed(spec.assumed or ())
     typer.echo(to_json({"source": str(file), **topology_figures(found)}) if as_json else topology_text(found))
 
 
@@ -73,7 +73,7 @@ def levels(
         check_writable(output)
     spec, found = registry().run(lambda: _read_in(file))
     warn(registry().warnings)
-    tell_assumed(spec.assumed)
+    tell_assumed(spec.assumed or ())
     named = any(level.link is not None for level in spec.levels or ())  # What collectives do goes by the links' names.
     text = section_text(spec) if named else cluster_text(spec, found)
     if output is None:

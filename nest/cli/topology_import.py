@@ -50,9 +50,9 @@ def import_file(
     spec = ClusterSpec(topology=file, link_profile=link_profile)
     found = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
     warn(registry().warnings)
-    tell_assumed(found.assumed)
-    comments = [f"From {file}, as `nest topology import` read it.", *found.assumed]
-    content = {"cluster": section(found), "assumed": list(found.assumed)}
+    tell_assumed(found.assumed or ())
+    comments = [f"From {file}, as `nest topology import` read it.", *(found.assumed or ())]
+    content = {"cluster": section(found), "assumed": list(found.assumed or ())}
     text = to_json(content) + "\n" if as_json else section_text(found, comments)
     if output is None:
         typer.echo(text, nl=False)

@@ -3,6 +3,17 @@
 from nest.deployment.deployment import Deployment, Run, deployment
 from nest.deployment.limits import Limits
 from nest.deployment.ranks import MEGATRON_ORDER, Rank, rank_table
+from nest.deployment.reading import FlagsRead
 from nest.deployment.violations import violations
 
-__all__ = ["MEGATRON_ORDER", "Deployment", "Limits", "Rank", "Run", "deployment", "rank_table", "violations"]
+__all__ = [
+    "MEGATRON_ORDER",
+    "Deployment",
+    "FlagsRead",
+    "Limits",
+    "Rank",
+    "Run",
+    "deployment",
+    "rank_table",
+    "violations",
+]

@@ -10,13 +10,13 @@ def nest_exporters() -> list[Exporter]:
 
     Where a plan has no target, ranks are counted as the framework of the first exporter with `rank_order` does.
     """
-    from nest.exporters import megatron
     from nest.exporters.accelerate import Accelerate
     from nest.exporters.astra_sim import AstraSimExporter
     from nest.exporters.deepspeed import DeepSpeed
     from nest.exporters.dot import DotExporter
     from nest.exporters.galvatron import Galvatron
     from nest.exporters.maxtext import MaxText
+    from nest.exporters.megatron import bridge, exporter
     from nest.exporters.mpi import MpiExporter
     from nest.exporters.pytorch import PyTorch
     from nest.exporters.ranks import RanksExporter
@@ -25,7 +25,8 @@ def nest_exporters() -> list[Exporter]:
     from nest.exporters.torchtitan import Torchtitan
 
     frameworks: list[Exporter] = [
-        megatron.exporter,
+        exporter.exporter,
+        bridge.exporter,
         Torchtitan(),
         DeepSpeed(),
         Accelerate(),

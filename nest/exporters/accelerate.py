@@ -17,6 +17,7 @@ from nest.exporters.checked import (
     refuse_layers,
     refuse_precision,
     samples,
+    shard_groups,
     shard_ranks,
 )
 from nest.files import yaml_text
@@ -41,9 +42,6 @@ _CONSTRAINTS = {
     "zero == 0 or zero_degree == dp or zero_degree > cp": (
         "Accelerate replicates groups of data-parallel ranks that shard, and a group needs two of them"
     ),
-    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
-        "Accelerate shards over whole context-parallel groups, and over as many of them everywhere"
-    ),
 }
 
 
@@ -61,7 +59,7 @@ class Accelerate:
         """
         refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, tuple(PRECISIONS), self.name)
-        constraints = dict(_CONSTRAINTS)
+        constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate")
         if mixture(model_of(problem)) is not None:
             constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
         return Limits(

@@ -9,6 +9,7 @@ from nest.files import structure
 from nest.hooks.architectures import architecture_of
 from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec
 from nest.spec.architecture import MixtureOfExperts
+from nest.spec.problem import ALL_RANKS
 
 
 def checked(plan: PlanDocument, limits: Limits, framework: str, sequence: str | None = None) -> Deployment:
@@ -58,6 +59,26 @@ def shard_ranks(shape: Deployment, framework: str) -> int:
             f"over whole groups of context parallelism (cp = {shape.cp}), as many everywhere."
         )
     return within // shape.cp
+
+
+def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
+    """Constraints of frameworks that shard over the innermost data-parallel ranks and all of context parallelism.
+
+    Nothing where the problem leaves ZeRO all ranks: constraints cannot tell a degree of `dp` from that.
+    """
+    degrees = {*problem.search.zero_degree, problem.decided.get("zero_degree", ALL_RANKS)}
+    if degrees == {ALL_RANKS}:
+        return {}
+    found = {
+        "zero == 0 or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
+            f"{framework} shards over whole groups of context parallelism, and over as many of them everywhere"
+        )
+    }
+    if mixture(model_of(problem)) is not None:
+        found["zero == 0 or ep * etp == 1 or (zero_degree == dp and cp == 1)"] = (
+            f"{framework} shards experts over what ranks it has left of all, not over as many as all else"
+        )
+    return found
 
 
 def samples(shape: Deployment) -> int:

@@ -11,7 +11,16 @@ from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.errors import InputError
-from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_layers, refuse_precision, shard_ranks
+from nest.exporters.checked import (
+    checked,
+    mixture,
+    model_of,
+    problem_of,
+    refuse_layers,
+    refuse_precision,
+    shard_groups,
+    shard_ranks,
+)
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
 from nest.spec.architecture import FeedForward, GroupedQueryAttention
@@ -34,9 +43,6 @@ _CONSTRAINTS = {
     "zero != 2": "MaxText shards the optimizer's state alone, or parameters, gradients and all",
     "cp == 1 or zero == 3": "MaxText always shards parameters over the ranks of context parallelism",
     "zero in [0, 3] or zero_degree == dp": "MaxText shards the optimizer's state over all data-parallel ranks",
-    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
-        "MaxText shards over whole context-parallel groups, and over as many of them everywhere"
-    ),
 }
 
 _EXPERTS = {
@@ -62,11 +68,11 @@ class MaxText:
         """
         refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
-        constraints = dict(_CONSTRAINTS)
+        constraints = _CONSTRAINTS | shard_groups(problem, "MaxText")
         if mixture(model_of(problem)) is not None:
             constraints |= _EXPERTS
         return Limits(
-            strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+            strategies=("tp", "sp", "cp", "ep", "etp"),
             zero=(0, 1, 3),
             recompute=("none", "full"),
             zero_degrees=True,
@@ -106,16 +112,13 @@ def _sliced(plan: PlanDocument, shape: Deployment, axes: Mapping[str, int]) -> d
     """How much of each axis lies inside a slice: as much as the plan lays there, the innermost axis first.
 
     Raises:
-        InputError: the plan leaves devices idle, or no axis ends where a slice does.
+        InputError: no axis ends where a slice does.
     """
-    devices, slice_size = plan.summary["devices"], _slice_size(plan)
-    if devices != shape.world_size:
-        raise InputError(
-            f"the plan uses {shape.world_size} of {devices} devices, but MaxText's mesh takes every device."
-        )
-    outer = ["pipeline", "data"] if shape.rank_order == "pp-inner" else ["data", "pipeline"]
+    slice_size = _slice_size(plan)
+    replicas = ["fsdp", "data"]
+    outer = ["pipeline", *replicas] if shape.rank_order == "pp-inner" else [*replicas, "pipeline"]
     inside, room = dict.fromkeys(AXES, 1), slice_size
-    for axis in ["tensor", "tensor_sequence", "context", "expert", "fsdp", *outer]:
+    for axis in ["tensor", "tensor_sequence", "context", "expert", *outer]:
         inside[axis] = min(axes[axis], room)
         if axes[axis] % inside[axis] or room % inside[axis]:
             raise InputError(

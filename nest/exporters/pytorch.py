@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_layers, samples, shard_ranks
+from nest.exporters.checked import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks
 from nest.exporters.pipeline_actions import actions, csv_text
 from nest.spec import PlanDocument, Problem
 
@@ -19,12 +19,10 @@ CLASSES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe", "interleaved": "Sch
 
 # torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
 _CONSTRAINTS = {
+    "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
     "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": "PyTorch has no such pipeline schedule",
     "dp * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
-    ),
-    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
-        "the mesh shards over whole context-parallel groups, and over as many of them everywhere"
     ),
 }
 
@@ -42,11 +40,7 @@ class PyTorch:
             InputError: they do not place such layers.
         """
         refuse_layers(problem, self.name)
-        constraints = dict(_CONSTRAINTS)
-        if mixture(model_of(problem)) is not None:
-            constraints["ep * etp == 1 or zero_degree == dp"] = (
-                "the mesh of the experts shards over all ranks they have left"
-            )
+        constraints = _CONSTRAINTS | shard_groups(problem, "FSDP")
         return Limits(
             strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
             recompute=("none", "full"),
@@ -75,12 +69,12 @@ def _module(shape: Deployment) -> str:
 
 
 def _decisions(shape: Deployment) -> str:
-    within = shard_ranks(shape, "PyTorch")
+    within = shard_ranks(shape, "PyTorch") if shape.zero[0] > 0 else 1
+    shard, context = {"dp_shard": within}, {"cp": shape.cp}
     sizes = {
         "pp": shape.stages,
         "dp_replicate": shape.data_parallel // within,
-        "dp_shard": within,
-        "cp": shape.cp,
+        **(shard | context if shape.zero[0] > 0 else context | shard),
         "tp": shape.tp,
     }
     experts = {
@@ -144,7 +138,36 @@ def build_mesh(device_type: str = "cuda") -> DeviceMesh:
 
 def _wrapping(shape: Deployment) -> str:
     """How FSDP2 becomes each ZeRO stage."""
-    return '''
+    lines = ["return model"] if shape.data_parallel * shape.cp == 1 else [*_data_mesh(shape), *_SHARDING]
+    return _WRAP.replace("{sharding}", "\n".join(f"    {line}" for line in lines))
+
+
+def _data_mesh(shape: Deployment) -> list[str]:
+    """Lines that make the mesh of FSDP: two dimensions where parameters are replicated, one where they are not.
+
+    The ranks of context parallelism hold the same parameters, and go with those that shard, or, with ZeRO 0, with those
+    that replicate; then one rank shards.
+    """
+    sharded = shape.zero[0] > 0
+    replicated_ranks = (
+        shape.data_parallel // shard_ranks(shape, "PyTorch") if sharded else shape.data_parallel * shape.cp
+    )
+    names, lines = ["dp_replicate", "dp_shard"], []
+    if shape.cp > 1:
+        widened = names[int(sharded)]
+        names[int(sharded)] = f"{widened}_cp"
+        lines.append(f"mesh[{widened!r}, 'cp']._flatten({names[int(sharded)]!r})")
+    used = names if replicated_ranks > 1 else names[1:]
+    return [*lines, f"data = mesh[{', '.join(map(repr, used))}]"]
+
+
+_SHARDING = (
+    "for path in blocks:",
+    "    fully_shard(model.get_submodule(path), mesh=data, reshard_after_forward=zero == 3)",
+    "return fully_shard(model, mesh=data, reshard_after_forward=zero == 3)",
+)
+
+_WRAP = '''
 def wrap(blocks, model, mesh, pipeline_rank=0):
     """Checkpoint and shard one run of layers; call it after tensor parallelism has been applied.
 
@@ -162,31 +185,19 @@ def wrap(blocks, model, mesh, pipeline_rank=0):
         for path, block in blocks.items():
             parent, _, name = path.rpartition(".")
             setattr(model.get_submodule(parent), name, checkpoint_wrapper(block))
-    shard = mesh["dp_shard", "cp"]._flatten("dp_shard_cp")
-    data = mesh["dp_replicate", "dp_shard_cp"]
-    if data.size() == 1:
-        return model
-    if zero == 0:
-        from torch.distributed._composable.replicate import replicate
-
-        return replicate(model, device_mesh=mesh["dp_replicate", "dp_shard", "cp"]._flatten("dp"))
-    data = data if mesh["dp_replicate"].size() > 1 else shard
-    for path in blocks:
-        fully_shard(model.get_submodule(path), mesh=data, reshard_after_forward=zero == 3)
-    return fully_shard(model, mesh=data, reshard_after_forward=zero == 3)
+{sharding}
 
 
 def before_backward(model, micro_batch, pipeline_rank=0):
     """Without a pipeline, call this before each micro-batch: what FSDP2 does after it is what the ZeRO stage says.
 
-    ZeRO 1 keeps whole gradients and weights until the last micro-batch, ZeRO 2 whole weights, ZeRO 3 nothing.
+    ZeRO 0 and 1 keep whole gradients and weights until the last micro-batch, ZeRO 2 whole weights, ZeRO 3 nothing.
     """
     last = micro_batch == MICRO_BATCHES - 1
     zero = ZERO[pipeline_rank]
     if hasattr(model, "set_requires_gradient_sync"):
         model.set_requires_gradient_sync(last or zero >= 2)
-        if hasattr(model, "set_reshard_after_backward"):
-            model.set_reshard_after_backward(last or zero == 3)
+        model.set_reshard_after_backward(last or zero == 3)
 '''
 
 

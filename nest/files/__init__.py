@@ -19,6 +19,7 @@ __all__ = [
     "placed",
     "read",
     "read_mapping",
+    "read_mapping_text",
     "read_records",
     "read_text",
     "read_value",
@@ -52,15 +53,30 @@ def read_text(text: str, cls: type[T], name: str) -> T:
     return structure_source(parse(text, name), cls)
 
 
-def read_mapping(path: Path) -> "Source":
+def read_mapping(path: Path, listed: str = "") -> "Source":
     """The file at `path` as a mapping that remembers where things were written.
+
+    Args:
+        path: of the file.
+        listed: the key under which a list at its top is returned; empty: there must be a mapping.
 
     Raises:
         InputError: the file cannot be read or is not YAML, JSON or TOML with a mapping at its top.
     """
     from nest.files.source import read_source
 
-    return read_source(Path(path))
+    return read_source(Path(path), listed)
+
+
+def read_mapping_text(text: str, name: str) -> dict[str, Any]:
+    """What `text` says, as a mapping; `name` stands for the file in messages, and its suffix gives the format.
+
+    Raises:
+        InputError: it is not YAML, JSON or TOML with a mapping at its top.
+    """
+    from nest.files.source import parse
+
+    return parse(text, name).mapping
 
 
 def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tuple[Any, ...]:

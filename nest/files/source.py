@@ -74,13 +74,17 @@ class Source:
         return f"{place}: {ended}" if place else ended
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path, listed: str = "") -> Source:
     """The file at `path`.
+
+    Args:
+        path: of the file.
+        listed: the key under which a list at its top is returned; empty: there must be a mapping.
 
     Raises:
         InputError: it cannot be read, or is not YAML, JSON or TOML with a mapping at its top.
     """
-    return parse(read_text_of(path), str(path))
+    return parse(read_text_of(path), str(path), listed)
 
 
 def read_text_of(path: Path) -> str:
@@ -112,8 +116,13 @@ def read_text_of(path: Path) -> str:
 _LARGEST = f"{LARGEST_FILE // 2**20} MiB"
 
 
-def parse(text: str, name: str) -> Source:
+def parse(text: str, name: str, listed: str = "") -> Source:
     """`text` as a mapping; the suffix of `name` tells the format, else how the text begins.
+
+    Args:
+        text: of a file.
+        name: of the file.
+        listed: as in `read_source`.
 
     Raises:
         InputError: it is not YAML, JSON or TOML with a mapping at its top, or holds what no format shares.
@@ -130,6 +139,8 @@ def parse(text: str, name: str) -> Source:
         raise PlacedErrors([f"{place}: {error}."]) from None
     except RecursionError:
         raise PlacedErrors([f"{name}: the file is nested too deeply to be read."]) from None
+    if listed and isinstance(content, list):
+        content = {listed: content}
     if not isinstance(content, dict):
         raise PlacedErrors([f"{name}: expected keys and values at the top of the file, found {_kind(content)}."])
     source = Source(name, text, form, content)

@@ -8,14 +8,12 @@ from attrs import evolve
 from nest.catalogue import device, named_cluster, network_levels
 from nest.errors import InputError
 from nest.files import read
+from nest.formulate.link_profile import is_file
 from nest.formulate.topology import read_in
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Level
 from nest.spec import ClusterSpec, DeviceSpec
 from nest.units import Bytes
-
-SUFFIXES = (".toml", ".yaml", ".yml", ".json")
-"""How names of files of figures end."""
 
 MOST_DEVICES = 2**20
 """More devices than any cluster has; beyond it a fan-out is a slip, and tables over devices would not fit."""
@@ -67,11 +65,6 @@ def described(name: str | DeviceSpec, base: Path | None = None, place: str = "cl
     if not path.is_file():
         raise InputError(f"{place}: there is no file {str(path)!r:.200}; `nest devices` lists the names known.")
     return read(path, DeviceSpec)
-
-
-def is_file(name: str) -> bool:
-    """Whether a device is given as a file of figures."""
-    return "/" in name or Path(name).suffix in SUFFIXES
 
 
 def _first(written: float | None, own: float | None) -> Bytes | None:

@@ -47,6 +47,7 @@ def describe(graph: OperatorGraph, training: Training) -> dict[str, Any]:
         "flops_per_token": graph.model_flops / tokens,
         "executed_flops_per_token": graph.flops / tokens,
         "layer_runs": _runs(graph.layers, rows),
+        "assumptions": list(graph.assumptions),
     }
 
 

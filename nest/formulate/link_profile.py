@@ -7,10 +7,8 @@ from attrs import evolve
 from nest.catalogue import profile
 from nest.errors import InputError
 from nest.files import read
+from nest.files.source import SUFFIXES
 from nest.spec import ClusterSpec, LinkProfile
-
-SUFFIXES = (".toml", ".yaml", ".yml", ".json")
-"""How names of files of figures end."""
 
 
 def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None:
@@ -24,7 +22,7 @@ def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None
         InputError: there is no such profile or file, or the file cannot be read.
     """
     found = _profile(cluster.link_profile, base)
-    if isinstance(cluster.device, str) and not _is_file(cluster.device):
+    if isinstance(cluster.device, str) and not is_file(cluster.device):
         found = evolve(found or LinkProfile(), device=cluster.device)
     if cluster.devices_per_host is not None:
         found = evolve(found or LinkProfile(), devices_per_host=cluster.devices_per_host)
@@ -34,10 +32,10 @@ def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None
 def _profile(written: str | LinkProfile | None, base: Path | None) -> LinkProfile | None:
     if written is None or isinstance(written, LinkProfile):
         return written
-    if not _is_file(written):
+    if not is_file(written):
         return profile(written)
     path = (base or Path()) / written
-    if not path.is_file():
+    if not path.exists():
         raise InputError(
             f"cluster.link_profile: there is no file {str(path)!r:.200}; `nest topology profiles` lists the names "
             "known."
@@ -45,5 +43,6 @@ def _profile(written: str | LinkProfile | None, base: Path | None) -> LinkProfil
     return read(path, LinkProfile)
 
 
-def _is_file(name: str) -> bool:
+def is_file(name: str) -> bool:
+    """Whether figures are given as a file of their own and not by a name of the catalogue."""
     return "/" in name or Path(name).suffix in SUFFIXES

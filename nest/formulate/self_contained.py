@@ -4,9 +4,10 @@ from pathlib import Path
 
 from attrs import evolve
 
-from nest.catalogue import named_cluster
+from nest.catalogue import clusters, devices
 from nest.files import read
-from nest.formulate.cluster import described, is_file
+from nest.formulate.cluster import described
+from nest.formulate.link_profile import is_file
 from nest.formulate.sources import resolve_model
 from nest.formulate.topology import in_place
 from nest.hooks.registry import Registry, registry
@@ -39,11 +40,14 @@ def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
 
     Machines of another size than its levels allow are left to the levels.
     """
-    name = named_cluster(cluster.name).device if cluster.name is not None else None
-    if cluster.hosts is not None or cluster.devices_per_host is not None or (cluster.device or name) is None:
+    if cluster.hosts is not None or cluster.devices_per_host is not None:
         return cluster
-    levels = named_cluster(cluster.name).levels if cluster.name is not None else cluster.levels
-    each = described(cluster.device or name or "").devices_per_host
+    named = clusters().get(cluster.name or "")
+    levels = cluster.levels if named is None else named.levels
+    device = cluster.device or (None if named is None else named.device)
+    # A name that is unknown is told with what else is wrong, when the problem is formulated.
+    described = devices().get(device) if isinstance(device, str) else device
+    each = None if described is None else described.devices_per_host
     if each is None or not levels or levels[0].fanout % each:
         return cluster
     return evolve(cluster, devices_per_host=each)

@@ -21,6 +21,9 @@ CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
 USUAL_SEQUENCE = 4096
 """Tokens per sample when a description asks for none: Llama 2's pre-training context (arXiv 2307.09288)."""
 
+GRAPH = "graph"
+"""The key of a model under which an operator graph or a captured program is, or the path of a file that holds one."""
+
 Model = TransformerSpec | dict[str, Any]
 """A model that needs no further file: a description by widths, or the content of a configuration."""
 
@@ -78,7 +81,7 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
 
     Args:
         source: a name `nest models` lists; the path of a `config.json`, of the folder that holds one, of a
-            file with `transformer:` or of an operator graph; or the content itself.
+            file with `transformer:`, of an operator graph or of a captured program; or the content itself.
         base: folder that relative paths start from; None: the working directory.
 
     Raises:
@@ -89,11 +92,21 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
     if isinstance(source, str):
         library = library_models()
         return dict(library[source].config) if source in library else _read_model(source, base)
-    return structure(source, DescribedModel).transformer if _describes(source) else dict(source)
+    return structure(source, DescribedModel).transformer if _describes(source) else _with_graph(source, base)
 
 
-def default_sequence_length(model: Model) -> int:
-    """Tokens per sample to describe `model` with: its context, at most `USUAL_SEQUENCE`."""
+def default_sequence_length(model: Model, registry: Importers) -> int:
+    """Tokens per sample to describe `model` with: those it was captured for, or its context, at most `USUAL_SEQUENCE`.
+
+    Raises:
+        InputError: an importer refuses it.
+    """
+    for importer in registry.model_importers().values():
+        if hasattr(importer, "sequence_length") and importer.accepts(model):
+            try:
+                return int(importer.sequence_length(model)) or USUAL_SEQUENCE
+            except InputErrors as errors:
+                raise InputErrors(f"model: {problem}" for problem in errors.problems) from None
     contexts: list[int] = []
     if not isinstance(model, TransformerSpec):
         found = (model.get(key) for key in CONTEXT_KEYS)
@@ -113,8 +126,27 @@ def _read_model(source: str, base: Path | None) -> Model:
         if path.suffix or "/" in source:
             raise InputError(f"model: there is no file {str(path)!r:.200}; `nest models` lists the names known.")
         raise unknown_name("model", "file or model", source, library_models())
-    content = read_mapping(path).mapping
-    return read(path, DescribedModel).transformer if _describes(content) else dict(content)
+    content = read_mapping(path, listed=GRAPH).mapping
+    if _describes(content):
+        return read(path, DescribedModel).transformer
+    # The path of a graph in a file starts from that file.
+    return _with_graph(content, path.parent)
+
+
+def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
+    """`content` with the file that it names under `graph` in place of its path."""
+    named = content.get(GRAPH)
+    if not isinstance(named, str):
+        return dict(content)
+    path = (base or Path()) / named
+    try:
+        there = path.is_file()
+    except (OSError, ValueError):  # No file can have such a name.
+        there = False
+    if not there:
+        raise InputError(f"model.{GRAPH}: there is no file {str(path)!r:.200}.")
+    found = read_mapping(path, listed=GRAPH).mapping
+    return {**content, GRAPH: found[GRAPH] if set(found) == {GRAPH} else found}
 
 
 def _describes(content: Mapping[str, Any]) -> bool:
@@ -125,6 +157,11 @@ def _describes(content: Mapping[str, Any]) -> bool:
 def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImporter]) -> InputError:
     """The error for a model no importer accepts: it names the family and lists those there are."""
     family = model.get("model_type") if isinstance(model, dict) else "transformer"
+    if isinstance(model, dict) and family is None and {GRAPH, "operators", "layers"} & model.keys():
+        return InputError(
+            f"{place}: this is no graph that nest reads; give a list of nodes, each with `name`, `op`, `inputs` and "
+            f"`shape`, or an operator graph with `operators` and `layers`, in the file or under `{GRAPH}`."
+        )
     if not isinstance(family, str):
         return InputError(
             f"{place}: `model_type`, the name of its family, is missing; "

@@ -1,37 +1,39 @@
 """From what `cluster.topology` says to a network reduced to levels."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from attrs import evolve
+from attrs import evolve, fields
 from numpy.typing import NDArray
 
-from nest.catalogue import named_cluster, network_levels, unknown_name
-from nest.errors import InputError, InputErrors
-from nest.files import placed, read_mapping, structure_source
-from nest.formulate.link_profile import given_profile
+from nest.catalogue import named_cluster, network_levels
+from nest.errors import InputError
+from nest.files import read
+from nest.formulate.importing import (
+    Network,
+    Source,
+    file_of,
+    imported,
+    importer_of,
+    load_source,
+    named,
+    read_content,
+)
+from nest.formulate.link_profile import given_profile, is_file
 from nest.formulate.machines import cluster_of
-from nest.hooks.protocols import ProfiledImporter, TopologyImporter
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
 from nest.network.graph_spec import written_graph
 from nest.network.imported import Imported, PartOf
-from nest.spec import ClusterSpec, LevelSpec
-from nest.spec.topology import GENERATORS, Generated, MatrixSpec
+from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec
+from nest.spec.topology import MatrixSpec
 
-PLACE = "cluster.topology"
 KEPT = 1
 """Reductions remembered: reading, planning and describing a problem each ask for the same one."""
-
-Source = str | Generated | dict[str, Any]
-Network = Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
 
 
 def topology(
@@ -58,7 +60,7 @@ def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | L
     Raises:
         InputError: no importer knows it, or it cannot be used.
     """
-    found = _loaded(ClusterSpec(topology=source), registry, base)
+    found = imported(ClusterSpec(topology=source), registry, base)
     network = found.network if isinstance(found, Imported) else found
     return Cluster(network_levels(network), memory=1.0) if isinstance(network, tuple) else network
 
@@ -98,10 +100,10 @@ def read_in(
     Raises:
         InputError: it cannot be used.
     """
-    _check_profile(cluster)
+    cluster = section_of(cluster, registry, base)
     if cluster.topology is None:
         return cluster, None
-    found = _loaded(cluster, registry, base)
+    found = imported(cluster, registry, base)
     if isinstance(found, Imported):
         cluster = _with_imported(cluster, found, registry)
         found = found.network
@@ -124,18 +126,18 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     Raises:
         InputError: the file cannot be read or used.
     """
-    _check_profile(cluster)
-    file = _file(cluster.topology, base)
+    cluster = section_of(cluster, registry, base)
+    file = file_of(cluster.topology, base)
     if file is None:
         return cluster
-    if importer is None and isinstance(file, Path) and _importer(file, registry) is None:
-        content = _read(file)
-        with _named(file):  # What is wrong with it is told while its file is known.
-            found = _load(content, cluster, registry, base)
+    if importer is None and isinstance(file, Path) and importer_of(file, registry) is None:
+        with named(file):  # What is wrong with it is told while its file is known.
+            content = read_content(file, registry)
+            found = load_source(content, cluster, registry, base)
         if not isinstance(found, Imported):
             return evolve(cluster, topology=content)  # As written, which is shorter than its links.
     else:
-        found = _loaded(cluster, registry, base, importer)
+        found = imported(cluster, registry, base, importer)
     if isinstance(found, Imported):
         return _with_imported(cluster, found, registry)
     return evolve(cluster, **_written(found, cluster))
@@ -156,24 +158,37 @@ def from_file(
     Raises:
         InputError: there is no such file, it cannot be used, or does not describe one machine where there are several.
     """
-    file = _file(cluster.topology, base)
+    file = file_of(cluster.topology, base)
     if file is None:
         raise InputError(f"{cluster.topology}: there is no such file.")
     if hosts == 1:
         return in_place(cluster, registry, base, importer)
-    found = _loaded(cluster, registry, base, importer)
+    found = imported(cluster, registry, base, importer)
     profile = given_profile(cluster, base)
     tier = profile.tiers[0] if profile is not None and profile.tiers else None
-    with _named(file.path if isinstance(file, PartOf) else file):
+    with named(file.path if isinstance(file, PartOf) else file):
         machine = found if isinstance(found, Imported) else Imported(found)
         return _with_imported(cluster, cluster_of(machine, hosts, tier), registry)
 
 
-def _check_profile(cluster: ClusterSpec) -> None:
+def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> ClusterSpec:
+    """`cluster`; where its `name` is that of a file, the section in it, with what `cluster` itself says beside it.
+
+    Raises:
+        InputError: the file cannot be read, or a link profile is given where there is no file to complete.
+    """
+    if cluster.name is not None and is_file(cluster.name):
+        path = (base or Path()) / cluster.name
+        if not path.is_file():
+            raise InputError(f"cluster: there is no file {str(path)!r:.200}; `nest clusters` lists the names known.")
+        told = in_place(read(path, ClusterOfFile).cluster, registry, path.parent)
+        own = {field.name: getattr(cluster, field.name) for field in fields(ClusterSpec) if field.name != "name"}
+        cluster = evolve(told, **{key: value for key, value in own.items() if value})
     if cluster.link_profile is not None and cluster.topology is None:
         raise InputError(
             "cluster.link_profile completes a file that `topology` names; give one, or leave the profile out."
         )
+    return cluster
 
 
 def _with_imported(cluster: ClusterSpec, found: Imported, registry: Registry) -> ClusterSpec:
@@ -187,7 +202,7 @@ def _with_imported(cluster: ClusterSpec, found: Imported, registry: Registry) ->
         device=cluster.device or found.device,
         hosts=cluster.hosts or hosts or None,
         devices_per_host=per_host,
-        assumed=found.assumptions,
+        assumed=found.assumptions or None,
     )
 
 
@@ -217,110 +232,6 @@ def _written(network: Network, cluster: ClusterSpec) -> dict[str, Any]:
     levels = tuple(LevelSpec(each.fanout, each.bandwidth, each.latency, each.name) for each in network.levels)  # type: ignore[arg-type]
     memory = network.memory if cluster.memory is None and cluster.device is None else cluster.memory
     return {"topology": None, "levels": levels, "memory": memory}
-
-
-def _loaded(cluster: ClusterSpec, registry: Registry, base: Path | None, name: str | None = None) -> Network | Imported:
-    """What an importer, that called `name` or the first which knows it, makes of the `topology` of `cluster`."""
-    source = cluster.topology
-    file = _file(source, base)
-    if file is None:
-        with _named(None):
-            return _load(source, cluster, registry, base)
-    path = file.path if isinstance(file, PartOf) else file
-    with _named(path):
-        importer = _called(name, registry) if name is not None else _importer(file, registry)
-        if importer is not None:
-            return _load_with(importer, file, cluster, base)
-        if isinstance(file, PartOf):
-            raise InputError(f"no importer reads a part {file.name!r:.60} of this file; leave `#{file.name:.60}` out.")
-        return _load(_read(path), cluster, registry, base)
-
-
-def _load(source: Any, cluster: ClusterSpec, registry: Registry, base: Path | None) -> Network | Imported:
-    importer = _importer(source, registry)
-    if importer is None:
-        raise _unknown(source, registry)
-    return _load_with(importer, source, cluster, base)
-
-
-def _load_with(importer: TopologyImporter, source: Any, cluster: ClusterSpec, base: Path | None) -> Network | Imported:
-    if getattr(importer, "profiled", False):
-        profiled = cast("ProfiledImporter", importer)
-        return profiled.load(source, given_profile(cluster, base))
-    if cluster.link_profile is not None:
-        raise InputError(
-            f"cluster.link_profile is of no use here: the importer {importer.name!r} finds every figure in the source."
-        )
-    return importer.load(source)
-
-
-def _called(name: str, registry: Registry) -> TopologyImporter:
-    known = registry.topology_importers()
-    if name not in known:
-        raise unknown_name("--format", "topology importer", name, known)
-    return known[name]
-
-
-def _importer(source: Any, registry: Registry) -> TopologyImporter | None:
-    return next((each for each in registry.topology_importers().values() if each.accepts(source)), None)
-
-
-def _file(source: Source | None, base: Path | None) -> Path | PartOf | None:
-    """The file `source` names, or the part of one (`FILE#NAME`); None: it names none."""
-    if not isinstance(source, str):
-        return None
-    path = (base or Path()) / source
-    if _exists(path):
-        return path
-    file, mark, part = source.rpartition("#")
-    path = (base or Path()) / file
-    return PartOf(path, part) if mark and file and part and _exists(path) else None
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # No file can have such a name.
-        return False
-
-
-def _read(path: Path) -> Generated | dict[str, Any]:
-    """The topology that a YAML, JSON or TOML file holds."""
-    found: Generated | dict[str, Any] = structure_source(read_mapping(path), Generated | dict[str, Any])  # type: ignore[arg-type]
-    return found
-
-
-def _unknown(source: Any, registry: Registry) -> InputError:
-    """The error for a source that no importer knows."""
-    importers = ", ".join(registry.topology_importers())
-    if isinstance(source, Mapping):
-        words = [*GENERATORS, "nodes"]
-        near = next((found[0] for key in source if (found := get_close_matches(str(key), words, n=1))), None)
-        hint = f" Did you mean {near!r}?" if near else ""
-        told = ", ".join(map(str, source)) or "nothing"
-        known = f"Known: {', '.join(GENERATORS)}, and graphs with `nodes`."
-        return InputError(f"no network is described by {told:.80}.{hint} {known}")
-    return InputError(
-        f"no importer knows {source!r:.200}. Importers: {importers}; a file must exist, relative to the problem."
-    )
-
-
-@contextmanager
-def _named(path: Path | None) -> Iterator[None]:
-    """Let errors name the file, or the key that holds the network."""
-    try:
-        yield
-    except InputError as error:
-        if path is not None:
-            raise placed(path, error) from None
-        told = error.problems if isinstance(error, InputErrors) else (str(error),)
-        raise InputErrors(f"{PLACE}{'.' if _is_path(each) else ': '}{each}" for each in told) from None
-
-
-def _is_path(sentence: str) -> bool:
-    """Whether a sentence begins with the path of a value, such as `edges[3].bandwidth`."""
-    first = sentence.split(" ", 1)[0]
-    return "[" in first or "." in first.rstrip(".")
 
 
 class _Content:

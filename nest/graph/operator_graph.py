@@ -40,6 +40,7 @@ class OperatorGraph:
         layers: layer names in order; every operator belongs to one.
         blocks: names of the layers that are repeated transformer blocks, in order.
         family: the name of the model family, for reports.
+        assumptions: what the source does not say and where it was taken from, one sentence each, for reports.
 
     Raises:
         InputError: a tensor is written twice or read before it is written by another layer's operator that
@@ -50,6 +51,7 @@ class OperatorGraph:
     layers: tuple[str, ...]
     blocks: tuple[str, ...] = ()
     family: str = field(default="")
+    assumptions: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         known = set(self.layers)

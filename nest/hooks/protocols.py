@@ -108,6 +108,8 @@ class ModelImporter(Protocol):
     Optional:
         examples: sources it accepts; only `nest.testing` reads them.
         architecture: `architecture(source)`, the `nest.spec.Architecture` of a transformer, for exporters.
+        sequence_length: `sequence_length(source)`, tokens per sample where the source is for one length only; 0: it is
+            for any. `nest models` describes it with that.
     """
 
     @property
@@ -128,8 +130,8 @@ class ModelImporter(Protocol):
 class TopologyImporter(Protocol):
     """A reader of cluster descriptions.
 
-    A source is the path of a file, the name or mapping a problem gives as `cluster.topology`, or, where the mapping is
-    that of a built-in network, its record (`nest.spec`).
+    A source is the path of a file, a part of one (`FILE#NAME`, a `nest.network.imported.PartOf`), the name or mapping a
+    problem gives as `cluster.topology`, or, where the mapping is that of a built-in network, its record (`nest.spec`).
 
     Optional:
         examples: sources it accepts; only `nest.testing` reads them.
@@ -149,7 +151,8 @@ class TopologyImporter(Protocol):
     def load(self, source: Any) -> Cluster | LinkGraph | Pairs | Imported:
         """The cluster described, or its network by links or pairs, which is then reduced to levels.
 
-        `Imported` also says what hosts and devices there are, and what was assumed.
+        `Imported` also says what hosts and devices there are, and what was assumed; its network may be given by the
+        levels of a `cluster` section, which keep the names of their links.
         """
         ...
 
@@ -211,8 +214,8 @@ class Exporter(Protocol):
             plans beyond them are refused with their reasons, `search.target` searches within them.
         rank_order: `rank_order(plan)`, how its framework counts ranks when run with the files of `export`: a mixed
             radix, the fastest coordinate first, a permutation of `tp`, `cp`, `dp` and `pp`. Left out, in that order.
-        read: `read(text)`, a mapping of the keys of a problem that flags of the framework say: `model`, `training` and
-            `fixed` as far as they go; `text` is the content of the file that has them.
+        read: `read(text, nodes)`, a `nest.deployment.FlagsRead` of what flags of the framework say; `text` is the
+            content of the file that has them, `nodes` the number of machines it is launched on, None: as it says.
     """
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from nest.deployment import MEGATRON_ORDER, Limits
+from nest.deployment import MEGATRON_ORDER, FlagsRead, Limits
 from nest.graph import Block, OperatorGraph
 from nest.hooks import protocols
 from nest.hooks.graph_results import sound_block, sound_graph
@@ -127,6 +127,12 @@ def _rank_order(found: Any, *_: Any, **__: Any) -> tuple[str, ...]:
     return names
 
 
+def _flags_read(found: Any, *_: Any, **__: Any) -> FlagsRead:
+    if not isinstance(found, FlagsRead):
+        raise Nonsense(f"{_shown(found)} is not nest.deployment.FlagsRead")
+    return found
+
+
 def _limits(found: Any, *_: Any, **__: Any) -> Limits:
     if not isinstance(found, Limits):
         raise Nonsense(f"{_shown(found)} is no Limits")
@@ -159,6 +165,7 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("exporters", "summary"): _word,
     ("exporters", "limits"): _limits,
     ("exporters", "rank_order"): _rank_order,
+    ("exporters", "read"): _flags_read,
     ("exporters", "export"): _files,
 }
 """Each takes what was returned and what the member was given; attributes are given nothing.

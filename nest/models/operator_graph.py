@@ -1,6 +1,7 @@
 """Operator graphs written out in a file (FORMATS.md, `model`): what other tools capture or generate."""
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from attrs import frozen
@@ -9,6 +10,12 @@ from nest.errors import InputErrors
 from nest.files import structure
 from nest.graph import Operator, OperatorGraph
 from nest.spec import Training
+
+KINDS = (
+    *("matmul", "attention", "norm", "activation", "elementwise", "softmax", "embedding", "router", "loss"),
+    "collective",
+)
+"""Kinds of operators; plug-ins may add others, which are spelt otherwise."""
 
 MOST_REPORTED = 20
 """Problems told at once."""
@@ -37,16 +44,29 @@ class OperatorGraphImporter:
         """
         graph = structure(source, OperatorGraph)
         problems = [*_graph_problems(graph, training)]
+        problems += _unwritten(graph)
         for operator in graph.operators:
             problems += [f"operator {operator.name!r}: {text}" for text in _problems(operator)]
         if problems:
             raise InputErrors(problems[:MOST_REPORTED])
         return graph
 
+    def sequence_length(self, source: Any) -> int:
+        """Tokens of the sample that the graph is for; 0: it has no sequence.
+
+        Raises:
+            InputErrors: the mapping is no operator graph.
+        """
+        return max(_lengths(structure(source, OperatorGraph), "sequence"), default=0)
+
+
+def _lengths(graph: OperatorGraph, axis: str) -> set[int]:
+    return {size for o in graph.operators for shape in o.shapes for name, size in shape if name == axis}
+
 
 def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
     for axis, expected in (("batch", 1), ("sequence", training.sequence_length)):
-        lengths = {size for o in graph.operators for shape in o.shapes for name, size in shape if name == axis}
+        lengths = _lengths(graph, axis)
         if lengths - {expected}:
             wanted = "1 sample" if axis == "batch" else f"training.sequence_length, {expected}"
             found = ", ".join(map(str, sorted(lengths)))
@@ -65,9 +85,28 @@ def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
             yield f"layers: {reader} reads from {maker}, which comes later; list the layers in order."
 
 
+def _unwritten(graph: OperatorGraph) -> Iterator[str]:
+    """Tensors that should come from an operator, as gradients flow back to them, but that none writes."""
+    written = {tensor.name for operator in graph.operators for tensor in operator.outputs}
+    told: set[str] = set()
+    for operator in graph.operators:
+        for tensor in operator.inputs:
+            if tensor.differentiable and tensor.name not in written | told:
+                told.add(tensor.name)
+                near = get_close_matches(tensor.name, sorted(written), 1)
+                hint = f"did you mean {near[0]!r:.80}? " if near else ""
+                yield (
+                    f"operator {operator.name!r}: no operator writes tensor {tensor.name!r:.80}; {hint}"
+                    "What comes with the data says `differentiable: false`."
+                )
+
+
 def _problems(operator: Operator) -> Iterator[str]:
     """What keeps `operator` from being planned, in sentences that follow its name."""
     tensors = (*operator.inputs, *operator.outputs)
+    near = get_close_matches(operator.kind, KINDS, 1, 0.75) if operator.kind not in KINDS else []
+    if near:
+        yield f"kind {operator.kind!r:.40} is not known; did you mean {near[0]}?"
     if any(size < 1 for shape in operator.shapes for _, size in shape):
         yield "an axis is shorter than 1."
     if any(tensor.itemsize <= 0 for tensor in tensors):

@@ -133,14 +133,14 @@ class ClusterSpec:
         reserve: bytes kept free on every device.
         topology: the network by its links: a file, a graph in place, or the parameters of a well-known one; reduced to
             levels.
-        name: a cluster `nest clusters` lists.
+        name: a cluster `nest clusters` lists, or a file with a `cluster` section.
         engines: of one device; None: the device's.
         hosts: names of the machines along the devices, all with equally many; None: nobody says.
         devices_per_host: accelerators of one machine; None: the devices shared out evenly to `hosts`, or the innermost
             level's where there are none.
         link_profile: what a file named by `topology` leaves out: a name `nest topology profiles` lists, a file, or the
             figures in place.
-        assumed: what the importer of a file took for granted, for readers: a sentence each.
+        assumed: what the importer of a file took for granted, for readers: a sentence each; None: nothing.
     """
 
     WRITTEN_SHORT: ClassVar[str] = "name"
@@ -165,7 +165,7 @@ class ClusterSpec:
     hosts: tuple[str, ...] | None = field(default=None, validator=every(not_empty, all_different))
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     link_profile: str | LinkProfile | None = None
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[str, ...] | None = None
 
 
 @frozen

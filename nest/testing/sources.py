@@ -22,7 +22,7 @@ RATE = BytesPerSecond(5e10)
 
 @cache
 def model_sources() -> tuple[Any, ...]:
-    """A configuration of each family of the library, descriptions by widths, and an operator graph as a mapping."""
+    """A configuration of each family of the library, descriptions by widths, an operator graph, and one to repeat."""
     folder = files("nest").joinpath("library", "models")
     texts = sorted((entry.name, entry.read_text("utf-8")) for entry in folder.iterdir() if entry.name.endswith(".toml"))
     families: dict[str, Any] = {}
@@ -30,12 +30,13 @@ def model_sources() -> tuple[Any, ...]:
         config = tomllib.loads(text)["config"]
         families.setdefault(config["model_type"], config)
     described = [model.source for model in SAMPLE_MODELS if isinstance(model.source, TransformerSpec)]
-    return (*families.values(), *described, unstructure(loaded(SAMPLE_MODELS[0])))
+    graph = unstructure(loaded(SAMPLE_MODELS[0]))
+    return (*families.values(), *described, graph, {"graph": graph, "repeat": 3})
 
 
 @cache
 def topology_sources() -> tuple[Any, ...]:
-    """A network of each kind: by its parameters, by measurements, as a graph, by name, and files as tools write them."""
+    """A network of each kind: by its parameters, by measurements, as a graph, by name, and as files of other tools."""
     ring = [{"source": f"n{index}", "target": f"n{(index + 1) % 4}", "bandwidth": 5e10} for index in range(4)]
     return (
         next(iter(clusters())),

@@ -13,8 +13,8 @@ class NodeLinkImporter:
     name = "node-link"
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with nodes."""
-        return isinstance(source, Mapping) and "nodes" in source
+        """Whether `source` is a mapping with nodes, and no model of or request to topograph, which may have some."""
+        return isinstance(source, Mapping) and "nodes" in source and not {"provider", "switches"} & set(source)
 
     def load(self, source: Mapping[str, Any]) -> LinkGraph:
         """Its devices, switches and links.

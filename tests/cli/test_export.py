@@ -74,12 +74,22 @@ class Clashing(Table):
         return {"table.csv": "mine\n"}
 
 
+class Scribbling(Table):
+    """An exporter that changes the plan it is given."""
+
+    name = "scribbling"
+
+    def export(self, plan: PlanDocument) -> dict[str, str]:
+        plan.problem.clear()
+        return {"done.txt": "done\n"}
+
+
 class PluginUnderTest:
     """What an installed distribution would bring."""
 
     @hook
     def nest_exporters(self) -> list[Any]:
-        return [Table(), Several(), Stubborn(), Broken(), Clashing()]
+        return [Table(), Several(), Stubborn(), Broken(), Clashing(), Scribbling()]
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +230,12 @@ def test_python_gives_the_files_and_writes_them(plan: Path, tmp_path: Path) -> N
     assert nest.export(json.loads(plan.read_text()), "table") == nest.export(nest.evaluate(PROBLEM), "table")
     with pytest.raises(InputError, match="Did you mean 'table'"):
         nest.export(plan, "tabel")
+
+
+def test_an_exporter_changes_nothing_for_those_behind_it(plan: Path) -> None:
+    read = nest.evaluate(PROBLEM)
+    assert nest.export(read, "scribbling") == {"done.txt": "done\n"}
+    assert nest.export(read, "table") == nest.export(plan, "table")
 
 
 class Uniform(Table):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nest.spec.formats import FORMATS
+from nest.catalogue.formats import FORMATS
 from tests.command_line import call
 
 

@@ -45,6 +45,5 @@ def files_for(framework: str, kind: str) -> dict[str, str] | None:
     """What the exporter writes for it; None: it refuses, with a reason."""
     try:
         return dict(registry().exporters()[framework].export(plan_for(framework, kind)))
-    except InputError as error:
-        assert "but" in str(error), error
+    except InputError:
         return None

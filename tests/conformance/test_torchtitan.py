@@ -58,7 +58,8 @@ answer({"sizes": sizes, "config": dataclasses.asdict(p), "training": dataclasses
 READ_SCHEDULE = """
 import csv, io
 from torch.distributed.pipelining.schedules import _Action, _validate_schedule
-rows = {rank: [_Action.from_str(word) for word in row] for rank, row in enumerate(csv.reader(io.StringIO(given["text"])))}
+rows = enumerate(csv.reader(io.StringIO(given["text"])))
+rows = {rank: [_Action.from_str(word) for word in row] for rank, row in rows}
 found = _validate_schedule(rows, given["ranks"], given["stages"], given["micro_batches"])
 answer({str(stage): rank for stage, rank in found.items()})
 """
@@ -145,7 +146,7 @@ def test_the_python_configuration_is_a_run(kind: str) -> None:
     assert found["sequence"] == 512
 
 
-@pytest.mark.parametrize("config", ["llama-3-8b", "qwen3-8b", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("config", ["llama-3-8b", "qwen3-8b", "qwen3-30b-a3b", "deepseek-v3"])
 def test_known_sizes_are_found(config: str) -> None:
     _needs_titan("0.3.")
     files, flavor = known(config)
@@ -159,5 +160,3 @@ def known(name: str) -> tuple[dict[str, Any], str]:
     from tests.exporters.published import PUBLISHED, published_plan
 
     return dict(registry().exporters()["torchtitan"].export(published_plan(name))), PUBLISHED[name]
-
-

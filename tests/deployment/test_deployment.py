@@ -73,8 +73,8 @@ def test_chunks_go_round_the_stages(stages: int, chunks: int) -> None:
 def test_embedding_and_head_are_chunks_where_blocks_come_out_even_only_with_them() -> None:
     fixed = {"pp": 2, "chunks": 4, "schedule": "interleaved"}
     runs = deployment(plan(fixed, layers=6, schedule="interleaved")).runs
-    assert [run.layers for run in runs][0] == ("embedding",)
-    assert [run.layers for run in runs][-1] == ("head",)
+    assert runs[0].layers == ("embedding",)
+    assert runs[-1].layers == ("head",)
     assert [run.blocks for run in runs][1:-1] == [(block,) for block in range(6)]
 
 

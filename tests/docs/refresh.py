@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.docs import calibration_reference, hook_reference
 from tests.docs.compare import ELISION, same
 from tests.docs.document import REPOSITORY, documents, run
+from tests.topologies import field_files
 
 
 def refresh(path: Path) -> list[str]:
@@ -17,6 +18,7 @@ def refresh(path: Path) -> list[str]:
     text = path.read_text()
     text = hook_reference.refreshed(text) if hook_reference.BEGIN in text else text
     text = calibration_reference.refreshed(text)
+    text = field_files.refreshed(text) if field_files.BEGIN in text and field_files.FOLDER.is_dir() else text
     lines = text.splitlines()
     complaints = []
     with tempfile.TemporaryDirectory() as folder:

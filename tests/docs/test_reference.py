@@ -9,6 +9,7 @@ import typer
 
 from nest import spec
 from nest.cli import app
+from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.guard import KINDS
 from tests.docs import calibration_reference, hook_reference
 from tests.docs.document import REPOSITORY
@@ -33,6 +34,7 @@ RECORDS = {
         spec.Search,
         spec.Fixed,
     ],
+    "graph.md": [OperatorGraph, Operator, Tensor, Parameter],
     "measurements.md": [spec.OperatorMeasurement, spec.CollectiveMeasurement, spec.RunMeasurement, spec.RunFigures],
     "plan.md": [spec.PlanDocument, spec.StageRecord, spec.MemoryBreakdown, spec.CandidateSummary],
 }

@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 
 from nest.errors import InputError
+from nest.files import unstructure
 from nest.formulate.model_library import library_models
 from nest.formulate.self_contained import self_contained
 from nest.formulate.sources import default_sequence_length, load_model, resolve_model
@@ -126,10 +127,35 @@ def test_a_problem_is_made_complete(folder):
 
 
 def test_default_sequences_are_the_context_within_reason():
-    assert default_sequence_length(SPEC) == 4096
-    assert default_sequence_length({"n_positions": 1024}) == 1024
-    assert default_sequence_length({"max_position_embeddings": 131072}) == 4096
-    assert default_sequence_length({"max_position_embeddings": "many"}) == 4096
+    assert default_sequence_length(SPEC, registry()) == 4096
+    assert default_sequence_length({"n_positions": 1024}, registry()) == 1024
+    assert default_sequence_length({"max_position_embeddings": 131072}, registry()) == 4096
+    assert default_sequence_length({"max_position_embeddings": "many"}, registry()) == 4096
+
+
+def test_graphs_are_described_for_the_length_they_are_of(folder):
+    graph = unstructure(load(CONFIG))
+    assert default_sequence_length(graph, registry()) == TRAINING.sequence_length
+    assert default_sequence_length({"graph": graph}, registry()) == TRAINING.sequence_length
+
+
+def test_graphs_may_be_named_by_path(folder):
+    written = unstructure(load(CONFIG))
+    (folder / "graph.json").write_text(json.dumps(written))
+    (folder / "model.yaml").write_text("graph: graph.json\nrepeat: 5\n")
+    for source in ({"graph": "graph.json", "repeat": 5}, "model.yaml"):
+        resolved = resolve_model(source, folder)
+        assert resolved == {"graph": written, "repeat": 5}
+        assert len(load_model(source, TRAINING, folder, registry()).blocks) == 5
+    with pytest.raises(InputError, match="no file"):
+        resolve_model({"graph": "elsewhere.json"}, folder)
+
+
+@pytest.mark.parametrize("content", [[], [1], [{"name": "mm"}], {"operators": []}, {"graph": {"operators": []}}])
+def test_graphs_that_are_none_are_told_what_one_has(folder, content):
+    (folder / "graph.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"graph\.json.*no graph that nest reads.*`inputs`"):
+        load("graph.json", folder)
 
 
 @pytest.mark.parametrize("name", library_models())

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from nest.deployment import Deployment, Limits, deployment, rank_table, violations
+from nest.deployment import Deployment, FlagsRead, Limits, deployment, rank_table, violations
 from nest.errors import InputErrors
 from nest.exporters.megatron.limits import megatron_limits, transformer_of
 from nest.exporters.megatron.model import model_flags
@@ -43,6 +43,20 @@ class MegatronExporter:
             InputError: nothing.
         """
         return megatron_limits(problem)
+
+    def read(self, text: str, nodes: int | None = None) -> FlagsRead:
+        """What a launch script or a map of flags has Megatron-LM do.
+
+        Args:
+            text: of the file.
+            nodes: machines it is launched on; None: as the text says.
+
+        Raises:
+            InputError: there are no flags, they contradict each other, or say what nest cannot price.
+        """
+        from nest.exporters.megatron.reading.read import read_megatron
+
+        return read_megatron(text, nodes)
 
     def rank_order(self, plan: PlanDocument) -> tuple[str, ...]:
         """How Megatron-LM counts ranks, run with these flags: with the pipeline inside or outside data parallelism.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import mixture, model_of
+from nest.exporters.checked import mixture, model_of, shard_groups
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family
 from nest.spec import Architecture, Problem
 from nest.spec.architecture import GroupedQueryAttention
@@ -28,9 +28,6 @@ _COMMON = {
         "without a pipeline torchtitan reduces gradients and gathers weights for every micro-batch, as ZeRO 3 does"
     ),
     "zero > 0 or cp == 1": "torchtitan's FSDP always shards over the ranks of context parallelism",
-    "zero == 0 or zero_degree == dp or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
-        "torchtitan shards over whole context-parallel groups, and over as many of them everywhere"
-    ),
 }
 
 _EXPERTS = {
@@ -40,9 +37,6 @@ _EXPERTS = {
         "torchtitan has tensor parallelism without sequence parallelism from 0.3 on, where experts are not split"
     ),
     "ep == 1 or zero > 0 or dp == 1": "torchtitan takes expert-parallel ranks from those FSDP shards over",
-    "ep == 1 or zero_degree == dp": (
-        "torchtitan shards experts over the ranks that FSDP has left, not over as many as all else"
-    ),
 }
 
 
@@ -60,6 +54,7 @@ def limits_of(problem: Problem) -> Limits:
         attention = architecture.blocks[0].attention
         if isinstance(attention, GroupedQueryAttention):
             constraints[f"{attention.kv_heads} % tp == 0"] = "torchtitan gives every tensor-parallel rank its own heads"
+    constraints |= shard_groups(problem, "torchtitan")
     if mixture(architecture) is not None:
         constraints |= _EXPERTS
         if family(architecture) == QWEN:

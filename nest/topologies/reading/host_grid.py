@@ -7,8 +7,8 @@ from nest.network.builder import NetworkBuilder
 from nest.network.graph import check_size
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.profiles import completed, nominal_bandwidth
-from nest.topologies.reading.tiers import Tier, inside, told
+from nest.topologies.reading.profiles import sourced, taken
+from nest.topologies.reading.tiers import inside, told
 
 Point = tuple[int, ...]
 
@@ -30,21 +30,11 @@ def host_grid(
     Raises:
         InputError: there are too many accelerators, or hosts that others cannot reach.
     """
-    chosen = completed(profile)
-    devices = chosen.devices_per_host or 1
-    source = f"link profile {chosen.name}" if chosen.name else "the link profile"
-    sentences = list(assumptions)
-    if chosen.device is not None and (profile is None or profile.device is None):
-        sentences.append(f"The accelerators are {chosen.device}: {source}.")
-    if profile is None or profile.devices_per_host is None:
-        sentences.append(f"A host has {devices} accelerators: {source}.")
-    inner = inside("host", chosen.host, "host")  # type: ignore[arg-type]
-    first = chosen.tiers[0]
-    outer = Tier("neighbour", nominal_bandwidth(first, "tiers[0]"), first.link, first.latency)
-    sentences += [
-        *told([inner] * (devices > 1), chosen),
-        *(text.replace("On the level neighbour", "To each neighbouring host") for text in told([outer], chosen)),
-    ]
+    chosen = sourced(profile)
+    devices = chosen.devices_per_host
+    inner = inside("host", chosen.host, "host", chosen.source("host"))
+    outer = inside("neighbour", chosen.tiers[0], "tiers[0]", chosen.source("tiers"))
+    sentences = [*assumptions, *taken(chosen), *told([*[inner] * (devices > 1), outer])]
     check_size(devices * len(hosts), (devices + 1) * len(hosts), devices * len(hosts) * (len(shape) + 1))
     network = NetworkBuilder()
     names: set[str] = set()

@@ -6,7 +6,7 @@ from math import gcd
 
 from attrs import frozen
 
-from nest.spec import LinkProfile
+from nest.topologies.reading.profiles import Completed
 from nest.topologies.reading.switch_tree import Host, SwitchTree
 from nest.topologies.reading.tiers import Tier, inside
 
@@ -54,7 +54,7 @@ class Layout:
     assumptions: tuple[str, ...]
 
 
-def laid_out(tree: SwitchTree, tiers: Sequence[Tier], profile: LinkProfile) -> Layout:
+def laid_out(tree: SwitchTree, tiers: Sequence[Tier], profile: Completed) -> Layout:
     """The hosts of `tree` in its order, those of a domain side by side, with their groups.
 
     A domain is finer than the lowest tier with each domain under one switch; switches of lower tiers are then inside
@@ -63,7 +63,7 @@ def laid_out(tree: SwitchTree, tiers: Sequence[Tier], profile: LinkProfile) -> L
     Args:
         tree: the switches.
         tiers: what each height of switches offers.
-        profile: complete.
+        profile: says whether domains have links of their own.
 
     Raises:
         InputError: the links of domains have no bandwidth.
@@ -74,12 +74,12 @@ def laid_out(tree: SwitchTree, tiers: Sequence[Tier], profile: LinkProfile) -> L
     if not any(named):
         return _of_switches(hosts, groups, tiers)
     if profile.domain is None:
-        source = f"link profile {profile.name}" if profile.name else "the link profile"
+        source = profile.source("tiers")
         sentence = (
             f"Hosts of one block or NVLink domain are joined by the network only: {source} has no links of a `domain`."
         )
         return _of_switches(hosts, groups, tiers, assumptions=(sentence,))
-    domain = inside("domain", profile.domain, "domain")
+    domain = inside("domain", profile.domain, "domain", profile.source("domain"))
     labels = [f"host {host.name}" if host.domain is None else f"domain {host.domain}" for host in hosts]
     above = next(height for height, each in enumerate(groups) if _finer(labels, each))
     if not all(_finer(each, labels) for each in groups[:above]):

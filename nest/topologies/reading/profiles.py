@@ -1,6 +1,6 @@
 """The figures that files of switches and hosts leave out."""
 
-from attrs import evolve
+from attrs import frozen
 
 from nest.catalogue import link, profile, profiles
 from nest.errors import InputError
@@ -11,33 +11,87 @@ USUAL = "h100-ndr"
 """Profile for files that say nothing of accelerators and links, where nobody else does."""
 
 
+@frozen
+class Completed:
+    """A link profile that leaves nothing out, and who says what in it.
+
+    Attributes:
+        device: the accelerator by its name in the catalogue; None: the problem says.
+        devices_per_host: accelerators of one host.
+        host: links inside a host.
+        domain: links between hosts of one NVLink domain; None: there are none.
+        tiers: of the network, the lowest first; the last serves all further ones.
+        given: what the user says.
+        usual: what says the rest.
+    """
+
+    device: str | None
+    devices_per_host: int
+    host: TierSpec
+    domain: TierSpec | None
+    tiers: tuple[TierSpec, ...]
+    given: LinkProfile
+    usual: LinkProfile
+
+    def source(self, key: str) -> str:
+        """Which profile says `key`, for sentences."""
+        found = self.given if getattr(self.given, key) else self.usual
+        return f"link profile {found.name}" if found.name else "the link profile"
+
+
 def completed(given: LinkProfile | None, usual: str = USUAL) -> LinkProfile:
-    """`given` with what it leaves out.
+    """`given` with what it leaves out, as `sourced`; its `name` says whose the links are."""
+    found = sourced(given, usual)
+    linked = found.given.host is not None or found.given.domain is not None or found.given.tiers
+    return LinkProfile(
+        name=found.given.name if linked else found.usual.name,
+        device=found.device,
+        devices_per_host=found.devices_per_host,
+        host=found.host,
+        domain=found.domain,
+        tiers=found.tiers,
+    )
+
+
+def sourced(given: LinkProfile | None, usual: str = USUAL) -> Completed:
+    """`given` with what it leaves out, and who says what.
 
     That is taken from the catalogue's first profile for its device, or from that called `usual` where it names no
-    device or no profile has it. Its `name` says whose the links are.
+    device or no profile has it.
 
     Args:
         given: as chosen by the user; None: nothing was.
         usual: name of a profile of the catalogue, for a file of the kind at hand.
     """
-    if given is None:
-        return profile(usual)
-    if given.device is None:
-        base = profile(usual)
-    else:
-        same = [each for each in profiles().values() if each.device == given.device]
-        base = next((each for each in same if each.name == usual), same[0] if same else profile(usual))
+    base, given = profile(usual), given or LinkProfile()
+    same = [each for each in profiles().values() if each.device == given.device]
+    if same and base not in same:
+        base = same[0]
     linked = given.host is not None or given.domain is not None or given.tiers
-    return evolve(
-        given,
-        name=given.name if linked else base.name,
+    return Completed(
         device=given.device or (None if linked else base.device),
-        devices_per_host=given.devices_per_host or base.devices_per_host,
-        host=given.host or base.host,
+        devices_per_host=given.devices_per_host or base.devices_per_host or 1,
+        host=given.host or base.host or TierSpec(),
         domain=given.domain if linked else base.domain,
         tiers=given.tiers or base.tiers,
+        given=given,
+        usual=base,
     )
+
+
+def taken(profile: Completed, counted: bool = False) -> list[str]:
+    """What of hosts and accelerators is taken from the usual profile, a sentence each.
+
+    Args:
+        profile: that is used.
+        counted: whether the file says how many accelerators a host has.
+    """
+    found = []
+    if profile.device is not None and profile.given.device is None:
+        found.append(f"The accelerators are {profile.device}: {profile.source('device')}.")
+    if not counted and profile.given.devices_per_host is None:
+        found.append(f"A host has {profile.devices_per_host} accelerators: {profile.source('devices_per_host')}.")
+    return found
 
 
 def nominal_bandwidth(tier: TierSpec, place: str) -> float:

@@ -9,7 +9,7 @@ from nest.network.graph import MOST_DEVICES
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile
 from nest.topologies.reading.layout import Layout, Partition, laid_out
-from nest.topologies.reading.profiles import USUAL, completed
+from nest.topologies.reading.profiles import USUAL, Completed, sourced, taken
 from nest.topologies.reading.switch_graph import switch_graph
 from nest.topologies.reading.switch_tree import SwitchTree
 from nest.topologies.reading.tiers import Tier, inside, network_tiers, told, uneven_links
@@ -40,20 +40,15 @@ def switched(
         InputError: hosts differ in accelerators, or the profile lacks a bandwidth.
     """
     given = evolve(profile or LinkProfile(), device=device) if device is not None else profile
-    chosen = completed(given, usual)
-    source = f"link profile {chosen.name}" if chosen.name else "the link profile"
-    sentences = list(assumptions)
-    if device is None and chosen.device is not None and (given is None or given.device is None):
-        sentences.append(f"The accelerators are {chosen.device}: {source}.")
+    chosen = sourced(given, usual)
     devices = _devices_per_host(tree, chosen)
-    if tree.hosts[0].devices is None and (given is None or given.devices_per_host is None):
-        sentences.append(f"A host has {devices} accelerators: {source}.")
-    inner = inside("host", chosen.host, "host")  # type: ignore[arg-type]
+    sentences = [*assumptions, *taken(chosen, counted=tree.hosts[0].devices is not None)]
+    inner = inside("host", chosen.host, "host", chosen.source("host"))
     tiers = network_tiers(tree, devices, chosen)
     layout = laid_out(tree, tiers, chosen)
     between = [layout.domain] if layout.crossing and layout.domain is not None else []
     used = [inner] * (devices > 1) + between + [each.tier for each in layout.partitions]
-    sentences += [*layout.assumptions, *told(used, chosen)]
+    sentences += [*layout.assumptions, *told(used)]
     kept = _kept(layout.partitions)
     uneven = [each for each in kept if not each.uniform]
     hosts: tuple[str, ...] = tuple(host.name for host in layout.hosts)
@@ -64,7 +59,7 @@ def switched(
     return Imported(_levels(kept, inner, devices), hosts, device or chosen.device, tuple(sentences), devices)
 
 
-def _devices_per_host(tree: SwitchTree, profile: LinkProfile) -> int:
+def _devices_per_host(tree: SwitchTree, profile: Completed) -> int:
     """Accelerators of every host: those of the file, else the profile's.
 
     Raises:
@@ -78,7 +73,7 @@ def _devices_per_host(tree: SwitchTree, profile: LinkProfile) -> int:
                 f"hosts differ in accelerators: {' and '.join(counts)}; plan hosts of one kind at a time, and leave "
                 "the others out of the file."
             )
-    return first.devices or profile.devices_per_host or 1
+    return first.devices or profile.devices_per_host
 
 
 def _kept(partitions: Sequence[Partition]) -> list[Partition]:

@@ -6,8 +6,8 @@ from attrs import frozen
 
 from nest.catalogue import network_levels
 from nest.instance import Level
-from nest.spec import LevelSpec, LinkProfile, TierSpec
-from nest.topologies.reading.profiles import nominal_bandwidth
+from nest.spec import LevelSpec, TierSpec
+from nest.topologies.reading.profiles import Completed, nominal_bandwidth
 from nest.topologies.reading.switch_tree import SwitchTree
 from nest.units import BytesPerSecond, Seconds
 
@@ -21,14 +21,14 @@ class Tier:
         bandwidth: nominal bytes per second, per accelerator and direction.
         link: name of the link in the catalogue; None: none.
         latency: seconds from end to end; None: the link's.
-        counted: whether the file counts its links.
+        source: who says so, for readers; empty: the file, by counting its links.
     """
 
     name: str
     bandwidth: float
     link: str | None
     latency: float | None
-    counted: bool = False
+    source: str = ""
 
     def spec(self, fanout: int) -> LevelSpec:
         """A level of it."""
@@ -45,16 +45,22 @@ class Tier:
         return (self.bandwidth, self.link, self.latency) == (other.bandwidth, other.link, other.latency)
 
 
-def inside(name: str, spec: TierSpec, place: str) -> Tier:
+def inside(name: str, spec: TierSpec, place: str, source: str = "") -> Tier:
     """The links inside a host or an NVLink domain.
+
+    Args:
+        name: for reports.
+        spec: as the profile has them.
+        place: where in the profile, for errors.
+        source: who says so; empty: the file.
 
     Raises:
         InputError: neither the profile nor its link has a bandwidth.
     """
-    return Tier(name, nominal_bandwidth(spec, place), spec.link, spec.latency)
+    return Tier(name, nominal_bandwidth(spec, place), spec.link, spec.latency, source)
 
 
-def network_tiers(tree: SwitchTree, devices: int, profile: LinkProfile) -> list[Tier]:
+def network_tiers(tree: SwitchTree, devices: int, profile: Completed) -> list[Tier]:
     """The tiers of switches, lowest first: no tier is faster, or sooner there, than those below it.
 
     An accelerator's share of a bundle of links is the bundle's bandwidth over the accelerators behind it: that is what
@@ -63,7 +69,7 @@ def network_tiers(tree: SwitchTree, devices: int, profile: LinkProfile) -> list[
     Args:
         tree: the switches.
         devices: accelerators of each host.
-        profile: complete; gives what the file does not count.
+        profile: gives what the file does not count.
 
     Raises:
         InputError: neither the profile nor its link has a bandwidth.
@@ -90,7 +96,7 @@ def network_tiers(tree: SwitchTree, devices: int, profile: LinkProfile) -> list[
             if latency is not None and found[-1].latency is not None:
                 latency = max(latency, found[-1].latency)
         name = tree.names[height - 1] if height <= len(tree.names) else f"tier {height}"
-        found.append(Tier(name, bandwidth, spec.link, latency, complete))
+        found.append(Tier(name, bandwidth, spec.link, latency, "" if complete else profile.source("tiers")))
     return found
 
 
@@ -122,22 +128,25 @@ def uneven_links(tree: SwitchTree, devices: int, tiers: Sequence[Tier]) -> list[
     return found
 
 
-def told(tiers: Sequence[Tier], profile: LinkProfile) -> list[str]:
-    """What is taken from `profile` for those of `tiers` whose links the file does not count, a sentence for equals."""
-    source = f"link profile {profile.name}" if profile.name else "the link profile"
-    alike: dict[tuple[float, str | None, float | None], list[str]] = {}
+def told(tiers: Sequence[Tier]) -> list[str]:
+    """What a profile says of `tiers`, a sentence for those that are alike."""
+    alike: dict[tuple[float, str | None, float | None, str], list[str]] = {}
     for tier in tiers:
-        if not tier.counted:
-            alike.setdefault((tier.bandwidth, tier.link, tier.latency), []).append(tier.name)
+        if tier.source:
+            alike.setdefault((tier.bandwidth, tier.link, tier.latency, tier.source), []).append(tier.name)
     return [
         f"{_places(names)} each accelerator has {bandwidth / 1e9:.4g} GB/s in each direction"
         f"{f' ({link})' if link else ''}: {source}."
-        for (bandwidth, link, _), names in alike.items()
+        for (bandwidth, link, _, source), names in alike.items()
     ]
 
 
 def _places(names: Sequence[str]) -> str:
-    inner = {"host": "inside a host", "domain": "between hosts of one NVLink domain"}
+    inner = {
+        "host": "inside a host",
+        "domain": "between hosts of one NVLink domain",
+        "neighbour": "to each neighbouring host",
+    }
     places = [inner[name] for name in names if name in inner]
     tiers = [name for name in names if name not in inner]
     text = " and ".join([*places, *([f"on {_levels(tiers)}"] if tiers else [])])

@@ -231,3 +231,11 @@ def test_leaves_of_the_rails_of_a_host_are_one_too() -> None:
     hosts, parents, _ = joined(rails, [("rail0", "spine0"), ("rail1", "spine1"), ("spine0", "top"), ("spine1", "top")])
     assert [host.switch for host in hosts] == ["rail0"] * 3
     assert parents == {"rail0": "spine0", "spine0": "top"}
+
+
+def test_switches_above_those_that_became_one_become_one_too() -> None:
+    links = [("spine0", "top0"), ("spine1", "top1"), ("leaf", "spine0"), ("leaf", "spine1")]
+    hosts, parents, told = joined([Host("h", "leaf")], links)
+    assert parents == {"leaf": "spine0", "spine0": "top0"}
+    assert len(told) == 2
+    assert SwitchTree(hosts, parents).root == "top0"

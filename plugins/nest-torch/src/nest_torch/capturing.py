@@ -10,14 +10,15 @@ from typing import Any
 import torch
 
 from nest.errors import InputError
-from nest.graph import Operator, OperatorGraph, Parameter, Tensor
-from nest_torch.axes import Atom, Dim, fresh, leaves
-from nest_torch.layering import Layering, layering
-from nest_torch.makers import MAKERS
-from nest_torch.naming import BATCH, Shapes, name_axes
-from nest_torch.recording import Recorder
-from nest_torch.unfused import mark_attention
-from nest_torch.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
+from nest.graph import OperatorGraph
+from nest.graph.program.assembling import graph_of
+from nest.graph.program.axes import Atom, Dim, fresh, leaves
+from nest.graph.program.layering import layering
+from nest.graph.program.makers import MAKERS
+from nest.graph.program.naming import BATCH, name_axes
+from nest.graph.program.unfused import mark_attention
+from nest.graph.program.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
+from nest_torch.walking import Walker
 
 TRACED_BATCH = 3
 """Samples a module is traced with: few, and no factor of usual sizes, so that the batch is told from other axes."""
@@ -55,7 +56,7 @@ def capture(
     if not named.has_batch:
         raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
     program = _exported(module, positional, by_name)
-    recorder = Recorder(MAKERS)
+    recorder = Walker(MAKERS)
     recorder.run(program.graph_module, _given(program, module, named))
     operators = recorder.operators
     if not operators:
@@ -63,7 +64,7 @@ def capture(
     _check_batch(operators)
     mark_attention(operators)
     name_axes(operators)
-    return _graph(operators, layering(operators), family or type(module).__name__)
+    return graph_of(operators, layering(operators), family or type(module).__name__)
 
 
 class _Inputs:
@@ -163,76 +164,3 @@ def _check_batch(operators: Sequence[Recorded]) -> None:
 
 def _has_batch(dims: Sequence[Dim]) -> bool:
     return any(leaf.name == BATCH for dim in dims for leaf in leaves(dim))
-
-
-def _graph(operators: Sequence[Recorded], layers: Layering, family: str) -> OperatorGraph:
-    shapes = Shapes(operators, layers.of)
-    names: set[str] = set()
-    tensors: dict[int, Tensor] = {}
-    owners: set[int] = set()
-    found = []
-    for operator, layer in zip(operators, layers.of, strict=True):
-        name = _unique(_operator_name(operator, layers.layers[layer]), names)
-        written = [each for stored in operator.outputs for each in stored.whole()]
-        for index, stored in enumerate(written):
-            tensors[id(stored)] = _tensor(stored, name if len(written) == 1 else f"{name}.{index}", shapes)
-        found.append(_operator(operator, name, layers.layers[layer], tensors, owners, shapes))
-    return OperatorGraph(tuple(found), layers.layers, layers.blocks, family)
-
-
-def _operator(
-    operator: Recorded, name: str, layer: str, tensors: dict[int, Tensor], owners: set[int], shapes: Shapes
-) -> Operator:
-    def named(items: Sequence[Stored]) -> tuple[Tensor, ...]:
-        whole = dict.fromkeys(each for stored in items for each in stored.whole())
-        return tuple(tensors.setdefault(id(each), _tensor(each, each.name, shapes)) for each in whole)
-
-    outputs = named(operator.outputs)
-    space, contracted = shapes.space(operator.space) if operator.space else (outputs[0].shape if outputs else (), ())
-    tied = [stored for stored in operator.parameters if id(stored) in owners]
-    owners.update(id(stored) for stored in operator.parameters)
-    return Operator(
-        name=name,
-        layer=layer,
-        kind=operator.kind,
-        space=space,
-        flops_per_point=operator.flops_per_point,
-        backward_flops_ratio=operator.backward_flops_ratio,
-        inputs=named(operator.inputs),
-        outputs=outputs,
-        parameters=_parameters(operator, tied, shapes),
-        saves=tuple(dict.fromkeys(tensor.name for tensor in named(operator.saves))),
-        contracted=contracted,
-        model_flops_per_point=operator.model_flops_per_point,
-    )
-
-
-def _parameters(operator: Recorded, tied: Sequence[Stored], shapes: Shapes) -> tuple[Parameter, ...]:
-    names: set[str] = set()
-    group = "dense" if operator.experts is None else "expert"
-    return tuple(
-        Parameter(_unique(each.name.rpartition(".")[2], names), shapes.shape(each.dims), group, each in tied)
-        for each in operator.parameters
-    )
-
-
-def _tensor(stored: Stored, name: str, shapes: Shapes) -> Tensor:
-    return Tensor(name, shapes.shape(stored.dims), float(stored.itemsize), stored.differentiable)
-
-
-def _operator_name(operator: Recorded, layer: str) -> str:
-    """`layer/module`, with what it does where the module's name does not tell."""
-    path = operator.path.removeprefix(layer).removeprefix(".") if operator.path.startswith(layer) else operator.path
-    plain = operator.target.strip("_")
-    inner = path if path and operator.parameters else ".".join(part for part in (path, plain) if part)
-    return f"{layer}/{inner}"
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    """`name`, or with a number where it is taken."""
-    unique, count = name, 1
-    while unique in taken:
-        count += 1
-        unique = f"{name}.{count}"
-    taken.add(unique)
-    return unique

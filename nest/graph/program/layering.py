@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from nest_torch.values import Recorded
+from nest.graph.program.values import Recorded
 
 FIRST, LAST, ONLY = "embedding", "head", "model"
 """Layers of what runs in front of and behind all blocks, as in nest's own models; of a module without parts."""
@@ -55,6 +55,21 @@ def layering(operators: Sequence[Recorded]) -> Layering:
     return Layering(tuple(layers), _blocks(operators, layers, of), tuple(of))
 
 
+def shorten(operators: Sequence[Recorded]) -> None:
+    """Leave out of every path the modules around all lists of modules: `model.layers.0.mlp` becomes `layers.0.mlp`."""
+    members = {name for operator in operators if (name := _member(operator.path))}
+    parents = [name.split(".")[:-2] for name in sorted(members)]
+    if not parents:
+        return
+    common = 0
+    while all(len(words) > common and words[common] == parents[0][common] for words in parents):
+        common += 1
+    prefix = ".".join(parents[0][:common])
+    for operator in operators:
+        if prefix and (operator.path == prefix or operator.path.startswith(f"{prefix}.")):
+            operator.path = operator.path[len(prefix) :].removeprefix(".")
+
+
 def _member(path: str) -> str:
     """The outermost member of a list of modules that a path leads through; empty: it leads through none."""
     found = _NUMBERED.match(path)
@@ -62,7 +77,7 @@ def _member(path: str) -> str:
 
 
 def _blocks(operators: Sequence[Recorded], layers: Sequence[str], of: Sequence[int]) -> tuple[str, ...]:
-    """The members of the list that holds most parameters in members that do the same as others of it."""
+    """The members of the list that holds most parameters in members that do the same as others; or the only one."""
     done: list[list[str]] = [[] for _ in layers]
     held = [0] * len(layers)
     counted: set[int] = set()
@@ -78,6 +93,7 @@ def _blocks(operators: Sequence[Recorded], layers: Sequence[str], of: Sequence[i
         if container is not None and alike[(container, *what)] > 1:
             repeated[container] = repeated.get(container, 0) + count
     if not repeated:
-        return ()
+        lone = [name for name, container in zip(layers, containers, strict=True) if container is not None]
+        return tuple(lone) if len(lone) == 1 else ()
     most = max(repeated, key=lambda container: repeated[container])
     return tuple(name for name, container in zip(layers, containers, strict=True) if container == most)

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from nest.graph import Shape
-from nest_torch.axes import Atom, Dim, leaves
-from nest_torch.values import INPUT, Extent, Recorded
+from nest.graph.program.axes import Atom, Dim, leaves
+from nest.graph.program.values import INPUT, Extent, Recorded
+from nest.graph.tensor import Shape
 
 SPLIT = ("heads", "kv_heads", "ffn", "vocab")
 """Axes that tensor parallelism splits: no operator may need whole rows of them."""

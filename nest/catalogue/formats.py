@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nest.graph import OperatorGraph
+from nest.spec.cluster import ClusterOfFile
+from nest.spec.link_profile import LinkProfile
 from nest.spec.measurements import Measurement
 from nest.spec.plan import PlanDocument
 from nest.spec.problem import Problem
@@ -14,5 +17,8 @@ FORMATS: Mapping[str, Any] = {
     "profile": ProfileSpec,
     "plan": PlanDocument,
     "topology": Topology,
+    "graph": OperatorGraph,
     "measurement": Measurement,
+    "cluster": ClusterOfFile,
+    "link-profile": LinkProfile,
 }

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from nest_torch.axes import leaves
-from nest_torch.values import Recorded, Stored
+from nest.graph.program.axes import leaves
+from nest.graph.program.values import Recorded, Stored
 
 ATTENTION = "attention"
 

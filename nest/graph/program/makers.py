@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from nest.errors import InputError
-from nest_torch.axes import Dim, aligned, fresh, leaves, size, unify
-from nest_torch.recording import Call, Maker, Recorder, result_dims
-from nest_torch.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, GROUPED_PRODUCTS, LOSSES, NORMS, SOFTMAXES
-from nest_torch.values import PARAMETER, Extent, Value
+from nest.graph.program.axes import Dim, aligned, fresh, leaves, size, unify
+from nest.graph.program.recording import Call, Maker, Recorder, result_dims
+from nest.graph.program.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, GROUPED_PRODUCTS, LOSSES, NORMS, SOFTMAXES
+from nest.graph.program.values import PARAMETER, Extent, Value
 
 STATISTICS_BYTES = 4
 """Bytes of a log-sum-exp, which flash attention keeps in single precision (arXiv 2307.08691)."""
@@ -124,14 +124,7 @@ def _attention(recorder: Recorder, call: Call) -> list[Value]:
     """
     query, key, value = call.arguments[:3]
     mask, causal = call.argument(3, "attn_mask"), bool(call.argument(5, "is_causal", False))
-    for one, other in ((query, key), (query, value)):
-        for index in range(len(query.dims) - 3):
-            _unify_equal(one.dims[index], other.dims[index])
-    if isinstance(mask, Value):
-        aligned((*query.dims[:-1], key.dims[-2]), [*map(size, query.dims[:-1]), size(key.dims[-2])], [mask.dims])
-    _unify_equal(key.dims[-2], value.dims[-2])
-    _unify_equal(query.dims[-1], key.dims[-1])
-    _name_heads(query, key, value)
+    meet(query, key, value, mask)
     result = (*query.dims[:-1], value.dims[-1])
     sequence, keys = size(query.dims[-2]), size(key.dims[-2])
     head, channels = size(query.dims[-1]), size(value.dims[-1])
@@ -154,6 +147,18 @@ def _attention(recorder: Recorder, call: Call) -> list[Value]:
     )
     recorder.operators[-1].saves += recorder.operators[-1].outputs
     return made[:1]
+
+
+def meet(query: Value, key: Value, value: Value, mask: Value | None) -> None:
+    """Say which dimensions of the operands of attention are the same axis, and what they are called."""
+    for one, other in ((query, key), (query, value)):
+        for index in range(len(query.dims) - 3):
+            _unify_equal(one.dims[index], other.dims[index])
+    if isinstance(mask, Value):
+        aligned((*query.dims[:-1], key.dims[-2]), [*map(size, query.dims[:-1]), size(key.dims[-2])], [mask.dims])
+    _unify_equal(key.dims[-2], value.dims[-2])
+    _unify_equal(query.dims[-1], key.dims[-1])
+    _name_heads(query, key, value)
 
 
 def _unify_equal(one: Dim, other: Dim) -> None:

@@ -1,20 +1,15 @@
-"""A traced program as operators: what it reads, computes and writes, by PyTorch's names of what it calls."""
+"""The calls of a traced program as operators: what each reads, computes and writes, by PyTorch's names of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-import torch
 from attrs import define, field
 
-from nest.errors import InputError
-from nest_torch.axes import Dim, aligned, fresh, leaves, size
-from nest_torch.targets import DROPOUTS, LINEAR, OPAQUE, PRODUCTS_OF_NUMBERS, REDUCTIONS
-from nest_torch.values import CONSTANT, MADE, PARAMETER, Extent, Recorded, Stored, Value
-from nest_torch.views import SPLITS, VIEWS, joined, pieces
-
-INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
-"""Higher-order operators that only run a part of the program, and how many arguments stand before what it is given."""
+from nest.graph.program.axes import Dim, aligned, fresh, leaves, size
+from nest.graph.program.targets import DROPOUTS, LINEAR, PRODUCTS_OF_NUMBERS, REDUCTIONS
+from nest.graph.program.values import CONSTANT, MADE, PARAMETER, Extent, Recorded, Stored, Value
+from nest.graph.program.views import SPLITS, VIEWS, joined, pieces
 
 
 @define
@@ -64,7 +59,7 @@ Maker = Callable[["Recorder", Call], list[Value]]
 
 @define
 class Recorder:
-    """Goes through a program and writes down its operators.
+    """Writes the operators of a program down, call by call.
 
     Attributes:
         operators: so far.
@@ -75,65 +70,8 @@ class Recorder:
     operators: list[Recorded] = field(factory=list)
     _made: int = field(default=0, init=False)
 
-    def run(self, module: Any, given: Sequence[Any]) -> list[Any]:
-        """Go through the graph of `module`, whose placeholders stand for `given`; what it returns."""
-        known: dict[Any, Any] = {}
-        inputs = iter(given)
-        for node in module.graph.nodes:
-            if node.op == "placeholder":
-                known[node] = next(inputs)
-            elif node.op == "get_attr":
-                known[node] = _attribute(module, node.target)
-            elif node.op == "call_function":
-                known[node] = self._called(node, known)
-            elif node.op == "output":
-                return list(_flat(_resolved(node.args[0], known)))
-        return []
-
-    def _called(self, node: Any, known: dict[Any, Any]) -> Any:
-        arguments, keywords = _resolved(list(node.args), known), _resolved(dict(node.kwargs), known)
-        name = getattr(node.target, "__name__", str(node.target))
-        if name == "getitem":
-            return arguments[0][arguments[1]]
-        if name in INLINED:
-            skipped = INLINED[name]
-            inner = next(each for each in arguments[:skipped] if hasattr(each, "graph"))
-            return self.run(inner, arguments[skipped:])
-        schema = getattr(node.target, "_schema", None)
-        results = [each for each in _flat(node.meta.get("val")) if hasattr(each, "shape") and hasattr(each, "dtype")]
-        if schema is None:
-            if not results:
-                return None  # Arithmetic with sizes.
-            raise InputError(f"the program calls {name}, which nest cannot read. Trace a part without control flow.")
-        call = Call(
-            target=str(schema.name).split("::")[-1],
-            path=_path(node),
-            arguments=arguments,
-            keywords=keywords,
-            shapes=[tuple(int(length) for length in each.shape) for each in results],
-            itemsizes=[int(each.dtype.itemsize) for each in results],
-            floating=[bool(each.dtype.is_floating_point or each.dtype.is_complex) for each in results],
-            pointwise=torch.Tag.pointwise in node.target.tags,
-        )
-        library = str(schema.name).split("::")[0]
-        if library not in ("aten", "prim", "prims") and call.target not in self.makers and results:
-            raise InputError(
-                f"{call.path or 'the module'} calls {schema.name}, of which nest knows neither FLOP nor bytes."
-            )
-        if call.target in OPAQUE:
-            raise InputError(f"{call.path or 'the module'} calls {call.target}, whose inside nest does not see.")
-        if not results:
-            return None
-        try:
-            made = self._results(call)
-        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
-            told = f"{call.path or 'the module'} calls {call.target} in a form that nest cannot read"
-            raise InputError(f"{told} ({type(error).__name__}: {error}).") from error
-        if schema.is_mutable and node.args and isinstance(arguments[0], Value):
-            _replace(known, arguments[0], made[0])
-        return made if isinstance(node.meta.get("val"), (list, tuple)) else made[0]
-
-    def _results(self, call: Call) -> list[Value]:
+    def results(self, call: Call) -> list[Value]:
+        """Write down what `call` does, unless it is a view; the values that come out."""
         values = call.values
         if call.target in SPLITS and values:
             return self._split(call, values[0])
@@ -150,7 +88,7 @@ class Recorder:
         """Tensors of their own where the whole of a result is split: its operator writes them apart. Else views."""
         shown = pieces(call.target, value.dims, call.arguments[1:] or list(call.keywords.values()), call.shapes)
         stored = value.stored
-        whole = not any(leaf.repeated for leaf in _atoms(value)) and prod(map(size, value.dims)) == stored.elements
+        whole = not any(leaf.repeated for leaf in atoms(value)) and prod(map(size, value.dims)) == stored.elements
         if stored.origin != MADE or stored.pieces or not whole:
             return [value.seen_as(dims) for dims in shown]
         stored.pieces = [self._stored(dims, stored.itemsize, stored.differentiable) for dims in shown]
@@ -267,15 +205,6 @@ def _read(values: Sequence[Value]) -> tuple[list[Stored], list[Stored]]:
     return [each for each in stored if each.origin != PARAMETER], [each for each in stored if each.origin == PARAMETER]
 
 
-def _replace(known: dict[Any, Any], old: Value, new: Value) -> None:
-    """What was changed in place is the new tensor from now on, through whatever view it is seen."""
-    for node, value in known.items():
-        if value is old:
-            known[node] = new
-        elif isinstance(value, Value) and value.stored is old.stored and _atoms(value) == _atoms(old):
-            known[node] = new.seen_as(value.dims)
-
-
 def _shown(call: Call, value: Value, rest: Sequence[Any]) -> tuple[Dim, ...]:
     """The dimensions of a view; rows cut from a parameter or a constant say nothing of what it consists of."""
     if call.target in ("slice", "narrow") and value.stored.origin in (PARAMETER, CONSTANT):
@@ -286,35 +215,6 @@ def _shown(call: Call, value: Value, rest: Sequence[Any]) -> tuple[Dim, ...]:
     return VIEWS[call.target](value.dims, rest, call.shapes[0])
 
 
-def _atoms(value: Value) -> list[Any]:
+def atoms(value: Value) -> list[Any]:
+    """The atoms of what a view shows, outermost first."""
     return [leaf for dim in value.dims for leaf in leaves(dim)]
-
-
-def _attribute(module: Any, target: str) -> Any:
-    for name in target.split("."):
-        module = getattr(module, name)
-    return module
-
-
-def _resolved(item: Any, known: Mapping[Any, Any]) -> Any:
-    if isinstance(item, torch.fx.Node):
-        return known[item]
-    if isinstance(item, (list, tuple)):
-        return [_resolved(each, known) for each in item]
-    if isinstance(item, dict):
-        return {key: _resolved(each, known) for key, each in item.items()}
-    return item
-
-
-def _flat(item: Any) -> Iterator[Any]:
-    if isinstance(item, (list, tuple)):
-        for each in item:
-            yield from _flat(each)
-    elif item is not None:
-        yield item
-
-
-def _path(node: Any) -> str:
-    """The module a call is in: the innermost of its stack."""
-    stack = node.meta.get("nn_module_stack")
-    return str(list(stack.values())[-1][0]) if stack else ""

@@ -1,0 +1,186 @@
+"""The exporter of Megatron-Bridge, whose recipes configure Megatron Core.
+
+Fields: `ConfigContainer` (src/megatron/bridge/training/config.py), `CommOverlapConfig` (training/comm_overlap.py) and
+the named precisions of training/mixed_precision.py of NVIDIA-NeMo/Megatron-Bridge 067f987d (after 0.6.0), and
+TransformerConfig of Megatron Core, whose names it takes. A recipe brings the model; the overlay says how it runs, and
+sets back what the recipe may have decided otherwise.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from nest.deployment import Deployment, Limits, deployment
+from nest.errors import InputError
+from nest.exporters.megatron.exporter import flag_groups
+from nest.exporters.megatron.layout import FLAG
+from nest.exporters.megatron.limits import megatron_limits, transformer_of
+from nest.exporters.megatron.parallel import CONTEXT_EXCHANGES, environment, rank_order
+from nest.exporters.megatron.rendering import Flags, said
+from nest.exporters.megatron.training import eight_bit_weights
+from nest.files import structure
+from nest.spec import Architecture, PlanDocument, Problem, Training
+
+PRECISIONS = {
+    "fp32": None,
+    "fp16": "fp16_mixed",
+    "bf16": "bf16_mixed",
+    "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+"""Names that `mixed_precision` takes; None: there is none, and none is needed."""
+
+OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
+
+Section = dict[str, Any]
+
+
+@frozen
+class MegatronBridgeExporter:
+    """A YAML overlay for recipes of Megatron-Bridge.
+
+    Attributes:
+        name: what people write to choose it.
+        summary: one line for lists.
+    """
+
+    name: str = "megatron-bridge"
+    summary: str = "a YAML overlay for a recipe of Megatron-Bridge: megatron_bridge.yaml"
+
+    def limits(self, problem: Problem) -> Limits:
+        """What Megatron-Bridge can run of `problem`: what Megatron-LM can, with its named precisions.
+
+        Raises:
+            InputError: nothing.
+        """
+        for obstacle in _obstacles(problem.training):
+            raise InputError(f"Megatron-Bridge cannot train this, because {obstacle}.")
+        return megatron_limits(problem)
+
+    def rank_order(self, plan: PlanDocument) -> tuple[str, ...]:
+        """How Megatron Core counts ranks with this overlay.
+
+        Raises:
+            InputError: nothing is known of the model.
+        """
+        return rank_order(deployment(plan), transformer_of(structure(plan.problem, Problem)))
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """`megatron_bridge.yaml`.
+
+        Raises:
+            InputError: Megatron-Bridge cannot run the plan; the text has the reasons.
+        """
+        problem = structure(plan.problem, Problem)
+        self.limits(problem)
+        flags: Flags = {flag: value for group in flag_groups(plan).values() for flag, value in said(group).items()}
+        shape = deployment(plan)
+        sections = _sections(flags, shape, problem.training)
+        return {"megatron_bridge.yaml": _text(sections, shape, transformer_of(problem))}
+
+
+def _obstacles(training: Training) -> Iterator[str]:
+    if training.gradients is not None and training.precision != "fp32":
+        yield "its named precisions say what gradients are reduced in; leave training.gradients out"
+    if training.precision in ("fp8", "mxfp8") and not eight_bit_weights(training):
+        yield f"its precision {PRECISIONS[training.precision]} keeps weights in 8 bits; leave primary_weights out"
+
+
+def _sections(flags: Flags, shape: Deployment, training: Training) -> dict[str, Section | str | None]:
+    """The overlay: sections of the configuration, and what each sets."""
+    distributed = bool(flags.get("--use-distributed-optimizer"))
+    return {
+        "model": _model(flags, shape, training),
+        "train": {"micro_batch_size": shape.micro_batch, "global_batch_size": shape.global_batch},
+        "dataset": {"seq_length": training.sequence_length},
+        "mixed_precision": PRECISIONS[training.precision],
+        "optimizer": _optimizer(flags, distributed),
+        "ddp": {
+            "use_distributed_optimizer": distributed,
+            "num_distributed_optimizer_instances": flags.get("--num-distributed-optimizer-instances", 1),
+            "overlap_grad_reduce": training.overlap.data,
+            "overlap_param_gather": training.overlap.data and distributed,
+            "use_megatron_fsdp": bool(flags.get("--use-megatron-fsdp")),
+            "data_parallel_sharding_strategy": flags.get("--data-parallel-sharding-strategy", "no_shard"),
+        },
+        "comm_overlap": {
+            "_target_": OVERLAP,
+            "tp_comm_overlap": bool(flags.get("--tp-comm-overlap")),
+            "overlap_grad_reduce": training.overlap.data,
+            "overlap_param_gather": training.overlap.data and distributed,
+            "overlap_moe_expert_parallel_comm": bool(flags.get("--overlap-moe-expert-parallel-comm")),
+        },
+        "dist": {
+            "use_megatron_fsdp": bool(flags.get("--use-megatron-fsdp")),
+            "use_tp_pp_dp_mapping": bool(flags.get("--use-tp-pp-dp-mapping")),
+        },
+        **({"checkpoint": {"ckpt_format": "fsdp_dtensor"}} if flags.get("--use-megatron-fsdp") else {}),
+    }
+
+
+def _model(flags: Flags, shape: Deployment, training: Training) -> Section:
+    modules = flags.get("--recompute-modules")
+    found: Section = {
+        "seq_length": training.sequence_length,
+        "tensor_model_parallel_size": shape.tp,
+        "sequence_parallel": shape.sequence_parallel,
+        "context_parallel_size": shape.cp,
+        "cp_comm_type": CONTEXT_EXCHANGES[training.context_exchange],
+        "pipeline_model_parallel_size": shape.stages,
+        "virtual_pipeline_model_parallel_size": shape.chunks if shape.chunks > 1 else None,
+        "pipeline_model_parallel_layout": flags.get(FLAG),
+        "num_layers_in_first_pipeline_stage": None,
+        "num_layers_in_last_pipeline_stage": None,
+        "account_for_embedding_in_pipeline_split": False,
+        "account_for_loss_in_pipeline_split": False,
+        "recompute_granularity": flags.get("--recompute-granularity"),
+        "recompute_method": flags.get("--recompute-method"),
+        "recompute_num_layers": flags.get("--recompute-num-layers"),
+        "recompute_modules": list(modules) if isinstance(modules, tuple) else None,
+    }
+    if "--num-experts" in flags:
+        found |= {
+            "expert_model_parallel_size": shape.ep,
+            "expert_tensor_parallel_size": shape.etp,
+            "moe_token_dispatcher_type": "alltoall",
+            "moe_expert_capacity_factor": flags.get("--moe-expert-capacity-factor"),
+            "moe_pad_expert_input_to_capacity": bool(flags.get("--moe-pad-expert-input-to-capacity")),
+        }
+    return found
+
+
+DTYPES = {"bf16": "torch.bfloat16", "fp8": "torch.uint8", "fp32": "torch.float32"}
+
+
+def _optimizer(flags: Flags, distributed: bool) -> Section:
+    found: Section = {"optimizer": flags["--optimizer"], "use_distributed_optimizer": distributed}
+    if flags.get("--use-precision-aware-optimizer"):
+        found["use_precision_aware_optimizer"] = True
+        found["exp_avg_dtype"] = DTYPES[str(flags.get("--exp-avg-dtype", "fp32"))]
+        found["exp_avg_sq_dtype"] = DTYPES[str(flags.get("--exp-avg-sq-dtype", "fp32"))]
+    if flags.get("--optimizer-cpu-offload"):
+        found |= {"optimizer_cpu_offload": True, "optimizer_offload_fraction": 1.0}
+    return found
+
+
+def _text(sections: Mapping[str, Section | str | None], shape: Deployment, model: Architecture) -> str:
+    """YAML, whose words are written as JSON writes them."""
+    exported, unset = environment(shape)
+    lines = [
+        "# Written by nest for Megatron-Bridge; an overlay for a recipe, which brings the model.",
+        f"# The plan is for {len(model.blocks)} layers of width {model.hidden} on {shape.world_size} ranks.",
+        *(f"# Set {name}={value} in the environment." for name, value in exported.items()),
+        *(f"# Leave {name} unset." for name in unset),
+    ]
+    for name, section in sections.items():
+        if isinstance(section, dict):
+            lines += [f"{name}:", *(f"  {key}: {json.dumps(value)}" for key, value in section.items())]
+        else:
+            lines.append(f"{name}: {json.dumps(section)}")
+    return "\n".join(lines) + "\n"
+
+
+exporter = MegatronBridgeExporter()

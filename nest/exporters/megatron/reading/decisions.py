@@ -1,0 +1,315 @@
+"""What flags of Megatron-LM decide: `fixed` of a problem.
+
+Sources: `validate_args` (megatron/training/arguments.py), TransformerConfig and parallel_state of core_v0.16.1.
+"""
+
+from typing import Any
+
+from nest.errors import InputError
+from nest.exporters.megatron.layout import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, check_layout, read_layout
+from nest.exporters.megatron.reading.flags import FlagReader
+from nest.spec import Architecture
+
+STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""ZeRO stage by `--data-parallel-sharding-strategy` of Megatron FSDP."""
+
+
+def read_decisions(flags: FlagReader, model: Architecture | None, devices: int | None) -> dict[str, Any]:
+    """The decisions; mistakes are left with `flags`.
+
+    Args:
+        flags: of Megatron-LM.
+        model: what they build; None: the problem says.
+        devices: ranks; None: not said.
+    """
+    tp, cp = flags.integer("--tensor-model-parallel-size") or 1, flags.integer("--context-parallel-size") or 1
+    pp, ep = flags.integer("--pipeline-model-parallel-size") or 1, flags.integer("--expert-model-parallel-size") or 1
+    etp = flags.integer("--expert-tensor-parallel-size") or tp
+    sequence_parallel = flags.has("--sequence-parallel") and tp > 1
+    found: dict[str, Any] = {"tp": tp, "sp": sequence_parallel, "cp": cp, "pp": pp, **_stages(flags, model, pp)}
+    if ep > 1 or (model is not None and _experts(model)) or flags.has("--expert-tensor-parallel-size"):
+        found |= {"ep": ep, "etp": etp}
+    _check_degrees(flags, model, tp, ep)
+    inner = tp * cp * pp
+    if devices is not None and devices % inner:
+        flags.problem(
+            f"{devices} ranks are no multiple of {inner}, the product of --tensor-model-parallel-size {tp}, "
+            f"--pipeline-model-parallel-size {pp} and --context-parallel-size {cp}; if they are launched on more nodes "
+            "than the file says, give --nodes."
+        )
+    elif devices is not None and devices % (etp * ep * pp):
+        flags.problem(
+            f"{devices} ranks are no multiple of {etp * ep * pp}, the product of --expert-tensor-parallel-size {etp} "
+            f"(left out: the tensor-parallel size), --expert-model-parallel-size {ep} and "
+            f"--pipeline-model-parallel-size {pp}; if they are launched on more nodes than the file says, give --nodes."
+        )
+    elif devices is not None:
+        found["dp"] = devices // inner
+    found |= {"micro_batch": flags.integer("--micro-batch-size"), "recompute": _recompute(flags, found, model)}
+    found |= _sharding(flags, found)
+    found["rank_order"] = "pp-inner" if flags.has("--use-tp-pp-dp-mapping") else "dp-inner"
+    _check_batch(flags, found)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _experts(model: Architecture) -> int:
+    return next((n for block in model.blocks if (n := getattr(block.feed_forward, "experts", 0))), 0)
+
+
+def _check_degrees(flags: FlagReader, model: Architecture | None, tp: int, ep: int) -> None:
+    if model is None:
+        return
+    heads = model.blocks[0].attention.heads
+    groups = getattr(model.blocks[0].attention, "kv_heads", heads)
+    experts = _experts(model)
+    if heads % tp:
+        flags.problem(f"--tensor-model-parallel-size {tp} does not divide --num-attention-heads {heads}.")
+    elif groups % tp and tp % groups:
+        flags.problem(
+            f"--num-query-groups {groups} is no multiple and no divisor of --tensor-model-parallel-size {tp}."
+        )
+    if ep > 1 and not experts:
+        flags.problem(f"--expert-model-parallel-size {ep} needs --num-experts.")
+    elif experts % ep:
+        flags.problem(f"--expert-model-parallel-size {ep} does not divide --num-experts {experts}.")
+    if experts and tp > 1 and not flags.has("--sequence-parallel"):
+        flags.problem("a mixture of experts with --tensor-model-parallel-size above 1 needs --sequence-parallel.")
+
+
+def _check_batch(flags: FlagReader, found: dict[str, Any]) -> None:
+    batch, ranks, size = flags.integer("--global-batch-size"), found.get("dp"), found.get("micro_batch")
+    length, cp = flags.integer("--seq-length"), found["cp"]
+    if batch and ranks and size and batch % (ranks * size):
+        flags.problem(
+            f"--global-batch-size {batch} is no multiple of --micro-batch-size {size} times the {ranks} data-parallel "
+            "ranks."
+        )
+    if length and cp > 1 and length % (2 * cp):
+        flags.problem(f"--seq-length {length} is no multiple of twice --context-parallel-size {cp}.")
+    longest = flags.integer("--max-position-embeddings")
+    if length and longest and longest < length:
+        flags.problem(f"--max-position-embeddings {longest} is less than --seq-length {length}.")
+
+
+def _sharding(flags: FlagReader, found: dict[str, Any]) -> dict[str, Any]:
+    distributed, fully = flags.has("--use-distributed-optimizer"), flags.has("--use-megatron-fsdp")
+    strategy = flags.choice("--data-parallel-sharding-strategy", STRATEGIES, 0)
+    stage = 1 if distributed else 0
+    if fully:
+        stage = strategy
+    if flags.has("--use-torch-fsdp2"):
+        stage = 2 if flags.has("--torch-fsdp2-no-reshard-after-forward") else 3
+        if distributed:
+            flags.problem("--use-torch-fsdp2 and --use-distributed-optimizer exclude each other.")
+        if found["pp"] > 1:
+            flags.problem("--use-torch-fsdp2 has no pipeline; --pipeline-model-parallel-size must be 1.")
+    if flags.has("--overlap-param-gather"):
+        if not stage and not distributed and not fully:
+            flags.problem("--overlap-param-gather needs --use-distributed-optimizer.")
+        if not flags.has("--overlap-grad-reduce"):
+            flags.problem("--overlap-param-gather needs --overlap-grad-reduce.")
+    elif stage and flags.has("--overlap-grad-reduce") and stage < min(STRATEGIES["optim_grads"], 2):
+        flags.note("--overlap-grad-reduce without --overlap-param-gather is priced as if both were given.")
+    instances = flags.integer("--num-distributed-optimizer-instances") or 1
+    if instances == 1 or not stage or "dp" not in found:
+        return {"zero": stage}
+    ranks = found["dp"] * found["cp"]
+    if ranks % instances:
+        flags.problem(f"--num-distributed-optimizer-instances {instances} does not divide the {ranks} ranks there are.")
+    return {"zero": stage, "zero_degree": max(ranks // instances, 1)}
+
+
+def _recompute(flags: FlagReader, found: dict[str, Any], model: Architecture | None) -> str:
+    granularity = flags.word("--recompute-granularity")
+    if flags.has("--recompute-activations"):
+        granularity = "selective"
+    method, count = flags.word("--recompute-method"), flags.integer("--recompute-num-layers", minimum=0)
+    flags.has("--distribute-saved-activations")
+    if granularity is None:
+        return "none"
+    if granularity == "selective":
+        if method is not None or count is not None:
+            flags.problem("--recompute-method and --recompute-num-layers go with --recompute-granularity full only.")
+        return "selective"
+    if granularity != "full" or method not in ("uniform", "block") or count is None:
+        flags.problem(
+            "--recompute-granularity is full or selective; full needs --recompute-method (uniform or block) and "
+            "--recompute-num-layers."
+        )
+        return "none"
+    return _full(flags, method, count, found, model)
+
+
+def _full(flags: FlagReader, method: str, count: int, found: dict[str, Any], model: Architecture | None) -> str:
+    """Full recomputation of all layers, or of some of each (virtual) stage, where that comes to all or none."""
+    told = f"--recompute-method {method} --recompute-num-layers {count}"
+    counts = _chunk_sizes(found, model)
+    if counts and count > max(counts):
+        flags.problem(f"{told}: no pipeline stage, or chunk of one, has more than {max(counts)} layers.")
+    if method == "uniform":
+        if count == 0:
+            flags.problem(f"{told}: it must be at least 1.")
+        elif count > 1:
+            flags.note(f"{told} is priced as {method} 1: inputs of every layer are kept.")
+        return "full"
+    if count == 0:
+        return "none"
+    if counts and count < max(counts):
+        flags.problem(
+            f"{told} runs {count} of up to {max(counts)} layers of a stage again; nest prices all layers of a stage or "
+            "none: give the number of layers of the largest, or 0."
+        )
+    return "full"
+
+
+def _chunk_sizes(found: dict[str, Any], model: Architecture | None) -> list[int]:
+    """Blocks of each chunk of the pipeline; empty: not known."""
+    stages = found.get("stages")
+    if stages is not None:
+        return [each if isinstance(each, int) else sum(BLOCKS in name for name in each) for each in stages]
+    if model is None:
+        return []
+    return [len(model.blocks) // (found["pp"] * found.get("chunks", 1))]
+
+
+BLOCKS = "layers."
+"""How names of transformer blocks begin (docs/reference/models.md)."""
+
+
+def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> dict[str, Any]:
+    """Schedule and stages; mistakes are left with `flags`."""
+    text, virtual = flags.word(FLAG), flags.integer("--num-virtual-stages-per-pipeline-rank")
+    per_chunk = flags.integer("--num-layers-per-virtual-pipeline-stage")
+    ends = {place: flags.integer(f"--decoder-{place}-pipeline-num-layers") for place in ("first", "last")}
+    counted = [flags.has(f"--account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
+    flags.has("--no-overlap-p2p-communication")
+    flags.has("--overlap-p2p-communication-warmup-flush")
+    if sum(each is not None for each in (text, virtual, per_chunk)) > 1:
+        flags.problem(
+            f"of {FLAG}, --num-virtual-stages-per-pipeline-rank and --num-layers-per-virtual-pipeline-stage one may be "
+            "given."
+        )
+        return {}
+    if (text is not None or any(ends.values())) and any(counted):
+        flags.problem("--account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split go alone.")
+        return {}
+    if text is not None and any(ends.values()):
+        flags.problem(
+            f"{FLAG} says what every stage holds; leave --decoder-first-pipeline-num-layers and its like out."
+        )
+        return {}
+    if text is not None:
+        return _from_layout(flags, text, None if model is None else len(model.blocks), pp)
+    if model is None:
+        if per_chunk or any(ends.values()) or any(counted):
+            flags.problem("the stages are given, but not the model: --num-layers and the other widths are missing.")
+        return {"schedule": "interleaved", "chunks": virtual} if (virtual or 1) > 1 else {"schedule": "1f1b"}
+    return _from_counts(flags, len(model.blocks), pp, virtual, per_chunk, ends, counted)
+
+
+def _from_layout(flags: FlagReader, text: str, layers: int | None, pp: int) -> dict[str, Any]:
+    try:
+        chunks = read_layout(text)
+        check_layout(chunks, "".join(chunks).count(BLOCK) if layers is None else layers, pp)
+    except InputError as error:
+        flags.problem(str(error))
+        return {}
+    if any(PREDICTION in chunk for chunk in chunks):
+        chunks = tuple(chunk.replace(PREDICTION, "") for chunk in chunks)
+    virtual = len(chunks) // pp
+    if virtual == 1:
+        return _plain(flags, list(chunks))
+    return _interleaved(flags, list(chunks), virtual)
+
+
+def _plain(flags: FlagReader, stages: list[str]) -> dict[str, Any]:
+    """Stages of one chunk each."""
+    for index, stage in enumerate(stages):
+        if not stage:
+            flags.problem(f"pipeline stage {index + 1} holds no layers, and nest has no empty stages.")
+            return {}
+    if len(stages) == 1:
+        return {"schedule": "1f1b"}
+    between = [stages[0].removeprefix(EMBEDDING), *stages[1:-1], stages[-1].removesuffix(LOSS)]
+    if all(between):
+        return {"schedule": "1f1b", "stages": [len(stage) for stage in between]}
+    number = iter(range(sum(map(len, stages))))
+    names = {EMBEDDING: "embedding", LOSS: "head"}
+    return {
+        "schedule": "1f1b",
+        "stages": [[names.get(letter) or f"{BLOCKS}{next(number)}" for letter in stage] for stage in stages],
+    }
+
+
+def _interleaved(flags: FlagReader, chunks: list[str], virtual: int) -> dict[str, Any]:
+    """Several chunks for each stage, which nest deals evenly: embedding and head beside the blocks, or among them."""
+    blocks = [chunk.count(BLOCK) for chunk in chunks]
+    if len({*blocks}) > 1 and (len({*map(len, chunks)}) > 1 or not sum(blocks) % len(chunks)):
+        flags.problem(
+            f"{FLAG} gives the {len(chunks)} chunks of an interleaved schedule {', '.join(map(str, blocks))} layers; "
+            "nest prices interleaved schedules whose chunks have as many layers each."
+        )
+    return {"schedule": "interleaved", "chunks": virtual}
+
+
+def _from_counts(
+    flags: FlagReader,
+    layers: int,
+    pp: int,
+    virtual: int | None,
+    per_chunk: int | None,
+    ends: dict[str, int | None],
+    counted: list[bool],
+) -> dict[str, Any]:
+    """Megatron-LM's own split: even, but for ends that are given or counted as a layer."""
+    shares = _shares(flags, layers, pp, ends, counted)
+    if shares is None:
+        return {}
+    chunks = virtual or 1
+    if per_chunk is not None:
+        if (layers + sum(counted)) % (pp * per_chunk):
+            flags.problem(
+                f"--num-layers-per-virtual-pipeline-stage {per_chunk} does not divide the "
+                f"{(layers + sum(counted)) // pp} layers of a stage."
+            )
+            return {}
+        chunks = (layers + sum(counted)) // (pp * per_chunk)
+    if chunks == 1:
+        return {"schedule": "1f1b", **({"stages": shares} if len({*shares}) > 1 else {})}
+    if pp == 1:
+        flags.problem(f"{chunks} virtual stages need --pipeline-model-parallel-size above 1.")
+    if len({*shares}) > 1 and not any(counted):
+        flags.problem("nest prices interleaved schedules whose stages have as many layers each.")
+    if (layers + sum(counted)) % (pp * chunks):
+        flags.problem(f"{layers} layers cannot be dealt evenly to {pp} pipeline ranks of {chunks} virtual stages.")
+    return {"schedule": "interleaved", "chunks": chunks}
+
+
+def _shares(
+    flags: FlagReader, layers: int, pp: int, ends: dict[str, int | None], counted: list[bool]
+) -> list[int] | None:
+    """Layers of each stage; None: they do not come out even."""
+    first, last = ends["first"], ends["last"]
+    given = [share for share in (first, last) if share is not None]
+    if given and pp > 1:
+        rest, middle = layers - sum(given), pp - len(given)
+        if rest < 0 or bool(rest) != bool(middle) or (middle and rest % middle):
+            flags.problem(
+                f"of {layers} layers {rest} are left for {middle} pipeline stages between those that "
+                "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers speak of."
+            )
+            return None
+        between = [rest // middle] * middle if middle else []
+        return [*([first] if first is not None else []), *between, *([last] if last is not None else [])]
+    size, left = divmod(layers + sum(counted), pp)
+    if left or not size:
+        told = " counted with the ends" if any(counted) else ""
+        flags.problem(
+            f"--num-layers {layers}{told} is no multiple of --pipeline-model-parallel-size {pp}; {FLAG} is for "
+            "stages that differ."
+        )
+        return None
+    shares = [size] * pp
+    shares[0] -= counted[0]
+    shares[-1] -= counted[1]
+    return shares

@@ -1,0 +1,199 @@
+"""What words of a script stand for, as far as that follows from the script (POSIX.1-2017, section 2.6)."""
+
+import ast
+import re
+from collections.abc import Mapping, MutableMapping, Sequence
+
+from nest.exporters.megatron.reading.tokens import Piece, Token, Tokenizer
+
+UNKNOWN = "\0"
+"""Stands in a word for what the script does not say, such as the output of a command; what follows names it."""
+
+Variables = MutableMapping[str, tuple[str, ...]]
+"""Values by name: one word, or those of an array."""
+
+LARGEST = 2**63
+DEEPEST = 20
+
+_PARAMETER = re.compile(r"(#?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^]]*\])?(.*)", re.DOTALL)
+_DEFAULT = re.compile(r"(:?[-=+?])(.*)", re.DOTALL)
+
+
+class Expander:
+    """Expands words.
+
+    Attributes:
+        variables: those the script has set so far.
+    """
+
+    def __init__(self, variables: Variables) -> None:
+        self.variables = variables
+        self.depth = 0
+
+    def words(self, token: Token) -> list[str]:
+        """The words a token stands for: none, one, or several where an expansion is not quoted."""
+        found: list[str] = []
+        joined = False  # Whether the next text belongs to the last word found.
+        for piece in token.pieces:
+            parts = self._parts(piece)
+            if not piece.quoted and piece.kind != "text":
+                text = " ".join(parts)
+                joined = joined and not text[:1].isspace()
+                words = text.split()
+            else:
+                text, words = "".join(parts[-1:]), parts
+            for index, word in enumerate(words):
+                if joined and not index:
+                    found[-1] += word
+                else:
+                    found.append(word)
+            if words:
+                joined = piece.quoted or piece.kind == "text" or not text[-1:].isspace()
+            elif text:
+                joined = False
+        return found
+
+    def value(self, token: Token) -> str:
+        """What a variable is set to: expansions part no words."""
+        return "".join(" ".join(self._parts(piece)) for piece in token.pieces)
+
+    def _parts(self, piece: Piece) -> list[str]:
+        if piece.kind == "text":
+            return [piece.text]
+        if piece.kind == "command":
+            return [_unknown(f"$({piece.text})")]
+        if piece.kind == "arithmetic":
+            return [self.arithmetic(piece.text)]
+        return self._parameter(piece.text, piece.quoted)
+
+    def _parameter(self, text: str, quoted: bool) -> list[str]:
+        found = _PARAMETER.fullmatch(text)
+        if found is None or self.depth > DEEPEST:
+            return [_unknown(f"${{{text}}}")]
+        length, name, index, rest = found.groups()
+        value = self.variables.get(name)
+        if length and not rest:
+            return [str(len(value or ()) if index in ("[@]", "[*]") else len((value or ("",))[0]))]
+        if length or (rest and not _DEFAULT.fullmatch(rest)):
+            return [_unknown(f"${{{text}}}")]
+        chosen = self._element(value, index)
+        if rest:
+            return self._with_default(name, chosen, rest)
+        if chosen is None:
+            return [] if index in ("[@]", "[*]") or (name in "@*") else [""]
+        return [" ".join(chosen)] if index == "[*]" and quoted else list(chosen)
+
+    def _element(self, value: tuple[str, ...] | None, index: str | None) -> tuple[str, ...] | None:
+        """What `$NAME`, `${NAME[@]}` or `${NAME[2]}` selects."""
+        if value is None or index in ("[@]", "[*]"):
+            return value
+        place = self.arithmetic(index[1:-1]) if index else "0"
+        if not place.lstrip("-").isdigit():
+            return (_unknown(str(index)),)
+        return value[int(place) :][:1] or None
+
+    def _with_default(self, name: str, value: tuple[str, ...] | None, rest: str) -> list[str]:
+        """`${NAME:-word}` and its like."""
+        found = _DEFAULT.fullmatch(rest)
+        assert found is not None
+        operator, word = found.groups()
+        there = value is not None and (not operator.startswith(":") or any(value))
+        if operator.endswith("+"):
+            return self._inner(word) if there else []
+        if there and value is not None:
+            return list(value)
+        if operator.endswith("?"):
+            return [_unknown(f"${{{name}}}")]
+        default = self._inner(word)
+        if operator.endswith("="):
+            self.variables[name] = tuple(default)
+        return default
+
+    def _inner(self, text: str) -> list[str]:
+        """The word behind an operator of a parameter."""
+        self.depth += 1
+        try:
+            tokens = [token for token in Tokenizer(text).tokens() if not token.operator]
+            return [" ".join(self.value(token) for token in tokens)] if tokens else [""]
+        finally:
+            self.depth -= 1
+
+    def arithmetic(self, text: str) -> str:
+        """The whole number that `$((text))` is."""
+        plain = self._inner(re.sub(r"[()*<>&|;]", lambda found: "\\" + found.group(), text))[0]
+        try:
+            tree = ast.parse(plain.strip() or "0", mode="eval").body
+            return str(_computed(tree, self.variables))
+        except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
+            return _unknown(f"$(({text}))")
+
+
+def _unknown(text: str) -> str:
+    """A word that stands for what `text` would become; one word, whatever spaces there are."""
+    words = text.split()
+    return UNKNOWN + (text if len(words) == 1 else f"{words[0]}...") if words else UNKNOWN
+
+
+def _computed(tree: ast.expr, variables: Mapping[str, Sequence[str]], depth: int = 0) -> int:
+    """The value of an arithmetic expression; division drops the remainder, as C's does.
+
+    Raises:
+        ValueError: it is none, or too large.
+    """
+    if depth > DEEPEST:
+        raise ValueError(depth)
+    match tree:
+        case ast.Constant(value=int() as number):
+            return int(number)
+        case ast.Name(id=name):
+            value = (variables.get(name) or ("0",))[0] or "0"
+            return _computed(ast.parse(value.strip(), mode="eval").body, variables, depth + 1)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_computed(operand, variables, depth + 1)
+        case ast.BinOp(left=left, op=operation, right=right):
+            first, second = (_computed(side, variables, depth + 1) for side in (left, right))
+            return _limited(_applied(operation, first, second))
+        case ast.Compare(left=left, ops=[operation], comparators=[right]):
+            first, second = (_computed(side, variables, depth + 1) for side in (left, right))
+            return int(_compared(operation, first, second))
+    raise ValueError(ast.dump(tree))
+
+
+def _applied(operation: ast.operator, first: int, second: int) -> int:
+    match operation:
+        case ast.Add():
+            return first + second
+        case ast.Sub():
+            return first - second
+        case ast.Mult():
+            return first * second
+        case ast.Div():
+            return abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
+        case ast.Mod():
+            return first - _applied(ast.Div(), first, second) * second
+        case ast.Pow() if 0 <= second < 64:
+            return _limited(first**second)
+    raise ValueError(operation)
+
+
+def _compared(operation: ast.cmpop, first: int, second: int) -> bool:
+    match operation:
+        case ast.Eq():
+            return first == second
+        case ast.NotEq():
+            return first != second
+        case ast.Lt():
+            return first < second
+        case ast.LtE():
+            return first <= second
+        case ast.Gt():
+            return first > second
+        case ast.GtE():
+            return first >= second
+    raise ValueError(operation)
+
+
+def _limited(number: int) -> int:
+    if abs(number) >= LARGEST:
+        raise ValueError(number)
+    return number

@@ -1,0 +1,129 @@
+"""Arguments of Megatron-LM as flags and their values, as its parser takes them (`argparse`, no abbreviations)."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from attrs import define, field
+
+from nest.errors import InputError, InputErrors
+from nest.exporters.megatron.reading.expansion import UNKNOWN
+
+LARGEST = 10**12
+_VALUE = re.compile(r"-\d.*|[^-].*|-|", re.DOTALL)
+
+Chosen = TypeVar("Chosen")
+
+
+@define
+class FlagReader:
+    """Flags whose mistakes are collected until `finish` reports them together.
+
+    Attributes:
+        words: what follows each flag; the last one counts.
+        asked: flags somebody has asked for.
+        problems: mistakes found so far.
+        notes: what the reader of the result should know, a sentence each.
+    """
+
+    words: dict[str, tuple[str, ...]]
+    asked: set[str] = field(factory=set)
+    problems: list[str] = field(factory=list)
+    notes: list[str] = field(factory=list)
+
+    def has(self, flag: str) -> bool:
+        """Whether `flag` is given."""
+        self.asked.add(flag)
+        return flag in self.words
+
+    def word(self, flag: str, default: str | None = None) -> str | None:
+        """What follows `flag`; `default` where it is not given."""
+        if not self.has(flag):
+            return default
+        found = self.words[flag]
+        if len(found) != 1:
+            self.problems.append(f"{flag} takes one value, and has {' '.join(found) or 'none'}.")
+            return default
+        if UNKNOWN in found[0]:
+            self.problems.append(
+                f"{flag} is {found[0].replace(UNKNOWN, '')!r:.60}, which only a run would tell; write its value there."
+            )
+            return default
+        return found[0]
+
+    def several(self, flag: str) -> tuple[str, ...]:
+        """All that follows `flag`; nothing where it is not given."""
+        return self.words[flag] if self.has(flag) else ()
+
+    def integer(self, flag: str, *, minimum: int = 1) -> int | None:
+        """The whole number behind `flag`; None where it is not given."""
+        text = self.word(flag)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[+-]?[0-9]{1,13}", text.strip()) or not minimum <= int(text) <= LARGEST:
+            self.problems.append(f"{flag} is {text!r:.60}; it must be a whole number of at least {minimum}.")
+            return None
+        return int(text)
+
+    def number(self, flag: str) -> float | None:
+        """The number behind `flag`; None where it is not given."""
+        text = self.word(flag)
+        if text is None:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            self.problems.append(f"{flag} is {text!r:.60}; it must be a number.")
+            return None
+
+    def choice(self, flag: str, choices: dict[str, Chosen], default: Chosen) -> Chosen:
+        """What stands in `choices` for the word behind `flag`."""
+        text = self.word(flag)
+        if text is None:
+            return default
+        if text not in choices:
+            self.problems.append(f"{flag} is {text!r:.60}, and nest knows {', '.join(choices)}.")
+            return default
+        return choices[text]
+
+    def problem(self, text: str) -> None:
+        """Note a mistake: a sentence."""
+        self.problems.append(text)
+
+    def note(self, text: str) -> None:
+        """Note what the reader of the result should know: a sentence."""
+        self.notes.append(text)
+
+    def finish(self) -> None:
+        """Report the mistakes.
+
+        Raises:
+            InputErrors: there are some.
+        """
+        if self.problems:
+            raise InputErrors(dict.fromkeys(self.problems))
+
+
+def read_flags(words: Sequence[str]) -> FlagReader:
+    """`words` as flags: what does not begin with a hyphen, or is a negative number, follows the flag in front.
+
+    Raises:
+        InputError: the first word is no flag.
+    """
+    return FlagReader(dict(_pairs(words)))
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    flag, values = "", list[str]()
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            if flag:
+                yield flag, tuple(values)
+            flag, equals, value = word.partition("=")
+            values = [value] if equals else []
+        elif flag and _VALUE.fullmatch(word):
+            values.append(word)
+        elif UNKNOWN not in word and not flag:
+            raise InputError(f"{word!r:.60} stands in front of the first flag of Megatron-LM.")
+    if flag:
+        yield flag, tuple(values)

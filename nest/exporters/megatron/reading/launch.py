@@ -1,0 +1,163 @@
+"""The words that Megatron-LM is given, found in a script or a YAML map, and how many devices they are launched on."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from nest.errors import InputError
+from nest.exporters.megatron.reading.expansion import UNKNOWN
+from nest.exporters.megatron.reading.script import Walk, walk
+from nest.files import read_mapping_text
+
+LONGEST = 2**20
+"""Characters of a script; what people write has thousands."""
+
+MAP = "MODEL_ARGS"
+"""Where Megatron-LM's functional tests have their flags (tests/functional_tests/test_cases)."""
+
+KNOWN = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers", "--hidden-size", "--global-batch-size")
+"""Of several Python programs, Megatron-LM is the one given most of these."""
+
+NODES = ("--nnodes", "--nodes", "-N")
+PER_NODE = ("--nproc-per-node", "--nproc_per_node", "--ntasks-per-node", "--gpus-per-node")
+SLURM_PER_NODE = ("SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", "GPUS_PER_NODE")
+TASKS = ("--ntasks", "-n", "-np")
+
+
+@frozen
+class Launch:
+    """How Megatron-LM is called.
+
+    Attributes:
+        words: its arguments.
+        devices: how many it runs on; None: the text does not say.
+        notes: what was left open on the way, a sentence each.
+    """
+
+    words: tuple[str, ...]
+    devices: int | None
+    notes: tuple[str, ...]
+
+
+def find_launch(text: str, nodes: int | None = None) -> Launch:
+    """Find the arguments.
+
+    Args:
+        text: of the file.
+        nodes: machines it is launched on; None: as the text says.
+
+    Raises:
+        InputError: the text is no script and no map, or has no arguments.
+    """
+    if len(text) > LONGEST:
+        raise InputError(f"this has more than {LONGEST} characters; scripts that launch Megatron-LM have thousands.")
+    try:
+        launch = _of_map(text, nodes) if re.search(rf"^{MAP}\s*:", text, re.MULTILINE) else _of_script(text, nodes)
+    except RecursionError:
+        raise InputError("this is nested too deeply to be read.") from None
+    if not launch.words:
+        raise InputError(
+            f"there are no flags of Megatron-LM here: no call of a Python program, no array of flags, and no {MAP}."
+        )
+    return launch
+
+
+def _of_map(text: str, nodes: int | None) -> Launch:
+    content = read_mapping_text(text, "flags.yaml")
+    flags, variables = content.get(MAP), content.get("ENV_VARS") or {}
+    if not isinstance(flags, Mapping) or not isinstance(variables, Mapping):
+        raise InputError(f"{MAP} and ENV_VARS must be maps of flags, and of variables, to their values.")
+    words = [word for flag, value in flags.items() for word in _flag_words(str(flag), value)]
+    said = {str(name): str(value) for name, value in variables.items()}
+    per_node = _first(said.get(name, "") for name in ("GPUS_PER_NODE", "NPROC_PER_NODE"))
+    devices = nodes * per_node if nodes is not None and per_node is not None else _whole(said.get("WORLD_SIZE", ""))
+    return Launch(tuple(words), devices, _unsure(nodes, per_node))
+
+
+def _unsure(nodes: int | None, per_node: int | None) -> tuple[str, ...]:
+    if nodes is None or per_node is not None:
+        return ()
+    return ("the number of nodes is given, but the flags do not say how many devices each has.",)
+
+
+def _flag_words(flag: str, value: Any) -> list[str]:
+    """A flag of the map as the arguments it becomes (tests/functional_tests/shell_test_utils/_run_training.sh)."""
+    if value is False or value is None:
+        return []
+    if value is True or value == "true":
+        return [flag]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [flag, *map(str, value)]
+    written = str(value).replace("\\", "")
+    listed = re.fullmatch(r"\[([^\[\]]*)\]", written)
+    return [flag, *(listed.group(1).replace(",", " ").split() if listed else [written])]
+
+
+def _of_script(text: str, nodes: int | None) -> Launch:
+    found = walk(text)
+    calls = [(call.words, place) for call in found.calls if (place := _program(call.words)) is not None]
+    notes = [
+        f"line {line} was passed over: what it does hangs on what only a run would tell." for line in found.passed_over
+    ]
+    if not calls:
+        devices = _devices((), found, nodes, notes)
+        return Launch(_arrays(found), devices, tuple(notes))
+    words, place = max(calls, key=lambda call: sum(word.partition("=")[0] in KNOWN for word in call[0]))
+    devices = _devices(words[:place], found, nodes, notes)
+    return Launch(words[place + 1 :], devices, tuple(notes))
+
+
+def _program(words: Sequence[str]) -> int | None:
+    """Place of the Python program among the words of a command; None: it calls none."""
+    for place, word in enumerate(words):
+        if word.endswith(".py") and not any(letter.isspace() for letter in word):
+            return place
+        if word == "-m" and words[place + 1 : place + 2] and not words[place + 1].startswith("torch.distributed"):
+            return place + 1
+    return None
+
+
+def _arrays(found: Walk) -> tuple[str, ...]:
+    """Flags in variables, of a file that is to be sourced."""
+    return tuple(
+        word
+        for words in found.variables.values()
+        if words and words[0].lstrip().startswith("--")
+        for each in words
+        for word in (each.split() if len(words) == 1 else (each,))
+    )
+
+
+def _devices(launcher: Sequence[str], found: Walk, nodes: int | None, notes: list[str]) -> int | None:
+    """The number of processes, by the launcher's options, else by the script's variables."""
+    said: dict[str, str] = {}
+    for index, word in enumerate(launcher):
+        name, equals, value = word.partition("=")
+        said[name] = value if equals else "".join(launcher[index + 1 : index + 2])
+    variables = {name: " ".join(words) for name, words in found.variables.items()}
+    per_node = _first([*_those(said, PER_NODE), *_those(variables, SLURM_PER_NODE)])
+    if nodes is not None:
+        notes += _unsure(nodes, per_node)
+        return None if per_node is None else nodes * per_node
+    nodes = _first([*_those(said, NODES), *_those(variables, ("SLURM_NNODES",))])
+    if per_node is not None and (nodes is not None or "--standalone" in launcher):
+        return (nodes or 1) * per_node
+    return _first([*_those(said, TASKS), *_those(variables, ("WORLD_SIZE", "SLURM_NTASKS"))])
+
+
+def _those(values: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    return [values[name] for name in names if name in values]
+
+
+def _first(texts: Iterable[str]) -> int | None:
+    """The first whole number above 0 among `texts`."""
+    return next((number for text in texts if (number := _whole(text)) is not None), None)
+
+
+def _whole(text: str) -> int | None:
+    plain = text.strip()
+    if UNKNOWN in plain or not plain.isascii() or not plain.isdigit() or len(plain) > 9:
+        return None
+    return int(plain) or None

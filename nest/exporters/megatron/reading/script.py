@@ -1,0 +1,340 @@
+"""A launch script, walked through without running anything: what it sets, and what it would call."""
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from attrs import define, field, frozen
+
+from nest.errors import InputError
+from nest.exporters.megatron.reading.conditions import holds
+from nest.exporters.megatron.reading.expansion import UNKNOWN, Expander
+from nest.exporters.megatron.reading.tokens import Token, Tokenizer
+
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\])?(\+?)=", re.DOTALL)
+DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
+ENDS = frozenset({"\n", ";", "&"})
+JOINTS = frozenset({"&&", "||", "|"})
+REDIRECTIONS = frozenset({"<", ">", ">>", "<<", "<<<", "&>", ">&", "<&"})
+CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
+SHELLS = frozenset({"sbatch", "bash", "sh"})
+DEEPEST = 50
+
+SLURM = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "--gres": ("SLURM_GPUS_ON_NODE",),
+    "--ntasks": ("SLURM_NTASKS",),
+    "-n": ("SLURM_NTASKS",),
+}
+"""Variables that Slurm sets from options of sbatch (man sbatch, OUTPUT ENVIRONMENT VARIABLES)."""
+
+_INNER = re.compile(r"\S\s+\S*\.py\s")
+"""A word that is a command line itself."""
+
+_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-{1,2}[A-Za-z-]+)(?:[= \t]+|(?=\d))(\S+)", re.MULTILINE)
+
+
+@frozen
+class Call:
+    """A command that the script would run.
+
+    Attributes:
+        line: where it stands, 1 first.
+        words: expanded.
+    """
+
+    line: int
+    words: tuple[str, ...]
+
+
+@define
+class Walk:
+    """What was found on the way.
+
+    Attributes:
+        variables: set by the script; arrays have several words.
+        calls: commands in order.
+        passed_over: lines whose meaning hangs on what only a run would tell.
+    """
+
+    variables: dict[str, tuple[str, ...]] = field(factory=dict)
+    calls: list[Call] = field(factory=list)
+    passed_over: list[int] = field(factory=list)
+
+
+def walk(text: str) -> Walk:
+    """Walk through a script.
+
+    Raises:
+        InputError: it is no script; the text names the line.
+    """
+    found = Walk()
+    for option, value in _DIRECTIVE.findall(text):
+        for name in SLURM.get(option, ()):
+            found.variables[name] = (value.rpartition(":")[2],)
+    _Walker(Tokenizer(text).tokens(), found).block(active=True)
+    return found
+
+
+class _Walker:
+    """Walks through tokens; what is not active is read over."""
+
+    def __init__(self, tokens: Sequence[Token], found: Walk) -> None:
+        self.tokens = tokens
+        self.found = found
+        self.at = 0
+        self.depth = 0
+        self.tested = False  # Whether the last command was a test.
+        self.expander = Expander(found.variables)
+
+    def block(self, *, active: bool) -> None:
+        """Commands up to a word that closes them."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise InputError(f"line {self._peek_line()}: the script is nested more than {DEEPEST} levels deep.")
+        joint = ""
+        result: bool | None = None
+        while self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            if token.operator in ENDS or token.operator in JOINTS:
+                if token.operator != "\n":  # What is joined may stand on the next line.
+                    joint = token.operator
+                self.at += 1
+            elif token.bare in CLOSERS or token.operator in (")", ";;"):
+                break
+            else:
+                runs = self._runs(joint, result, token, active)
+                found = self.command(active=active and runs)
+                result = found if runs else result
+                joint = ""
+        self.depth -= 1
+
+    def _runs(self, joint: str, result: bool | None, token: Token, active: bool) -> bool:
+        """Whether a command behind `&&` or `||` runs; commands nobody knows the end of are taken to go well."""
+        if joint not in ("&&", "||"):
+            return True
+        if result is None and self.tested and active:
+            self.found.passed_over.append(token.line)
+            return False
+        return (result is not False) == (joint == "&&")
+
+    def command(self, *, active: bool) -> bool | None:
+        """One command; whether it succeeds, None: nobody knows."""
+        token = self.tokens[self.at]
+        if token.operator == "(":
+            return self._parentheses(active)
+        if token.operator in REDIRECTIONS:
+            self.at += 2
+            return None
+        if token.operator:
+            raise InputError(f"line {token.line}: `{token.operator}` stands where a command should.")
+        compound = {"if": self._if, "case": self._case, "for": self._loop, "while": self._loop, "until": self._loop}
+        if token.bare in compound:
+            compound[token.bare](active)
+            return None
+        if token.bare == "{":
+            self.at += 1
+            self.block(active=active)
+            self._close("}")
+            return None
+        return self._simple(active)
+
+    def _simple(self, active: bool) -> bool | None:
+        """Assignments, then a command and its words."""
+        line = self.tokens[self.at].line
+        parts: list[Token] = []
+        documents: list[str] = []
+        while self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            if token.operator in REDIRECTIONS:
+                if parts and parts[-1].bare.isdigit():
+                    parts.pop()
+                document = self.tokens[self.at + 1].document if self.at + 1 < len(self.tokens) else ""
+                if active and document and parts and parts[0].bare in SHELLS:
+                    documents.append(document)
+                self.at += 2
+                continue
+            inside = parts and parts[0].bare == "[["
+            if token.operator in ENDS or (token.operator in JOINTS and not inside) or token.operator in (")", ";;"):
+                break
+            if token.operator == "(":
+                self._function(line)
+                return None
+            parts.append(token)
+            self.at += 1
+            if inside and token.bare == "]]":
+                break
+        for document in documents:  # The shell has put the values of variables in before.
+            self._inner(document.replace("\\$", "$"))
+        return self._perform(parts, line) if active else None
+
+    def _inner(self, text: str) -> None:
+        """Walk through what another shell is given, with the variables known here."""
+        inner = _Walker(Tokenizer(text).tokens(), self.found)
+        inner.depth = self.depth
+        inner.block(active=True)
+
+    def _perform(self, parts: list[Token], line: int) -> bool | None:
+        rest, self.tested = list(parts), False
+        while rest and (rest[0].bare in DECLARATIONS or self._assigns(rest[0])):
+            token = rest.pop(0)
+            if token.bare in DECLARATIONS:
+                rest = [each for each in rest if self._assigns(each)]
+            else:
+                self._assign(token)
+        if not rest:
+            return True
+        first = rest[0].bare
+        if first in ("[", "[[", "test"):
+            self.tested = True
+            return holds(self._test_words(rest))
+        if first == "unset":
+            for token in rest[1:]:
+                self.found.variables.pop(token.bare, None)
+            return True
+        words = [word for token in rest for word in self._words(token)]
+        if words[:1] == ["!"]:
+            return None
+        if words:
+            self.found.calls.append(Call(line, tuple(words)))
+            for word in words:  # Such as `bash -c "torchrun ..."`.
+                if _INNER.search(word) and not self.depth > DEEPEST:
+                    self._inner(word)
+        return {"true": True, ":": True, "false": False}.get(first)
+
+    def _words(self, token: Token) -> list[str]:
+        if token.array is None:
+            return self.expander.words(token)
+        return [self.expander.value(token), *(word for each in token.array for word in self.expander.words(each))]
+
+    def _test_words(self, tokens: list[Token]) -> list[str]:
+        """The words of a test, one for each token: `[[` parts no words, and `[` has quotes where it counts."""
+        words = [token.operator or self.expander.value(token) for token in tokens[1:]]
+        return words[:-1] if tokens[0].bare != "test" and words[-1:] in (["]"], ["]]"]) else words
+
+    def _assigns(self, token: Token) -> bool:
+        first = token.pieces[0] if token.pieces else None
+        return first is not None and first.kind == "text" and not first.quoted and bool(ASSIGNMENT.match(first.text))
+
+    def _assign(self, token: Token) -> None:
+        found = ASSIGNMENT.match(token.pieces[0].text)
+        assert found is not None
+        name, index, added = found.groups()
+        before = self.found.variables.get(name, ()) if added else ()
+        if token.array is not None:
+            words = tuple(word for each in token.array for word in self.expander.words(each))
+            self.found.variables[name] = (*before, *words)
+            return
+        value = self.expander.value(token)[found.end() :] if not index else f"{UNKNOWN}{name}{index}"
+        self.found.variables[name] = ("".join(before[:1]) + value, *before[1:])
+
+    def _if(self, active: bool) -> None:
+        line, taken = self.tokens[self.at].line, False
+        while True:
+            self.at += 1
+            wanted = self._condition(active and not taken)
+            self._close("then")
+            if wanted is None and active and not taken:
+                self.found.passed_over.append(line)
+                taken = True  # Nor do the other branches: any of them may be the one.
+            self.block(active=active and not taken and wanted is True)
+            taken = taken or wanted is True
+            closer = self._close("elif", "else", "fi")
+            if closer == "else":
+                self.block(active=active and not taken)
+                closer = self._close("fi")
+            if closer == "fi":
+                return
+
+    def _condition(self, active: bool) -> bool | None:
+        """The commands between `if` and `then`."""
+        result: bool | None = None
+        joint = ""
+        while self.at < len(self.tokens) and self.tokens[self.at].bare != "then":
+            token = self.tokens[self.at]
+            if token.operator in ENDS or token.operator in JOINTS:
+                joint = token.operator
+                self.at += 1
+                continue
+            negated = token.bare == "!"
+            self.at += negated
+            found = self.command(active=active)
+            found = None if found is None else found != negated
+            if joint == "&&":
+                result = None if result is None or found is None else result and found
+            elif joint == "||":
+                result = True if result or found else (None if result is None or found is None else False)
+            else:
+                result = found
+        return result if active else False
+
+    def _case(self, active: bool) -> None:
+        line = self.tokens[self.at].line
+        self.at += 1
+        value = self.expander.value(self.tokens[self.at]) if self.at < len(self.tokens) else ""
+        self.at += 1
+        self._close("in")
+        unknown, taken = UNKNOWN in value, False
+        if unknown and active:
+            self.found.passed_over.append(line)
+        while self.at < len(self.tokens) and self.tokens[self.at].bare != "esac":
+            patterns = []
+            while self.at < len(self.tokens) and self.tokens[self.at].operator != ")":
+                token = self.tokens[self.at]
+                patterns += [] if token.operator else [self.expander.value(token)]
+                self.at += 1
+            self.at += 1
+            fits = not unknown and not taken and any(fnmatchcase(value, pattern) for pattern in patterns)
+            self.block(active=active and fits)
+            taken = taken or fits
+            while self.at < len(self.tokens) and self.tokens[self.at].operator in (*ENDS, ";;"):
+                self.at += 1
+        self._close("esac")
+
+    def _loop(self, active: bool) -> None:
+        line = self.tokens[self.at].line
+        while self.at < len(self.tokens) and self.tokens[self.at].bare != "do":
+            self.at += 1
+        self._close("do")
+        self.block(active=False)
+        self._close("done")
+        if active:
+            self.found.passed_over.append(line)
+
+    def _function(self, line: int) -> None:
+        """`name() { ... }` is read over, and so is anything else with a parenthesis behind words."""
+        self._parentheses(False)
+        while self.at < len(self.tokens) and self.tokens[self.at].operator == "\n":
+            self.at += 1
+        if self.at < len(self.tokens) and self.tokens[self.at].bare == "{":
+            self.command(active=False)
+        self.found.passed_over.append(line)
+
+    def _parentheses(self, active: bool) -> bool | None:
+        """A list in parentheses; `((...))` is read over."""
+        line, depth = self.tokens[self.at].line, 0
+        while self.at < len(self.tokens):
+            depth += {"(": 1, ")": -1}.get(self.tokens[self.at].operator, 0)
+            self.at += 1
+            if not depth:
+                if active:
+                    self.found.passed_over.append(line)
+                return None
+        raise InputError(f"line {line}: the parenthesis that opens here is never closed.")
+
+    def _close(self, *words: str) -> str:
+        """Go past one of `words`, which must come next."""
+        while self.at < len(self.tokens) and self.tokens[self.at].operator in (*ENDS, ";;"):
+            self.at += 1
+        if self.at >= len(self.tokens) or self.tokens[self.at].bare not in words:
+            raise InputError(
+                f"line {self._peek_line()}: expected `{'` or `'.join(words)}` here; is this a bash script?"
+            )
+        self.at += 1
+        return self.tokens[self.at - 1].bare
+
+    def _peek_line(self) -> int:
+        return self.tokens[min(self.at, len(self.tokens) - 1)].line if self.tokens else 1

@@ -1,0 +1,235 @@
+"""Bash, taken apart into words and operators (POSIX.1-2017, Shell Command Language, sections 2.2 and 2.3)."""
+
+import re
+
+from attrs import evolve, frozen
+
+from nest.errors import InputError
+
+OPERATORS = (";;", "&&", "||", "<<<", ">>", "<<", "&>", ">&", "<&", ";", "&", "|", "(", ")", "<", ">", "\n")
+"""The longest first."""
+
+_ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_SPECIAL = re.compile(r"""[\s;&|()<>'"\\$`]""")
+
+
+@frozen
+class Piece:
+    """A part of a word.
+
+    Attributes:
+        kind: `text`, `variable` (`text` is what stands in the braces), `arithmetic`, or `command`, whose output nobody
+            knows.
+        text: what is written.
+        quoted: whether it stands in quotes, so that spaces in it part no words.
+    """
+
+    kind: str
+    text: str
+    quoted: bool
+
+
+@frozen
+class Token:
+    """A word, an array in parentheses behind `NAME=`, or an operator.
+
+    Attributes:
+        line: where it begins, 1 first.
+        pieces: of a word; of an array, those of the name in front.
+        operator: empty: it is none.
+        array: the words in the parentheses; None: it is no array.
+        document: of a word behind `<<`, the lines up to it.
+    """
+
+    line: int
+    pieces: tuple[Piece, ...] = ()
+    operator: str = ""
+    array: "tuple[Token, ...] | None" = None
+    document: str = ""
+
+    @property
+    def bare(self) -> str:
+        """The word, where it is written without quotes and expansions; else empty."""
+        plain = all(piece.kind == "text" and not piece.quoted for piece in self.pieces)
+        return "".join(piece.text for piece in self.pieces) if plain else ""
+
+
+class Tokenizer:
+    """Takes a script apart.
+
+    Attributes:
+        text: the script.
+        at: place of the next character.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text.replace("\r\n", "\n")
+        self.at = 0
+
+    def tokens(self) -> list[Token]:
+        """All of them.
+
+        Raises:
+            InputError: a quote or a parenthesis is never closed.
+        """
+        found: list[Token] = []
+        waiting: list[int] = []
+        while (token := self.next()) is not None:
+            found.append(token)
+            if token.operator == "\n":
+                for place in waiting:
+                    found[place] = evolve(found[place], document=self._document(found[place]))
+                waiting = []
+            elif found[-2:-1] and found[-2].operator == "<<":
+                waiting.append(len(found) - 1)
+        return found
+
+    def next(self) -> Token | None:
+        """The next one; None: that was all."""
+        self._skip_blanks()
+        if self.at >= len(self.text):
+            return None
+        line = self._line()
+        for operator in OPERATORS:
+            if self.text.startswith(operator, self.at):
+                self.at += len(operator)
+                return Token(line, operator=operator)
+        return self._word(line)
+
+    def _word(self, line: int) -> Token:
+        pieces: list[Piece] = []
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            if letter in "'\"":
+                pieces += self._quoted(letter)
+            elif letter == "\\":
+                pieces += self._escaped()
+            elif letter == "$":
+                pieces.append(self._expansion(quoted=False))
+            elif letter == "`":
+                pieces.append(self._backquoted(quoted=False))
+            elif _SPECIAL.match(letter):
+                break
+            else:
+                pieces.append(self._plain())
+        word = Token(line, tuple(pieces))
+        if _ASSIGNS.fullmatch(word.bare) and self.text.startswith("(", self.at):
+            self.at += 1
+            return Token(line, tuple(pieces), array=self._array(line))
+        return word
+
+    def _array(self, line: int) -> tuple[Token, ...]:
+        found: list[Token] = []
+        while (token := self.next()) is not None:
+            if token.operator == ")":
+                return tuple(found)
+            if token.operator not in ("", "\n"):
+                raise InputError(
+                    f"line {token.line}: `{token.operator}` in an array must stand in quotes for the shell to take it "
+                    "as it is."
+                )
+            found += [] if token.operator else [token]
+        raise InputError(f"line {line}: the array that begins here is never closed.")
+
+    def _plain(self) -> Piece:
+        found = _SPECIAL.search(self.text, self.at)
+        end = found.start() if found else len(self.text)
+        text, self.at = self.text[self.at : end], end
+        return Piece("text", text, quoted=False)
+
+    def _escaped(self) -> list[Piece]:
+        """The character behind a backslash; a line that goes on says nothing."""
+        letter = self.text[self.at + 1 : self.at + 2]
+        self.at += 2
+        return [] if letter == "\n" else [Piece("text", letter or "\\", quoted=True)]
+
+    def _quoted(self, quote: str) -> list[Piece]:
+        line, end = self._line(), self.text.find("'", self.at + 1)
+        if quote == "'":
+            if end < 0:
+                raise InputError(f"line {line}: the quote that begins here is never closed.")
+            text, self.at = self.text[self.at + 1 : end], end + 1
+            return [Piece("text", text, quoted=True)]
+        self.at += 1
+        pieces: list[Piece] = []
+        text = ""
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            if letter == '"':
+                self.at += 1
+                return [*pieces, Piece("text", text, quoted=True)]
+            if letter == "\\" and self.text[self.at + 1 : self.at + 2] in ("$", "`", '"', "\\", "\n"):
+                text += self.text[self.at + 1].replace("\n", "")
+                self.at += 2
+            elif letter in "$`":
+                pieces.append(Piece("text", text, quoted=True))
+                pieces.append(self._expansion(quoted=True) if letter == "$" else self._backquoted(quoted=True))
+                text = ""
+            else:
+                text += letter
+                self.at += 1
+        raise InputError(f"line {line}: the quote that begins here is never closed.")
+
+    def _expansion(self, *, quoted: bool) -> Piece:
+        self.at += 1
+        rest = self.text[self.at : self.at + 2]
+        if rest == "((":
+            return Piece("arithmetic", self._balanced("(", ")")[1:-1], quoted)
+        if rest[:1] == "(":
+            return Piece("command", self._balanced("(", ")"), quoted)
+        if rest[:1] == "{":
+            return Piece("variable", self._balanced("{", "}"), quoted)
+        if rest[:1] == "'" and not quoted:
+            return self._quoted("'")[0]
+        name = _PLAIN_NAME.match(self.text, self.at)
+        if name is None:
+            return Piece("text", "$", quoted)
+        self.at = name.end()
+        return Piece("variable", name.group(), quoted)
+
+    def _backquoted(self, *, quoted: bool) -> Piece:
+        end = self.text.find("`", self.at + 1)
+        if end < 0:
+            raise InputError(f"line {self._line()}: the backquote that begins here is never closed.")
+        text, self.at = self.text[self.at + 1 : end], end + 1
+        return Piece("command", text, quoted)
+
+    def _balanced(self, opened: str, closed: str) -> str:
+        """What stands between the bracket here and the one that closes it."""
+        start, depth = self.at, 0
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            depth += (letter == opened) - (letter == closed)
+            self.at += 1
+            if not depth:
+                return self.text[start + 1 : self.at - 1]
+        self.at = start
+        raise InputError(f"line {self._line()}: the `{opened}` that begins here is never closed.")
+
+    def _skip_blanks(self) -> None:
+        """Spaces, lines that go on, and comments."""
+        while self.at < len(self.text):
+            if self.text[self.at] in " \t\r":
+                self.at += 1
+            elif self.text.startswith("\\\n", self.at):
+                self.at += 2
+            elif self.text[self.at] == "#":
+                end = self.text.find("\n", self.at)
+                self.at = len(self.text) if end < 0 else end
+            else:
+                return
+
+    def _document(self, token: Token) -> str:
+        """The lines from here up to one that is the word of `token`."""
+        start, last = self.at, "".join(piece.text for piece in token.pieces).removeprefix("-")
+        while self.at < len(self.text):
+            before = self.at
+            stop = self.text.find("\n", before)
+            self.at = stop + 1 if stop >= 0 else len(self.text)
+            if self.text[before : self.at].strip() == last:
+                return self.text[start:before]
+        return self.text[start:]
+
+    def _line(self) -> int:
+        return self.text.count("\n", 0, self.at) + 1

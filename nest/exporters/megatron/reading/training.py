@@ -1,0 +1,199 @@
+"""How a model is trained, as flags of Megatron-LM say it: `training` of a problem.
+
+Defaults: megatron/training/arguments.py and megatron/core/optimizer/optimizer_config.py of core_v0.16.1.
+"""
+
+from typing import Any
+
+from nest.exporters.megatron.reading.flags import FlagReader
+from nest.exporters.megatron.recompute import MODULES, OPTIONAL
+from nest.spec import Architecture
+from nest.spec.architecture import FeedForward, LatentAttention, MixtureOfExperts
+
+EXCHANGES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather"}
+
+
+def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, Any]:
+    """The keys of `training` that the flags speak of; mistakes are left with `flags`."""
+    found: dict[str, Any] = {
+        "global_batch": flags.integer("--global-batch-size"),
+        "sequence_length": flags.integer("--seq-length") or flags.integer("--encoder-seq-length"),
+    }
+    kept = {key: value for key, value in found.items() if value is not None}
+    settled: dict[str, Any] = {
+        "precision": _precision(flags),
+        "optimizer": _optimizer(flags),
+        "attention": _attention(flags),
+        "overlap": {"data": flags.has("--overlap-grad-reduce"), "tensor": _tensor_overlap(flags)},
+        "context_exchange": _context_exchange(flags),
+        "selective": _selective(flags, model),
+        "expert_capacity": _capacity(flags),
+        "offload": ["optimizer"] if _offloads_optimizer(flags) else [],
+        **_weights(flags),
+    }
+    # Flags of a whole model are all there are: what they leave out has Megatron-LM's default. Without one they go with
+    # a problem, which says the rest.
+    told = {key: value for key, value in settled.items() if model is not None or _speaks(flags, key)}
+    return {**kept, **told}
+
+
+SPEAKERS = {
+    "precision": ("--bf16", "--fp16", "--fp8-format", "--fp4-format"),
+    "optimizer": ("--optimizer", "--exp-avg-dtype", "--exp-avg-sq-dtype"),
+    "attention": ("--attention-backend", "--use-flash-attn"),
+    "overlap": ("--overlap-grad-reduce", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
+    "context_exchange": ("--cp-comm-type",),
+    "selective": ("--recompute-modules",),
+    "expert_capacity": ("--moe-expert-capacity-factor",),
+    "offload": ("--optimizer-cpu-offload",),
+    "primary_weights": ("--fp8-format",),
+    "gradients": ("--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32", "--main-grads-dtype"),
+    "master_gradients": ("--main-grads-dtype",),
+    "master_weights": (),
+}
+"""The flags that say something of each key."""
+
+
+def _speaks(flags: FlagReader, key: str) -> bool:
+    return any(flags.has(flag) for flag in SPEAKERS[key])
+
+
+def _precision(flags: FlagReader) -> str:
+    half = {"bf16": flags.has("--bf16"), "fp16": flags.has("--fp16")}
+    eight, four = flags.word("--fp8-format"), flags.word("--fp4-format")
+    recipe = flags.choice("--fp8-recipe", _RECIPES, "fp8")
+    if all(half.values()):
+        flags.problem("--bf16 and --fp16 are both given; Megatron-LM takes one of them.")
+    if eight and four:
+        flags.problem("--fp8-format and --fp4-format are both given; Megatron-LM takes one of them.")
+    if flags.has("--fp8-param-gather") and not eight:
+        flags.problem("--fp8-param-gather needs --fp8-format.")
+    if four:
+        return "nvfp4"
+    if eight:
+        return recipe
+    return next((name for name, given in half.items() if given), "fp32")
+
+
+_RECIPES = {"delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8", "mxfp8": "mxfp8"}
+
+
+def _weights(flags: FlagReader) -> dict[str, Any]:
+    """In what weights and gradients are kept."""
+    eight = flags.word("--fp8-format") is not None
+    reduced, full = flags.has("--grad-reduce-in-bf16"), flags.has("--accumulate-allreduce-grads-in-fp32")
+    narrow = flags.choice("--main-grads-dtype", {"fp32": False, "bf16": True}, False)
+    aware = flags.has("--use-precision-aware-optimizer")
+    if flags.choice("--main-params-dtype", {"fp32": False, "fp16": True}, False):
+        flags.note("--main-params-dtype fp16 is not priced: the optimizer's weights are taken to be fp32.")
+    if narrow and not aware:
+        flags.problem("--main-grads-dtype bf16 needs --use-precision-aware-optimizer.")
+    gradients = "bf16" if (reduced or narrow) and flags.has("--bf16") else None
+    return {
+        "primary_weights": None if not eight else "fp8" if flags.has("--fp8-param-gather") else "bf16",
+        "gradients": "fp32" if full and flags.has("--fp16") else gradients,
+        "master_gradients": False if gradients and narrow and aware else None,
+        "master_weights": None,
+    }
+
+
+def _optimizer(flags: FlagReader) -> str:
+    name = flags.choice("--optimizer", {"adam": "adam", "sgd": "sgd-momentum"}, "adam")
+    momentum = flags.number("--sgd-momentum")
+    widths = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+    moments = (flags.choice("--exp-avg-dtype", widths, 4), flags.choice("--exp-avg-sq-dtype", widths, 4))
+    if name != "adam":
+        return "sgd" if momentum == 0 else name
+    if moments not in {(4, 4), (2, 2), (1, 1)}:
+        flags.note(
+            "--exp-avg-dtype and --exp-avg-sq-dtype differ, which is not priced: both are taken to be the wider."
+        )
+    return {4: "adam", 2: "adam-bf16", 1: "adam-8bit"}[max(moments)]
+
+
+def _offloads_optimizer(flags: FlagReader) -> bool:
+    share = flags.number("--optimizer-offload-fraction")
+    asked, aware = flags.has("--optimizer-cpu-offload"), flags.has("--use-precision-aware-optimizer")
+    if not asked:
+        return False
+    if not aware:
+        flags.problem("--optimizer-cpu-offload needs --use-precision-aware-optimizer.")
+    if share not in (None, 1.0):
+        flags.note(f"--optimizer-offload-fraction {share:g} is not priced: the whole state is taken to be on the host.")
+    return True
+
+
+def _attention(flags: FlagReader) -> str:
+    flags.has("--use-flash-attn")
+    kinds = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
+    found = flags.choice("--attention-backend", kinds, "flash")
+    if flags.word("--transformer-impl") == "local" and not flags.has("--use-flash-attn"):
+        return "unfused"
+    return found
+
+
+def _tensor_overlap(flags: FlagReader) -> bool:
+    experts = flags.has("--overlap-moe-expert-parallel-comm")
+    found = flags.has("--tp-comm-overlap")
+    if found and not flags.has("--sequence-parallel"):
+        flags.problem("--tp-comm-overlap needs --sequence-parallel.")
+    return found or experts
+
+
+def _context_exchange(flags: FlagReader) -> str:
+    kinds = dict.fromkeys(flags.several("--cp-comm-type"))
+    if (flags.integer("--context-parallel-size") or 1) == 1 or not kinds:
+        return "ring"
+    strange = [kind for kind in kinds if kind not in EXCHANGES]
+    if strange or len({EXCHANGES[kind] for kind in kinds}) > 1:
+        flags.problem(f"--cp-comm-type {' '.join(kinds)} cannot be priced; nest knows {', '.join(EXCHANGES)} for all.")
+        return "ring"
+    return EXCHANGES[next(iter(kinds))]
+
+
+def _capacity(flags: FlagReader) -> float:
+    factor, padded = flags.number("--moe-expert-capacity-factor"), flags.has("--moe-pad-expert-input-to-capacity")
+    if factor is None or factor < 0:
+        return 1.0
+    if not padded:
+        flags.note("--moe-expert-capacity-factor without padding is not priced: experts are taken to be balanced.")
+        return 1.0
+    if factor < 1:
+        flags.note(f"--moe-expert-capacity-factor {factor:g} drops tokens, which is not priced: 1 is taken.")
+    return max(factor, 1.0)
+
+
+def _selective(flags: FlagReader, model: Architecture | None) -> list[str]:
+    modules = tuple(word for text in flags.several("--recompute-modules") for word in text.strip("[]").split())
+    granularity, short = flags.word("--recompute-granularity"), flags.has("--recompute-activations")
+    if granularity != "selective" and not short:
+        return ["attention"]
+    strange = [module for module in modules if module not in MODULES]
+    for module in strange:
+        flags.problem(f"--recompute-modules has no {module!r:.40}; it has {', '.join(MODULES)}.")
+    if strange:
+        return ["attention"]
+    chosen = modules or ("core_attn",)
+    operators = dict.fromkeys(operator for module in chosen for operator in MODULES[module])
+    found = [operator for operator in operators if _runs(operator, model)]
+    return found or ["attention"]
+
+
+def _runs(operator: str, model: Architecture | None) -> bool:
+    """Whether the model has an operator that `--recompute-modules` speaks of."""
+    if model is None:
+        return operator not in OPTIONAL
+    attention = model.blocks[0].attention
+    networks = [block.feed_forward for block in model.blocks]
+    mixture = next((network for network in networks if isinstance(network, MixtureOfExperts)), None)
+    if operator == "query_latent_norm":
+        return isinstance(attention, LatentAttention) and attention.query_rank is not None
+    if operator.startswith("shared_expert"):
+        return mixture is not None and mixture.shared_width > 0
+    if operator in MODULES["mlp"]:
+        return any(isinstance(network, FeedForward) for network in networks)
+    if operator in (*MODULES["moe"], *MODULES["moe_act"]):
+        return mixture is not None
+    if operator in MODULES["mla_up_proj"]:
+        return isinstance(attention, LatentAttention)
+    return True

@@ -1,0 +1,1 @@
+"""Programs that `torch.export` traced and somebody's script wrote down, node by node."""

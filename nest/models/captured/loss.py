@@ -1,0 +1,38 @@
+"""The loss of a captured forward pass that ends with logits."""
+
+from collections.abc import Sequence
+
+from nest.graph.program.axes import leaves
+from nest.graph.program.values import INPUT, MADE, Extent, Recorded, Stored
+
+FP32, INDEX = 4, 8
+"""Bytes of an element in single precision, and of a label (PyTorch's int64)."""
+
+
+def with_loss(operators: Sequence[Recorded]) -> list[Recorded]:
+    """`operators` with the cross-entropy of the logits they end with, where there is no loss yet.
+
+    A model is trained by its loss, which a capture of its forward pass lacks: logits in single precision, whose place
+    the softmax takes for the backward pass, as in nest's own models (arXiv 2205.05198, section 4.3).
+    """
+    read = {each for operator in operators for stored in operator.inputs for each in stored.whole()}
+    ends = [each for operator in operators for s in operator.outputs for each in s.whole() if each not in read]
+    logits = next((stored for stored in ends if _last_name(stored) == "vocab"), None)
+    if logits is None or any(operator.kind == "loss" for operator in operators):
+        return list(operators)
+    rows = logits.dims[:-1]
+    added = []
+    if logits.itemsize != FP32:
+        wide = Stored("wide_logits", MADE, logits.dims, FP32, True)
+        added.append(Recorded("widen", "", "elementwise", [logits], [], [wide]))
+        logits = wide
+    labels = Stored("labels", INPUT, rows, INDEX, False)
+    loss = Stored("loss", MADE, rows, FP32, True)
+    space = [*(Extent(dim) for dim in rows), Extent(logits.dims[-1], contracted=True)]
+    added.append(Recorded("loss", "", "loss", [logits, labels], [], [loss], space, saves=[logits, labels]))
+    return [*operators, *added]
+
+
+def _last_name(stored: Stored) -> str:
+    found = leaves(stored.dims[-1]) if stored.dims else ()
+    return found[0].found().name if len(found) == 1 else ""

@@ -1,0 +1,177 @@
+"""From the flags that a training runs with today to a problem whose `fixed` says the same."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+
+from nest.catalogue.names import unknown_name
+from nest.deployment import FlagsRead
+from nest.errors import InputError
+from nest.files import placed, read_mapping, structure, unstructure
+from nest.files.source import read_text_of
+from nest.formulate.cluster import build_cluster
+from nest.formulate.self_contained import self_contained
+from nest.formulate.sources import resolve_model
+from nest.formulate.topology import in_place
+from nest.hooks.architectures import architecture_of
+from nest.hooks.registry import Registry, registry
+from nest.spec import ClusterSpec, Problem
+
+UNDECIDED = ("stages", "chunks", "replicas", "micro_batches", "devices", "width")
+"""Decisions of a problem that those of flags put out of force, also where flags do not name them."""
+
+
+@frozen
+class Start:
+    """What flags run today.
+
+    Attributes:
+        problem: complete; `fixed` says what the flags decide.
+        notes: what was passed over or assumed, a sentence each.
+    """
+
+    problem: Problem
+    notes: tuple[str, ...]
+
+    def opened(self, target: str, plugins: Registry | None = None) -> Problem:
+        """The same problem with every decision left open, within what `target` can run, where that is known.
+
+        Args:
+            target: name of the exporter whose flags these are.
+            plugins: registered exporters; left out, those installed.
+        """
+        exporter = (plugins or registry()).exporters()[target]
+        problem = evolve(self.problem, fixed=None)
+        if not hasattr(exporter, "limits"):
+            return problem
+        schedules = exporter.limits(problem).schedules or problem.training.schedule
+        chosen = problem.search.target or target
+        return evolve(
+            problem,
+            search=evolve(problem.search, target=chosen),
+            training=evolve(problem.training, schedule=tuple(dict.fromkeys((*problem.training.schedule, *schedules)))),
+        )
+
+
+def start(
+    flags: Path,
+    framework: str,
+    problem: Path | None = None,
+    *,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    vocabulary: int | None = None,
+    plugins: Registry | None = None,
+) -> Start:
+    """The problem that the file `flags` takes every decision of.
+
+    Args:
+        flags: a script or map of flags; it is read, never run.
+        framework: name of the exporter that reads it.
+        problem: says what the flags do not; they win over it. None: they and `cluster` say all.
+        cluster: a name `nest clusters` lists, or a file with a `cluster` section, or a topology; None: the problem's.
+        nodes: machines the flags are launched on; None: as the file says.
+        vocabulary: tokens of the vocabulary, where flags leave them to a tokenizer.
+        plugins: registered exporters and the like; left out, those installed.
+
+    Raises:
+        InputError: a file cannot be read, the flags contradict each other or the problem, or something is missing.
+    """
+    known = plugins or registry()
+    read = _read(flags, framework, nodes, known)
+    written = dict(read_mapping(problem).mapping) if problem is not None else {}
+    folder = problem.parent if problem is not None else None
+    if cluster is not None:
+        written["cluster"] = unstructure(_cluster(cluster, known))
+    if "cluster" not in written:
+        raise InputError(f"{flags}: flags say nothing of the cluster; give --cluster or a problem that has one.")
+    settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
+    merged = _merged(written, settings)
+    try:
+        whole = self_contained(structure(merged, Problem), folder, known)
+        size = build_cluster(whole.cluster, known)[0].size
+    except InputError as error:
+        raise placed(problem, error) if problem is not None else placed(flags, error) from None
+    if read.devices is not None and read.devices > size:
+        raise InputError(f"{flags}: the flags are launched on {read.devices} devices, and the cluster has {size}.")
+    if read.devices is not None and read.devices < size:
+        notes = (*notes, f"the flags run on {read.devices} of the cluster's {size} devices.")
+    return Start(whole, (*read.notes, *notes))
+
+
+def _read(flags: Path, framework: str, nodes: int | None, known: Registry) -> FlagsRead:
+    readers = {name: each for name, each in known.exporters().items() if hasattr(each, "read")}
+    if framework not in readers:
+        raise unknown_name("the flags' framework", "exporter that reads flags", framework, readers)
+    if nodes is not None and nodes < 1:
+        raise InputError(f"--nodes is {nodes}; it must be at least 1.")
+    text = read_text_of(flags)
+    try:
+        found: FlagsRead = readers[framework].read(text, nodes)
+    except InputError as error:
+        raise placed(flags, error) from None
+    return found
+
+
+def _cluster(text: str, known: Registry) -> ClusterSpec:
+    """The cluster called `text`, or described in the file of that name."""
+    path = Path(text)
+    if not path.exists():
+        return in_place(ClusterSpec(name=text), known, None)
+    try:
+        content = read_mapping(path).mapping
+    except InputError:
+        content = {}
+    inner = content.get("cluster", content)
+    if isinstance(inner, Mapping) and {"levels", "name", "topology"}.intersection(inner):
+        return in_place(structure(inner, ClusterSpec), known, path.parent)
+    return in_place(ClusterSpec(topology=str(path)), known, None)
+
+
+def _with_model(
+    flags: Path, read: FlagsRead, model: Any, folder: Path | None, vocabulary: int | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What the flags say, its model complete; and what to tell of it."""
+    settings = dict(read.settings)
+    if not read.vocabulary:
+        return settings, ()
+    if vocabulary is not None:
+        return _with(settings, read.vocabulary, vocabulary), ()
+    if model is None:
+        raise InputError(
+            f"{flags}: the flags do not say how many tokens the vocabulary has, a tokenizer's file does; give "
+            "--vocabulary, or a problem with the model."
+        )
+    theirs = architecture_of(unstructure(resolve_model(model, folder)))
+    if theirs is None:
+        raise InputError(f"{flags}: the flags describe a transformer, and the problem's model is something else.")
+    ours = architecture_of(_with(settings, read.vocabulary, theirs.vocab)["model"])
+    if ours is None or evolve(ours, family=theirs.family) != theirs:
+        return _with(settings, read.vocabulary, theirs.vocab), (
+            f"the model is that of the flags, with the {theirs.vocab} tokens of the problem's, from which it differs.",
+        )
+    del settings["model"]
+    return settings, ()
+
+
+def _with(settings: Mapping[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """`settings` with `value` at the end of a path of keys."""
+    first, rest = keys[0], keys[1:]
+    return {**settings, first: _with(settings[first], rest, value) if rest else value}
+
+
+def _merged(written: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A problem as written, with what flags say in place of what it says."""
+    training = dict(written.get("training") or {})
+    said = dict(settings.get("training", {}))
+    if "overlap" in said:
+        said["overlap"] = {**(training.get("overlap") or {}), **said["overlap"]}
+    decided = {name: value for name, value in (written.get("fixed") or {}).items() if name not in UNDECIDED}
+    merged = {"nest": 1, **written, "training": {**training, **said}}
+    merged["fixed"] = {**decided, **settings.get("fixed", {})}
+    if "model" in settings:
+        merged["model"] = settings["model"]
+        merged.pop("profile", None)
+    return merged

@@ -1,0 +1,10 @@
+graph [
+  node [ id 0 label "a" ]
+  node [ id 1 label "b" ]
+  node [ id 2 label "c" ]
+  node [ id 3 label "d" ]
+  edge [ source 0 target 1 bandwidth_GBps 50 ]
+  edge [ source 1 target 2 bandwidth_GBps 50 ]
+  edge [ source 2 target 3 bandwidth_GBps 50 ]
+  edge [ source 3 target 0 bandwidth_GBps 50 ]
+]

@@ -1,0 +1,141 @@
+"""Networks of ASTRA-sim's analytical backend, of both generations of its files, and its logical dimensions.
+
+`topology`, `npus_count`, `bandwidth` and `latency` (GB/s and ns, one item a dimension, the fastest first):
+astra-sim/astra-network-analytical@599a047 common/network-parser/NetworkParser.cpp. The JSON of its first version calls
+the same `topologies-per-dim`, `units-count`, `links-count`, `link-bandwidth` and `link-latency` (ASTRA-sim's
+documentation, getting-started/argument-network-config).
+"""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from nest.errors import InputError
+from nest.network.imported import Imported
+from nest.spec import LevelSpec
+from nest.topologies.reading.product import ALL_TO_ALL, RING, SWITCH, Dimension, product_graph
+from nest.units import BytesPerSecond, Seconds
+
+KINDS = {"ring": RING, "switch": SWITCH, "fullyconnected": ALL_TO_ALL, "alltoall": ALL_TO_ALL}
+"""ASTRA-sim's building blocks, in small letters; the first version called the last one `AllToAll`."""
+
+OLD_KINDS, OLD_SIZES, OLD_LINKS = "topologies-per-dim", "units-count", "links-count"
+OLD_BANDWIDTH, OLD_LATENCY = "link-bandwidth", "link-latency"
+LARGEST = 1e12
+"""Of any figure: a device count, GB/s or ns far beyond what is built."""
+
+LOGICAL = "logical-dims"
+"""The only key of the files that ASTRA-sim takes beside an ns-3 topology."""
+
+
+class AstraSimImporter:
+    """Reads the network file of ASTRA-sim's analytical backend."""
+
+    name = "astra-sim"
+    profiled = True
+    examples = (
+        {"topology": ["Switch", "Switch"], "npus_count": [8, 4], "bandwidth": [400, 50], "latency": [936, 1000]},
+    )
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a mapping with the keys of such a file, or with logical dimensions."""
+        return isinstance(source, Mapping) and (
+            {"topology", "npus_count"} <= set(source) or OLD_KINDS in source or LOGICAL in source
+        )
+
+    def load(self, source: Mapping[str, Any], profile: object = None) -> Imported:
+        """Levels where every two devices of a row are equally far apart in every dimension, else devices and links.
+
+        Raises:
+            InputError: a key is missing, or a value cannot be; sentences begin with the key. Logical dimensions alone
+                have no links.
+        """
+        if LOGICAL in source:
+            raise InputError(
+                f"{LOGICAL} only says by which dimensions ASTRA-sim runs its collectives: it has no links, bandwidths "
+                "or latencies. Import the ns-3 topology (`.txt`) that the simulation ran with."
+            )
+        dimensions = _of_first_version(source) if OLD_KINDS in source else _dimensions(source)
+        if not all(each.uniform for each in dimensions):
+            return Imported(product_graph(dimensions), assumptions=_assumptions(dimensions))
+        levels = tuple(
+            LevelSpec(each.size, BytesPerSecond(each.bandwidth), Seconds(each.end_to_end), f"dimension {index}")
+            for index, each in enumerate(dimensions)
+        )
+        return Imported(levels, assumptions=_assumptions(dimensions))
+
+
+def _assumptions(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
+    found = []
+    if any(each.kind == ALL_TO_ALL and each.size > 2 for each in dimensions):
+        found.append(
+            "FullyConnected: a device sends over one of its links at a time, so its bandwidth is that of one link."
+        )
+    if len(dimensions) > 1 and all(each.uniform for each in dimensions):
+        found.append("A message goes by one dimension, as ASTRA-sim counts: latencies of dimensions do not add up.")
+    return tuple(found)
+
+
+def _dimensions(source: Mapping[str, Any]) -> list[Dimension]:
+    kinds = _kinds(source, "topology")
+    sizes = _sizes(source, "npus_count", len(kinds))
+    bandwidths = _numbers(source, "bandwidth", len(kinds), positive=True)
+    latencies = _numbers(source, "latency", len(kinds), positive=False)
+    rows = zip(kinds, sizes, bandwidths, latencies, strict=True)
+    return [Dimension(kind, size, bandwidth * 1e9, latency / 1e9) for kind, size, bandwidth, latency in rows]
+
+
+def _of_first_version(source: Mapping[str, Any]) -> list[Dimension]:
+    """Several links of a device: a ring takes two, to each other device goes an equal part, to a switch all."""
+    kinds = _kinds(source, OLD_KINDS)
+    sizes = _sizes(source, OLD_SIZES, len(kinds))
+    links = _numbers(source, OLD_LINKS, len(kinds), positive=True)
+    bandwidths = _numbers(source, OLD_BANDWIDTH, len(kinds), positive=True)
+    latencies = _numbers(source, OLD_LATENCY, len(kinds), positive=False)
+    found = []
+    for kind, size, count, bandwidth, latency in zip(kinds, sizes, links, bandwidths, latencies, strict=True):
+        ways = {SWITCH: 1, RING: min(2, size - 1), ALL_TO_ALL: size - 1}[kind]
+        found.append(Dimension(kind, size, count / ways * bandwidth * 1e9, latency / 1e9))
+    return found
+
+
+def _listed(source: Mapping[str, Any], key: str) -> list[Any]:
+    value = source.get(key)
+    if value is None:
+        raise InputError(f"{key} is missing; an ASTRA-sim network gives one item for each dimension.")
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not found:
+        raise InputError(f"{key} must not be empty; give one item for each dimension.")
+    return found
+
+
+def _kinds(source: Mapping[str, Any], key: str) -> list[str]:
+    found = []
+    for index, word in enumerate(_listed(source, key)):
+        kind = KINDS.get(str(word).lower().replace("_", "").replace("-", ""))
+        if kind is None:
+            raise InputError(f"{key}[{index}] is {word!r:.40}; ASTRA-sim has Ring, Switch and FullyConnected.")
+        found.append(kind)
+    return found
+
+
+def _numbers(source: Mapping[str, Any], key: str, count: int, *, positive: bool) -> list[float]:
+    values = _listed(source, key)
+    if len(values) != count:
+        raise InputError(f"{key} has {len(values)} items for {count} dimensions; give one for each.")
+    for index, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+            raise InputError(f"{key}[{index}] is {value!r:.40}, which is no number; fill it in.")
+        if value > LARGEST:
+            raise InputError(f"{key}[{index}] is {value:g}, more than any network has.")
+        if value < 0 or (positive and value == 0):
+            raise InputError(f"{key}[{index}] must be {'above' if positive else 'at least'} 0, is {value:g}.")
+    return [float(value) for value in values]
+
+
+def _sizes(source: Mapping[str, Any], key: str, count: int) -> list[int]:
+    found = _numbers(source, key, count, positive=True)
+    for index, value in enumerate(found):
+        if value != int(value) or value < 2:
+            raise InputError(f"{key}[{index}] must be a whole number of at least 2 devices, is {value:g}.")
+    return [int(value) for value in found]

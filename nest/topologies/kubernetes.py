@@ -1,0 +1,172 @@
+"""Nodes of Kubernetes (`kubectl get nodes -o json`), with the labels that say where they are and what they have.
+
+Keys: NVIDIA/topograph@e2b6250 docs/reference/node-labels.md (its own, those of earlier releases as in its history,
+those of clouds), NVIDIA/k8s-device-plugin docs/gpu-feature-discovery (`nvidia.com/gpu.*`), ROCm/gpu-operator
+(`amd.com/gpu*`).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from nest.errors import InputError
+from nest.network.imported import Imported
+from nest.spec import LinkProfile
+from nest.topologies.reading.layers import Located, left_out, tree_of_layers
+from nest.topologies.reading.products import product_device
+from nest.topologies.reading.profiles import USUAL
+from nest.topologies.reading.switched import switched
+
+TIER = re.compile(r"(?:fabric\.topograph\.run|network\.topology\.nvidia\.com)/tier-(\d{1,3})")
+FABRICS: tuple[tuple[str, ...], ...] = (
+    tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
+    tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
+    tuple(f"topology.k8s.aws/network-node-layer-{tier}" for tier in (3, 2, 1)),
+    ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
+    ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
+)
+"""Labels of one origin, the nearest switch first; where there are none with tiers by number, the most of one origin."""
+
+DOMAINS = ("accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique")
+"""Labels of NVLink domains, the first that a node has."""
+
+PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
+COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count")
+RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+DOMAIN_PROFILE = "gb200-nvl72-ndr"
+"""Profile for hosts in NVLink domains whose accelerators nobody names: such racks have domains of several hosts."""
+
+
+class KubernetesImporter:
+    """Reads a list of nodes, or one node."""
+
+    name = "kubernetes"
+    profiled = True
+    examples = (
+        {
+            "kind": "Node",
+            "metadata": {"name": "n1", "labels": {"fabric.topograph.run/tier-0": "leaf"}},
+            "status": {"capacity": {"nvidia.com/gpu": "8"}},
+        },
+    )
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a mapping that Kubernetes calls a list of nodes, or a node."""
+        if not isinstance(source, Mapping):
+            return False
+        if source.get("kind") in ("Node", "NodeList"):
+            return True
+        items = source.get("items")
+        return (
+            source.get("kind") == "List"
+            and isinstance(items, (list, tuple))
+            and all(isinstance(item, Mapping) and item.get("kind") == "Node" for item in items)
+        )
+
+    def load(self, source: Mapping[str, Any], profile: LinkProfile | None = None) -> Imported:
+        """The nodes with accelerators, under the switches that their labels name.
+
+        Raises:
+            InputError: no node has accelerators, nodes differ in them, or the catalogue does not know them.
+        """
+        items = [source] if source.get("kind") == "Node" else source.get("items") or ()
+        nodes = [_node(item, index) for index, item in enumerate(items)]
+        chosen, sentences = _chosen(nodes)
+        device = _device(chosen, profile)
+        tree, more = tree_of_layers([each.host for each in chosen])
+        usual = DOMAIN_PROFILE if any(each.host.domain for each in chosen) else USUAL
+        return switched(tree, profile, usual=usual, device=device, assumptions=(*sentences, *more))
+
+
+@frozen
+class _Node:
+    """What a node says of itself.
+
+    Attributes:
+        host: its name, place and accelerators.
+        product: what its accelerators are called; None: it does not say.
+        usable: whether jobs may be put there.
+    """
+
+    host: Located
+    product: str | None
+    usable: bool
+
+
+def _node(item: Any, index: int) -> _Node:
+    metadata = _mapping(item, "metadata")
+    labels = {str(key): str(value) for key, value in _mapping(metadata, "labels").items()}
+    name = metadata.get("name") or labels.get("kubernetes.io/hostname")
+    if not name:
+        raise InputError(
+            f"items[{index}].metadata.name is missing; give the nodes as `kubectl get nodes -o json` does."
+        )
+    host = Located(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels))
+    product = _first(labels, PRODUCTS)
+    return _Node(host, product, usable=not _mapping(item, "spec").get("unschedulable"))
+
+
+def _mapping(item: Any, key: str) -> Mapping[str, Any]:
+    found = item.get(key) if isinstance(item, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _first(labels: Mapping[str, str], keys: Sequence[str]) -> str | None:
+    return next((labels[key] for key in keys if labels.get(key)), None)
+
+
+def _layers(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The switches above a node, the nearest first."""
+    tiers = {int(found[1]): labels[key] for key in labels if (found := TIER.fullmatch(key)) and labels[key]}
+    if tiers:
+        return tuple(tiers[tier] for tier in sorted(tiers))
+    families = (tuple(labels[key] for key in keys if labels.get(key)) for keys in FABRICS)
+    return max(families, key=len)
+
+
+def _count(item: Any, labels: Mapping[str, str]) -> int | None:
+    """Accelerators that jobs may use: those the node can allocate, else those it is labelled with; None: none."""
+    status = _mapping(item, "status")
+    for resources in (_mapping(status, "allocatable"), _mapping(status, "capacity")):
+        for key in RESOURCES:
+            if str(resources.get(key, "")).isdecimal():
+                return int(resources[key]) or None
+    label = _first(labels, COUNTS)
+    return int(label) or None if label is not None and label.isdecimal() and len(label) < 6 else None
+
+
+def _chosen(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
+    """The nodes to plan with, and sentences on those left out."""
+    equipped = [node for node in nodes if node.host.devices or node.product]
+    if not equipped:
+        raise InputError(
+            "no node has accelerators: neither `nvidia.com/gpu` among its resources nor labels such as "
+            "`nvidia.com/gpu.count`. Run NVIDIA's GPU Operator or AMD's, or import a file that says."
+        )
+    sentences = []
+    if len(equipped) < len(nodes):
+        bare = [node.host.name for node in nodes if not (node.host.devices or node.product)]
+        sentences.append(left_out(bare, "which have no accelerators"))
+    usable = [node for node in equipped if node.usable] or equipped
+    if len(usable) < len(equipped):
+        sentences.append(left_out([node.host.name for node in equipped if not node.usable], "which are cordoned"))
+    counts = Counter(node.host.devices for node in usable)
+    usual = max(counts, key=lambda count: (counts[count], count or 0))
+    if len(counts) > 1:
+        odd = [node.host.name for node in usable if node.host.devices != usual]
+        sentences.append(left_out(odd, f"which do not have {usual} accelerators as most do"))
+    return [node for node in usable if node.host.devices == usual], sentences
+
+
+def _device(nodes: Sequence[_Node], profile: LinkProfile | None) -> str | None:
+    """The accelerator of the nodes by its name in the catalogue; None: they do not say, or the profile says."""
+    products = sorted({node.product for node in nodes if node.product})
+    if len(products) > 1:
+        raise InputError(
+            f"nodes have different accelerators, {products[0]!r:.60} and {products[1]!r:.60}; import those of one "
+            "kind: `kubectl get nodes -l nvidia.com/gpu.product=... -o json`."
+        )
+    return product_device(products[0], profile) if products else None

@@ -1,0 +1,229 @@
+"""Fabrics in which switches have several ways up (Clos networks, fat trees, rails) to the tree they are for hosts.
+
+Hosts that hang on the same leaf switches, one link on each (their rails), are near one another: these switches together
+are one switch of the tree, and so are the switches that join several of those, tier by tier. What such a switch offers
+upwards is what the worst of its members offers the accelerators behind it, so that a tree never promises more than the
+fabric has: bandwidth upwards over links downwards, which is true oversubscription.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from attrs import frozen
+
+from nest.errors import InputError
+from nest.topologies.reading.switch_tree import Host, SwitchTree
+
+
+@frozen
+class Machine:
+    """A host with its links.
+
+    Attributes:
+        name: as jobs are started on it.
+        links: the switch at the other end of each, in the order of its adapters, and bytes per second and direction;
+            None: not known.
+        domain: the NVLink domain it is in, together with others; None: none.
+    """
+
+    name: str
+    links: tuple[tuple[str, float | None], ...]
+    domain: str | None = None
+
+    @property
+    def switches(self) -> dict[str, float | None]:
+        """The switches it hangs on, with the bandwidth of all links to each together."""
+        found: dict[str, float | None] = {}
+        for switch, bandwidth in self.links:
+            before = found.get(switch, 0.0)
+            found[switch] = None if before is None or bandwidth is None else before + bandwidth
+        return found
+
+
+class NoTreeError(InputError):
+    """A fabric that is no tree of tiers: its links are planned one by one."""
+
+
+class Fabric:
+    """Switches with the links between them."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, dict[str, float | None]] = {}
+
+    def switch(self, name: str) -> None:
+        """Add a switch; one that is there already stays as it is."""
+        self._links.setdefault(name, {})
+
+    def link(self, one: str, two: str, bandwidth: float | None) -> None:
+        """Add a link between two switches: bytes per second and direction; None: not known."""
+        for near, far in ((one, two), (two, one)):
+            known = self._links.setdefault(near, {})
+            before = known.get(far, 0.0)
+            known[far] = None if before is None or bandwidth is None else before + bandwidth
+
+    def beside(self, switch: str) -> Mapping[str, float | None]:
+        """The switches linked to one, with the bandwidth of all links together."""
+        return self._links.get(switch, {})
+
+    def __contains__(self, switch: str) -> bool:
+        return switch in self._links
+
+
+def folded(machines: Sequence[Machine], fabric: Fabric, *, devices: int | None = None) -> SwitchTree:
+    """The tree of `machines` under the switches of `fabric`.
+
+    Args:
+        machines: all with a link to some switch.
+        fabric: the switches, with the links between them.
+        devices: accelerators of each host; None: not known.
+
+    Raises:
+        NoTreeError: switches of one tier are linked, or hosts share some leaf switches and others not.
+        InputError: hosts cannot reach one another.
+    """
+    tiers = _tiers(machines, fabric)
+    behind = _behind(machines, tiers, fabric)
+    parents: dict[str, str] = {}
+    uplinks: dict[str, float] = {}
+    groups = _groups(machines, tiers[0])
+    of_switch = {switch: name for name, members in groups.items() for switch in members}
+    hosts = tuple(
+        Host(each.name, of_switch[each.links[0][0]], _total(each.switches.values()), each.domain, devices)
+        for each in machines
+    )
+    counts = Counter(host.switch for host in hosts)
+    for upper in tiers[1:]:
+        joined = _joined(groups, upper, fabric)
+        for name, (members, below) in joined.items():
+            for group in below:
+                parents[group] = name
+                counts[name] += counts[group]
+                share = _upward(groups[group], set(members), behind, fabric)
+                if share is not None:
+                    uplinks[group] = share * counts[group]
+        groups = {name: members for name, (members, _) in joined.items()} | {
+            name: members for name, members in groups.items() if name not in parents
+        }
+    return SwitchTree(hosts, parents, uplinks, roots_told="Import the hosts of one of them.")
+
+
+def _total(links: Iterable[float | None]) -> float | None:
+    known = list(links)
+    return None if None in known else sum(each for each in known if each is not None)
+
+
+def _tiers(machines: Sequence[Machine], fabric: Fabric) -> list[list[str]]:
+    """Switches by their distance from hosts: those with hosts first, in the order of the hosts, then those above.
+
+    Raises:
+        NoTreeError: switches of one tier are linked to each other, as in a dragonfly or a torus.
+    """
+    found = [list(dict.fromkeys(switch for each in machines for switch in each.switches))]
+    known = set(found[0])
+    while found[-1]:
+        tier = set(found[-1])
+        for switch in found[-1]:
+            across = next((each for each in fabric.beside(switch) if each in tier), None)
+            if across is not None:
+                raise NoTreeError(f"switches {switch!r:.60} and {across!r:.60} of one tier are linked.")
+        above = [each for switch in found[-1] for each in fabric.beside(switch) if each not in known]
+        found.append(list(dict.fromkeys(above)))
+        known.update(above)
+    return found[:-1]
+
+
+def _behind(machines: Sequence[Machine], tiers: Sequence[Sequence[str]], fabric: Fabric) -> dict[str, float]:
+    """Hosts whose traffic each switch carries upwards: a host spreads over its rails, a switch over its ways up."""
+    found: dict[str, float] = dict.fromkeys((switch for tier in tiers for switch in tier), 0.0)
+    for machine in machines:
+        switches = machine.switches
+        whole = _total(switches.values())
+        for switch, bandwidth in switches.items():
+            found[switch] += 1 / len(switches) if not whole or bandwidth is None else bandwidth / whole
+    for lower, upper in pairwise(tiers):
+        above = set(upper)
+        for switch in lower:
+            ways = {each: width for each, width in fabric.beside(switch).items() if each in above}
+            whole = _total(ways.values())
+            for each, width in ways.items():
+                found[each] += found[switch] * (1 / len(ways) if not whole or width is None else width / whole)
+    return found
+
+
+def _groups(machines: Sequence[Machine], leaves: Sequence[str]) -> dict[str, list[str]]:
+    """The leaf switches that share hosts, by the name of the first of each group.
+
+    Raises:
+        NoTreeError: hosts share some of them and others not, so that two may have none in common.
+    """
+    of: dict[str, tuple[frozenset[str], str]] = {}
+    for machine in machines:
+        switches = frozenset(machine.switches)
+        for switch in switches:
+            known, name = of.setdefault(switch, (switches, machine.name))
+            if known != switches:
+                raise NoTreeError(f"hosts {name!r:.60} and {machine.name!r:.60} share some leaf switches, not all.")
+    found: dict[str, list[str]] = {}
+    names: dict[frozenset[str], str] = {}
+    for switch in leaves:
+        found.setdefault(names.setdefault(of[switch][0], switch), []).append(switch)
+    return found
+
+
+def _joined(
+    groups: Mapping[str, Sequence[str]], upper: Sequence[str], fabric: Fabric
+) -> dict[str, tuple[list[str], list[str]]]:
+    """The switches of the next tier that join groups: for each joint group its switches, and the groups below it."""
+    of_switch = {switch: name for name, members in groups.items() for switch in members}
+    first: dict[str, str] = {switch: switch for switch in upper}
+    first |= {name: name for name in groups}
+    for switch in upper:
+        near = fabric.beside(switch)
+        ends = dict.fromkeys(of_switch[each] for each in near if each in of_switch)
+        further = any(each not in of_switch for each in near)
+        if len(ends) < 2 and not further:
+            continue  # It joins nothing: a leaf switch of hosts that are not planned with, or the top of one group.
+        for group in ends:
+            _unite(first, switch, group)
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for members in _collected(first).values():
+        switches = [each for each in members if each not in groups]
+        below = [each for each in members if each in groups]
+        if switches and below:
+            found[switches[0]] = (switches, below)
+    return found
+
+
+def _upward(members: Sequence[str], above: set[str], behind: Mapping[str, float], fabric: Fabric) -> float | None:
+    """What the worst of some switches offers each host behind it upwards: bytes per second; None: not known."""
+    shares = []
+    for switch in members:
+        if not behind[switch]:
+            continue
+        width = _total(bandwidth for each, bandwidth in fabric.beside(switch).items() if each in above)
+        if width is None:
+            return None
+        shares.append(width / behind[switch])
+    return min(shares, default=None)
+
+
+def _unite(first: dict[str, str], one: str, two: str) -> None:
+    """Put two things into one group; `first` leads from each to another of its group, from one of them to itself."""
+    ends = []
+    for each in (one, two):
+        while first[each] != each:
+            first[each] = each = first[first[each]]
+        ends.append(each)
+    first[ends[1]] = ends[0]
+
+
+def _collected(first: dict[str, str]) -> dict[str, list[str]]:
+    """The groups, in the order in which their first members were listed."""
+    found: dict[str, list[str]] = {}
+    for each in first:
+        leader = each
+        while first[leader] != leader:
+            leader = first[leader]
+        found.setdefault(leader, []).append(each)
+    return {members[0]: members for members in found.values()}

@@ -1,0 +1,122 @@
+"""`nest evaluate --from-megatron`: what people run today."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import call
+
+SCRIPT = """
+torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 256 --num-attention-heads 8 \\
+  --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear --seq-length 512 \\
+  --max-position-embeddings 512 --untie-embeddings-and-output-weights --bf16 --micro-batch-size 1 \\
+  --global-batch-size 32 --tensor-model-parallel-size 8 --sequence-parallel --pipeline-model-parallel-size 2
+"""
+
+CLUSTER = """
+cluster:
+  device: h100-sxm
+  levels:
+    - {name: node, fanout: 8, bandwidth: 450 GB/s, latency: 3 us}
+    - {name: rail, fanout: 2, bandwidth: 50 GB/s, latency: 6 us}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    script, cluster = tmp_path / "run today.sh", tmp_path / "cluster.yaml"
+    script.write_text(SCRIPT)
+    cluster.write_text(CLUSTER)
+    return str(script), str(cluster)
+
+
+def test_flags_are_priced(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, cluster = files
+    arguments = ("evaluate", "--from-megatron", script, "--cluster", cluster, "--vocabulary", "1024")
+    assert call(monkeypatch, *arguments, "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["candidate"]["degrees"]["tp"] == 8
+    assert len(plan["stages"]) == 2
+    assert plan["data_parallel"] == 1
+    assert call(monkeypatch, *arguments) == 0
+    assert "Plan as decided: tp 8" in capsys.readouterr().out
+
+
+def test_the_best_plan_is_at_least_as_fast_and_its_problem_is_written(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, cluster = files
+    problem = tmp_path / "open.json"
+    arguments = ("evaluate", "--from-megatron", script, "--cluster", cluster, "--vocabulary", "1024", "--against-best")
+    assert call(monkeypatch, *arguments, "--write-problem", str(problem), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["best"]["status"] == "optimal"
+    assert found["best"]["batch_time"] <= found["plan"]["batch_time"]
+    written = json.loads(problem.read_text())
+    assert "fixed" not in written
+    assert written["search"]["target"] == "megatron"
+    assert call(monkeypatch, "solve", str(problem), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["batch_time"] == found["best"]["batch_time"]
+    assert call(monkeypatch, *arguments) == 0
+    assert "The best plan takes" in capsys.readouterr().out
+
+
+def test_a_problem_says_what_flags_do_not(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, _ = files
+    problem = tmp_path / "problem.yaml"
+    model = "{layers: 8, hidden: 256, ffn: 640, heads: 8, vocab: 777}"
+    problem.write_text(
+        f"nest: 1\nmodel: {{transformer: {model}}}\n"
+        "training: {global_batch: 4, sequence_length: 64, precision: fp32}\n"
+        f"fixed: {{zero: 1, tp: 1, stages: [2, 6]}}\n{CLUSTER}"
+    )
+    assert call(monkeypatch, "evaluate", "--from-megatron", script, str(problem), "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["problem"]["model"]["transformer"]["vocab"] == 777
+    assert plan["problem"]["training"]["global_batch"] == 32
+    assert plan["problem"]["training"]["precision"] == "bf16"
+    assert [len(stage["layers"]) for stage in plan["stages"]] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--vocabulary", "1024"), "give --cluster or a problem"),
+        (("--cluster", "CLUSTER"), "--vocabulary"),
+        (("--cluster", "CLUSTER", "--vocabulary", "1024", "--nodes", "0"), "--nodes is 0"),
+        (("--cluster", "CLUSTER", "--vocabulary", "1024", "--nodes", "3"), "no multiple of 16"),
+        (("--cluster", "no-such-cluster", "--vocabulary", "1024"), "no-such-cluster"),
+    ],
+)
+def test_what_is_missing_is_asked_for(
+    arguments: tuple[str, ...],
+    told: str,
+    files: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script, cluster = files
+    given = [cluster if each == "CLUSTER" else each for each in arguments]
+    assert call(monkeypatch, "evaluate", "--from-megatron", script, *given) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_more_devices_than_the_cluster_has_are_refused(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, cluster = files
+    arguments = ("evaluate", "--from-megatron", script, "--cluster", cluster, "--vocabulary", "1024", "--nodes", "4")
+    assert call(monkeypatch, *arguments) == 2
+    assert "launched on 32 devices, and the cluster has 16" in capsys.readouterr().err
+
+
+def test_options_of_flags_need_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "evaluate", "problem.yaml", "--against-best") == 2
+    assert "--from-megatron" in capsys.readouterr().err
+    assert call(monkeypatch, "evaluate") == 2
+    assert "takes a problem file" in capsys.readouterr().err

@@ -1,0 +1,350 @@
+"""What every framework's files have in common: they say what the plan says, or there are none."""
+
+from math import prod
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+
+import nest
+from nest.deployment import Deployment, deployment, violations
+from nest.errors import InputError
+from nest.exporters import nest_exporters
+from nest.hooks.protocols import Exporter
+from nest.spec import PlanDocument
+from tests.exporters.plans import DENSE, SPARSE, plan, problem
+from tests.exporters.random_plans import plans
+from tests.exporters.reading import parsed
+
+NAMES = ("torchtitan", "deepspeed", "accelerate", "maxtext", "galvatron", "pytorch")
+EXPORTERS: dict[str, Exporter] = {exporter.name: exporter for exporter in nest_exporters() if exporter.name in NAMES}
+
+few = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+
+
+def exported(name: str, document: PlanDocument) -> dict[str, Any] | None:
+    """The files as their readers see them; None: refused."""
+    try:
+        return parsed(EXPORTERS[name].export(document))
+    except InputError:
+        return None
+
+
+def blocks(shape: Deployment) -> list[int]:
+    """Transformer blocks of every run, in order."""
+    return [len(run.blocks) for run in shape.runs]
+
+
+@given(plans())
+@few
+def test_torchtitan_says_what_the_plan_says(document: PlanDocument) -> None:
+    files, shape = exported("torchtitan", document), deployment(document)
+    if files is None:
+        return
+    assert {"torchtitan.toml", "torchtitan_plan.py"} & set(files)
+    assert ("pipeline_schedule.csv" in files) == (shape.stages > 1)
+    if "torchtitan.toml" in files:
+        tables = files["torchtitan.toml"]
+        _titan(tables["parallelism"], tables["training"], shape, "output")
+        assert tables["activation_checkpoint"]["mode"] == shape.recompute[0]
+        assert tables["parallelism"]["expert_tensor_parallel_degree"] == shape.etp
+        assert shape.sequence_parallel or shape.tp == 1
+    if "torchtitan_plan.py" in files:
+        told = files["torchtitan_plan.py"]
+        _titan(told, told, shape, "lm_head")
+        assert told["activation_checkpoint"] == ("FullAC.Config()" if shape.recompute[0] == "full" else None)
+        assert told.get("enable_sequence_parallel", False) == shape.sequence_parallel
+
+
+def _titan(told: dict[str, Any], training: dict[str, Any], shape: Deployment, head: str) -> None:
+    data = told["data_parallel_replicate_degree"] * told["data_parallel_shard_degree"]
+    assert data == shape.data_parallel
+    degrees = ("tensor_parallel_degree", "context_parallel_degree", "pipeline_parallel_degree")
+    assert data * prod(told[name] for name in degrees) == shape.world_size
+    assert told["expert_parallel_degree"] == shape.ep
+    steps = training["global_batch_size"] // (training["local_batch_size"] * data)
+    assert training["global_batch_size"] == 32 == steps * training["local_batch_size"] * data
+    micro = told.get("pipeline_parallel_microbatch_size", training["local_batch_size"])
+    assert steps * training["local_batch_size"] // micro == shape.micro_batches
+    ranks = shape.data_parallel * shape.cp
+    if shape.zero[0] and ranks > 1:
+        assert told["data_parallel_shard_degree"] * shape.cp == min(shape.zero_degree or ranks, ranks)
+    assert (told["fsdp_reshard_after_forward"] == "always") == (shape.zero[0] == 3)
+    if shape.stages > 1:
+        parts = told["module_fqns_per_model_part"]
+        names = {"embedding": ["tok_embeddings"], "head": ["norm", head]}
+        assert parts == [[fqn for layer in run.layers for fqn in names.get(layer, [layer])] for run in shape.runs]
+        assert len(parts) == shape.stages * shape.chunks
+
+
+@given(plans())
+@few
+def test_deepspeed_says_what_the_plan_says(document: PlanDocument) -> None:
+    files, shape = exported("deepspeed", document), deployment(document)
+    if files is None:
+        return
+    told = files["deepspeed.json"]
+    steps, micro = told["gradient_accumulation_steps"], told["train_micro_batch_size_per_gpu"]
+    assert told["train_batch_size"] == 32 == micro * steps * shape.data_parallel
+    assert steps == shape.micro_batches
+    assert {told["zero_optimization"]["stage"]} == set(shape.zero)
+    assert ("activation_checkpointing" in told) == (shape.recompute[0] == "full")
+    assert told.get("expert_parallel", {}).get("autoep_size", 1) == shape.ep
+    if shape.stages == 1:
+        assert told.get("tensor_parallel", {}).get("autotp_size", 1) == shape.tp
+        assert "deepspeed_pipeline.py" not in files
+        return
+    pipeline = files["deepspeed_pipeline.py"]
+    assert [end - start for start, end in zip(pipeline["BOUNDS"], pipeline["BOUNDS"][1:], strict=False)] == [
+        len(run.layers) for run in shape.runs
+    ]
+    assert pipeline["LAYERS"] == [name for run in shape.runs for name in run.layers]
+    assert (pipeline["STAGES"], pipeline["DATA_PARALLEL"], pipeline["TENSOR_PARALLEL"]) == (
+        shape.stages,
+        shape.data_parallel,
+        shape.tp,
+    )
+    assert pipeline["activation_checkpoint_interval"] == told["pipeline"]["activation_checkpoint_interval"]
+    assert pipeline["activation_checkpoint_interval"] == int(shape.recompute[0] == "full")
+
+
+@given(plans())
+@few
+def test_accelerate_says_what_the_plan_says(document: PlanDocument) -> None:
+    files, shape = exported("accelerate", document), deployment(document)
+    if files is None:
+        return
+    told, script = files["accelerate.yaml"], files["accelerate_plan.py"]
+    sizes = told["parallelism_config"]
+    names = ("dp_replicate", "dp_shard", "tp", "cp")
+    replicate, shard, tp, cp = (sizes[f"parallelism_config_{name}_size"] for name in names)
+    assert replicate * shard * tp * cp == told["num_processes"] == shape.world_size
+    assert (tp, cp) == (shape.tp, shape.cp)
+    assert not (replicate > 1 and shard == 1 and tp * cp > 1)
+    sharded = shape.zero[0] > 0 and shape.data_parallel * shape.cp > 1
+    assert (told["distributed_type"] == "FSDP") == sharded
+    if sharded:
+        assert told["fsdp_config"]["fsdp_reshard_after_forward"] == (shape.zero[0] == 3)
+        assert told["fsdp_config"]["fsdp_activation_checkpointing"] == (shape.recompute[0] == "full")
+    assert script["GRADIENT_ACCUMULATION_STEPS"] == shape.micro_batches
+    assert script["PER_DEVICE_BATCH_SIZE"] * shape.micro_batches * shape.data_parallel == script["GLOBAL_BATCH_SIZE"]
+
+
+@given(plans())
+@few
+def test_maxtext_says_what_the_plan_says(document: PlanDocument) -> None:
+    files, shape = exported("maxtext", document), deployment(document)
+    if files is None:
+        return
+    told = files["maxtext.sh"]
+    inside = {key: int(value) for key, value in told.items() if key.startswith("ici_")}
+    outside = {key: int(value) for key, value in told.items() if key.startswith("dcn_")}
+    assert prod(inside.values()) == 4
+    assert prod(outside.values()) * 4 == shape.world_size
+
+    def degree(axis: str) -> int:
+        return inside[f"ici_{axis}_parallelism"] * outside[f"dcn_{axis}_parallelism"]
+
+    assert degree("tensor_sequence" if shape.sequence_parallel else "tensor") == shape.tp
+    assert (degree("context"), degree("pipeline"), degree("expert")) == (shape.cp, shape.stages, shape.ep)
+    assert degree("data") * degree("fsdp") * degree("expert") == shape.data_parallel
+    assert told["shard_optimizer_over_data"] == str(shape.zero[0] == 1).lower()
+    steps = int(told["gradient_accumulation_steps"])
+    assert int(shape.world_size * float(told["per_device_batch_size"])) * steps == 32
+    assert int(told.get("num_pipeline_microbatches", steps)) == shape.micro_batches
+    assert blocks(shape) == [int(told.get("num_layers_per_pipeline_stage", 8))] * shape.stages
+    assert int(told["base_num_decoder_layers"]) == 8
+
+
+@given(plans())
+@few
+def test_galvatron_says_what_the_plan_says(document: PlanDocument) -> None:
+    files, shape = exported("galvatron", document), deployment(document)
+    if files is None:
+        return
+    told, script = files["galvatron_config.json"], files["galvatron_overrides.sh"]
+    rows = {
+        key: [int(value) for value in text.split(",")]
+        for key, text in told.items()
+        if isinstance(text, str) and "," in text
+    }
+    assert [int(count) for count in told["pp_division"].split(",")] == blocks(shape)
+    for key, value in (("tp_sizes_enc", shape.tp), ("cp_sizes_enc", shape.cp), ("ep_sizes_enc", shape.ep)):
+        assert rows[key] == [value] * 8
+    stage_of = [run.stage for run in shape.runs for _ in run.blocks]
+    assert rows["checkpoint"] == [int(shape.recompute[stage] == "full") for stage in stage_of]
+    assert rows["dp_types_enc"] == [int(shape.zero[0] == 3)] * 8
+    assert (told["pp_deg"], told["chunks"], told["global_bsz"]) == (shape.stages, shape.micro_batches, 32)
+    assert script["runtime.train.sequence_parallel"] == str(shape.sequence_parallel)
+
+
+@given(plans())
+@few
+def test_pytorch_says_what_the_plan_says(document: PlanDocument) -> None:
+    files, shape = exported("pytorch", document), deployment(document)
+    if files is None:
+        return
+    told = files["pytorch_plan.py"]
+    assert prod(told["MESH"].values()) == shape.world_size == prod(told["EXPERT_MESH"].values())
+    assert told["MESH"]["dp_replicate"] * told["MESH"]["dp_shard"] == shape.data_parallel
+    assert told["RUNS"] == [(run.stage, list(run.layers)) for run in shape.runs]
+    assert (tuple(told["ZERO"]), tuple(told["RECOMPUTE"])) == (shape.zero, shape.recompute)
+    assert told["MICRO_BATCH"] * told["MICRO_BATCHES"] * shape.data_parallel == told["GLOBAL_BATCH"] == 32
+
+
+@given(plans())
+@few
+def test_what_is_refused_is_told_in_sentences_and_nothing_else_is(document: PlanDocument) -> None:
+    from nest.exporters.checked import problem_of
+
+    for name, exporter in EXPORTERS.items():
+        beyond = violations(document, exporter.limits(problem_of(document)), name)  # type: ignore[attr-defined]
+        sliced = name == "maxtext"  # Which refuses meshes that slices do not hold, and limits cannot say.
+        if beyond or (sliced and exported(name, document) is None):
+            with pytest.raises(InputError, match=r"\.$"):
+                exporter.export(document)
+        else:
+            assert exporter.export(document) == exporter.export(document)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_infeasible_plan_is_refused(name: str) -> None:
+    nothing = evolve(plan({"dp": 16}), status="infeasible", candidate=None, stages=(), data_parallel=None)
+    with pytest.raises(InputError, match="infeasible"):
+        EXPORTERS[name].export(nothing)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_of_31_of_32_blocks_is_refused(name: str) -> None:
+    whole = plan({"dp": 16, "zero": 3, "recompute": "full"})
+    stage = evolve(whole.stages[0], layers=tuple(layer for layer in whole.stages[0].layers if layer != "layers.3"))
+    with pytest.raises(InputError, match="has 7 transformer blocks"):
+        EXPORTERS[name].export(evolve(whole, stages=(stage,)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_uneven_batch_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="whole micro-batches"):
+        EXPORTERS[name].export(
+            plan({"dp": 16, "zero": 3, "micro_batch": 1, "recompute": "full"}, global_batch=30, uneven_batch=True)
+        )
+
+
+REFUSALS = {
+    ("torchtitan", "ZeRO 1 at most"): {"pp": 2, "dp": 8, "zero": 3},
+    ("torchtitan", "ZeRO 2 or 3"): {"dp": 16, "zero": 1},
+    ("torchtitan", "'selective'"): {"dp": 16, "zero": 3, "recompute": "selective"},
+    ("deepspeed", "refuses ZeRO 2 and 3"): {"pp": 2, "dp": 8, "zero": 2},
+    ("deepspeed", "'sp'"): {"tp": 2, "sp": True, "dp": 8},
+    ("deepspeed", "'cp'"): {"cp": 2, "dp": 8},
+    ("deepspeed", "zero_degree"): {"dp": 16, "zero": 3, "zero_degree": 4},
+    ("accelerate", "no pipeline"): {"pp": 2, "dp": 8},
+    ("accelerate", "without sharding"): {"tp": 2, "dp": 8, "zero": 0},
+    ("accelerate", "gathers the weights again"): {"dp": 8, "zero": 2, "tp": 2},
+    ("maxtext", "as GPipe"): {"pp": 2, "dp": 8, "recompute": "full"},
+    ("maxtext", "1, 2, 2, 3 transformer blocks"): {"pp": 4, "dp": 4, "stages": [1, 2, 2, 3]},
+    ("maxtext", "ZeRO stage 2"): {"dp": 16, "zero": 2, "recompute": "full"},
+    ("maxtext", "takes all of a cluster"): {"dp": 8, "zero": 3, "recompute": "full"},
+    ("galvatron", "'selective'"): {"dp": 16, "recompute": "selective"},
+    ("galvatron", "zero_degree"): {"dp": 16, "zero": 3, "zero_degree": 4},
+    ("pytorch", "ZeRO 1 at most"): {"pp": 2, "dp": 8, "zero": 2},
+}
+
+
+@pytest.mark.parametrize(("name", "reason"), REFUSALS, ids=[f"{name}: {reason}" for name, reason in REFUSALS])
+def test_what_a_framework_cannot_run_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        EXPORTERS[name].export(plan({"micro_batch": 1, **REFUSALS[name, reason]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("accelerate", "'ep'"),
+        ("maxtext", "splits experts"),
+        ("deepspeed", "does not split experts"),
+        ("torchtitan", "etp"),
+    ],
+)
+def test_experts_a_framework_cannot_lay_so_are_refused(name: str, reason: str) -> None:
+    fixed = {"tp": 2, "dp": 8, "ep": 4, "etp": 2 if name == "deepspeed" else 1, "zero": 3, "recompute": "full"}
+    if name == "torchtitan":
+        fixed |= {"ep": 1}
+    with pytest.raises(InputError, match=reason):
+        EXPORTERS[name].export(plan(fixed, SPARSE))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "pytorch"])
+def test_precisions_a_framework_has_no_word_for_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"training\.precision is 'fp8'"):
+        EXPORTERS[name].export(plan({"dp": 16, "zero": 3}, precision="fp8"))
+
+
+def test_torchtitan_refuses_optimizers_it_does_not_have() -> None:
+    with pytest.raises(InputError, match=r"training\.optimizer is 'sgd'"):
+        EXPORTERS["torchtitan"].export(plan({"dp": 16, "zero": 3}, optimizer="sgd"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_measured_layers_are_refused(name: str) -> None:
+    document = plan({"dp": 16, "zero": 3, "recompute": "full"})
+    layers = tuple(layer.replace("layers.", "measured ") for layer in document.stages[0].layers)
+    with pytest.raises(InputError, match="whole transformer"):
+        EXPORTERS[name].export(evolve(document, stages=(evolve(document.stages[0], layers=layers),)))
+
+
+def test_galvatron_states_recomputation_stage_by_stage() -> None:
+    document = plan({"pp": 2, "dp": 8, "micro_batch": 1})
+    first = evolve(document.stages[0], recompute="full")
+    files = exported("galvatron", evolve(document, stages=(first, document.stages[1])))
+    assert files is not None
+    assert files["galvatron_config.json"]["checkpoint"] == "1,1,1,1,0,0,0,0"
+    assert exported("torchtitan", evolve(document, stages=(first, document.stages[1]))) is None
+
+
+def test_deepspeed_keeps_the_optimizer_on_the_host() -> None:
+    files = exported("deepspeed", plan({"dp": 16, "zero": 2}, offload=["optimizer"]))
+    assert files is not None
+    assert files["deepspeed.json"]["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
+    assert exported("torchtitan", plan({"dp": 16, "zero": 3}, offload=["optimizer"])) is None
+
+
+def test_tied_and_untied_models_are_named_apart() -> None:
+    told = exported("maxtext", plan({"dp": 16, "zero": 3}, {**DENSE, "tied_embeddings": True}))
+    assert told is not None
+    assert told["maxtext.sh"]["logits_via_embedding"] == "true"
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "galvatron"])
+def test_ranks_of_sequence_parallelism_share_samples(name: str) -> None:
+    """As the plug-in `nest-ulysses` plans it: four devices a block, one data-parallel rank each."""
+    document = plan({"dp": 4, "zero": 3, "micro_batch": 1})
+    assert document.candidate is not None
+    degrees = {**document.candidate.degrees, "ulysses": 4}
+    files = exported(name, evolve(document, candidate=evolve(document.candidate, degrees=degrees, width=4)))
+    assert files is not None
+    if name == "deepspeed":
+        told = files["deepspeed.json"]
+        assert told["sequence_parallel_size"] == 4
+        assert told["train_batch_size"] == 4 * told["gradient_accumulation_steps"]
+    else:
+        told = files["galvatron_config.json"]
+        assert told["use_sp"] == ",".join("1" * 8)
+        assert told["tp_sizes_enc"] == ",".join("4" * 8)
+        assert told["vsp"] == 1
+
+
+def test_what_slices_cannot_hold_is_refused() -> None:
+    levels = [
+        {"name": "pod", "fanout": 3, "bandwidth": "400 GB/s"},
+        {"name": "all", "fanout": 2, "bandwidth": "9 GB/s"},
+    ]
+    given_problem = problem({"dp": 3, "pp": 2, "zero": 3, "recompute": "full"}, schedule="gpipe", global_batch=24)
+    document = nest.evaluate({**given_problem, "cluster": {"device": "h100-sxm", "levels": levels}})
+    told = exported("maxtext", evolve(document, rank_order="dp-inner"))
+    assert told is not None
+    assert told["maxtext.sh"]["dcn_pipeline_parallelism"] == "2"
+    assert told["maxtext.sh"]["ici_fsdp_parallelism"] == "3"
+    with pytest.raises(InputError, match="ends inside the 2 ranks"):
+        EXPORTERS["maxtext"].export(evolve(document, rank_order="pp-inner"))

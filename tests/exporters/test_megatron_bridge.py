@@ -1,0 +1,51 @@
+from typing import Any
+
+import pytest
+
+import nest
+from nest.errors import InputError
+from nest.exporters.megatron.bridge import exporter
+from nest.files import read_mapping_text
+from tests.conformance.plans import DENSE_MODEL, PROBLEMS, plan, problem
+
+
+def overlay(kind: str) -> dict[str, Any]:
+    return read_mapping_text(exporter.export(plan(kind))["megatron_bridge.yaml"], "overlay.yaml")
+
+
+def test_degrees_and_batches_are_the_plan_s() -> None:
+    found = overlay("moe")
+    assert found["model"]["tensor_model_parallel_size"] == 2
+    assert found["model"]["expert_model_parallel_size"] == 4
+    assert found["model"]["expert_tensor_parallel_size"] == 1
+    assert found["model"]["recompute_granularity"] == "full"
+    assert found["train"] == {"micro_batch_size": 1, "global_batch_size": 32}
+    assert found["ddp"]["overlap_param_gather"] is True
+    assert found["comm_overlap"]["overlap_grad_reduce"] is True
+
+
+def test_stages_are_a_layout_or_chunks() -> None:
+    assert overlay("uneven")["model"]["pipeline_model_parallel_layout"] == "Et|t*2|t*3|t*2L"
+    found = overlay("interleaved")["model"]
+    assert (found["pipeline_model_parallel_layout"], found["virtual_pipeline_model_parallel_size"]) == (None, 2)
+
+
+def test_zero_3_is_megatron_fsdp() -> None:
+    found = overlay("zero3")
+    assert found["ddp"]["data_parallel_sharding_strategy"] == "optim_grads_params"
+    assert found["dist"]["use_megatron_fsdp"] is True
+    assert found["checkpoint"]["ckpt_format"] == "fsdp_dtensor"
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_what_a_recipe_may_have_set_is_set_back(kind: str) -> None:
+    found = overlay(kind)["model"]
+    for key in ("num_layers_in_first_pipeline_stage", "recompute_modules", "virtual_pipeline_model_parallel_size"):
+        assert key in found
+
+
+@pytest.mark.parametrize("training", [{"gradients": "bf16"}, {"precision": "fp8", "primary_weights": "bf16"}])
+def test_what_named_precisions_do_not_say_is_refused(training: dict[str, str]) -> None:
+    found = nest.evaluate(problem(DENSE_MODEL, training, {"tp": 2, "zero": 1}))
+    with pytest.raises(InputError, match="Megatron-Bridge cannot train this"):
+        exporter.export(found)

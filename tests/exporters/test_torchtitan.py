@@ -1,0 +1,90 @@
+"""torchtitan's own names: sizes it knows, sizes it is taught, module names, and which version can run what."""
+
+import ast
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.exporters.torchtitan import Torchtitan
+from nest.exporters.torchtitan.models import FLAVORS, NEW, OLD, family, figures, flavor, registration
+from nest.hooks.architectures import architecture, architecture_of
+from tests.exporters.plans import DENSE, SPARSE, plan
+from tests.exporters.published import PUBLISHED, published_plan
+from tests.exporters.reading import parsed
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_are_found_by_their_widths(name: str) -> None:
+    model = architecture(published_plan(name))
+    for version in (OLD, NEW):
+        found = flavor(model, version)
+        assert found is not None
+        assert found.name == PUBLISHED[name]
+
+
+def test_sizes_are_told_apart() -> None:
+    assert len({(known.model, known.figures) for known in FLAVORS}) == len(FLAVORS)
+
+
+@pytest.mark.parametrize(
+    ("widths", "name"),
+    [(DENSE, "llama3"), (SPARSE, None), ({**DENSE, "gated_mlp": False}, None), ({**DENSE, "head_dim": 32}, None)],
+    ids=["like llama", "experts", "no gate", "narrow heads"],
+)
+def test_the_build_of_a_model_decides_its_name(widths: dict[str, Any], name: str | None) -> None:
+    assert family(architecture_of({"transformer": dict(widths)})) == name
+
+
+@given(hidden=st.integers(1, 64), ratio=st.integers(1, 12), step=st.integers(1, 64))
+def test_a_size_that_is_taught_has_the_widths_of_the_plan(hidden: int, ratio: int, step: int) -> None:
+    """With torchtitan's own rounding (torchtitan/models/llama3/model/model.py of 0.2.2)."""
+    widths = {**DENSE, "hidden": 64 * hidden, "head_dim": 8 * hidden, "ffn": step * ratio * 16}
+    model = architecture_of({"transformer": widths})
+    assert model is not None
+    taught = _taught(registration(model))
+    width = int(taught.ffn_dim_multiplier * int(2 * (4 * taught.dim) / 3))
+    width = taught.multiple_of * ((width + taught.multiple_of - 1) // taught.multiple_of)
+    assert (taught.dim, taught.n_layers, taught.n_heads, taught.n_kv_heads, taught.vocab_size, width) == (
+        *(figures(model)[index] for index in (0, 1, 2, 3, 6)),
+        widths["ffn"],
+    )
+
+
+def _taught(text: str) -> Any:
+    ast.parse(text)
+    module = ModuleType("torchtitan.models.llama3")
+    vars(module).update(TransformerModelArgs=SimpleNamespace, llama3_args={})
+    names = {"torchtitan": ModuleType("torchtitan"), "torchtitan.models": ModuleType("torchtitan.models")}
+    before = {name: sys.modules.get(name) for name in (*names, module.__name__)}
+    sys.modules.update({**names, module.__name__: module})
+    try:
+        exec(compile(text, "nest_torchtitan_model.py", "exec"), {})
+    finally:
+        for name, kept in before.items():
+            if kept is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = kept
+    return vars(module)["llama3_args"]["nest"]
+
+
+def test_each_version_gets_a_file_where_it_can_run_the_plan() -> None:
+    exporter = Torchtitan()
+    both = parsed(exporter.export(plan({"dp": 16, "zero": 3})))
+    assert {"torchtitan.toml", "torchtitan_plan.py"} <= set(both)
+    whole_sequence = exporter.export(plan({"tp": 2, "dp": 8, "zero": 3}))
+    assert set(whole_sequence) == {"torchtitan_plan.py"}
+    assert "always comes with sequence parallelism" in whole_sequence["torchtitan_plan.py"]
+    split = exporter.export(plan({"tp": 2, "sp": True, "dp": 8, "ep": 2, "etp": 2, "zero": 3}, SPARSE))
+    assert set(split) == {"torchtitan.toml"}
+    assert "0.3.0 cannot run this plan" in split["torchtitan.toml"]
+
+
+def test_a_size_nobody_registered_is_no_size_of_torchtitan() -> None:
+    told = parsed(Torchtitan().export(plan({"dp": 16, "zero": 3}, SPARSE)))["torchtitan.toml"]["model"]
+    assert told["flavor"] == "nest"
+    assert told["flavor"] not in {known.name for known in FLAVORS}

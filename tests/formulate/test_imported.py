@@ -1,0 +1,168 @@
+"""Networks that importers complete: in the problem with hosts, device and figures, whoever says them first."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from nest.catalogue import network_levels, profile, profiles
+from nest.errors import InputError
+from nest.files import structure, unstructure
+from nest.formulate.cluster import build_cluster
+from nest.formulate.topology import in_place
+from nest.hooks import hook
+from nest.hooks.registry import Registry, registry
+from nest.network.graph import link_graph
+from nest.network.imported import Imported, PartOf
+from nest.spec import ClusterSpec, LevelSpec, LinkProfile, TierSpec
+from nest.units import BytesPerSecond
+
+LEVELS = (LevelSpec(2, link="nvlink4", name="host"), LevelSpec(3, link="infiniband-ndr", name="leaf"))
+FOUND = Imported(LEVELS, ("a", "b", "c"), "h100-sxm", ("Links are guessed.",), 2)
+GRAPH = Imported(
+    link_graph(
+        ["b.0", "b.1", "a.0", "a.1", "s", "t", "r"],
+        [True] * 4 + [False] * 3,
+        [(0, 4, 9e9, 0.0), (1, 4, 9e9, 0.0), (2, 5, 9e9, 0.0), (3, 5, 9e9, 0.0), (4, 6, 1e9, 0.0), (5, 6, 1e9, 0.0)],
+    ),
+    devices_per_host=2,
+)
+
+
+class Own:
+    """An importer of `.own` files that remembers what it was given."""
+
+    name = "own"
+    profiled = True
+
+    def __init__(self, answer: Imported) -> None:
+        self.answer = answer
+        self.given: list[Any] = []
+
+    def accepts(self, source: Any) -> bool:
+        path = source.path if isinstance(source, PartOf) else source
+        return isinstance(path, Path) and ".own" in path.name
+
+    def load(self, source: Any, profile: LinkProfile | None = None) -> Imported:
+        self.given.append((source, profile))
+        return self.answer
+
+
+def known(importer: Own) -> Registry:
+    class Plugin:
+        @hook
+        def nest_topology_importers(self) -> list[Any]:
+            return [importer]
+
+    return registry(extra=[Plugin()])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "net.own").write_text("")
+    (tmp_path / "net.own#odd").write_text("")
+    return tmp_path
+
+
+def test_levels_hosts_and_device_arrive_in_the_section(folder: Path) -> None:
+    held = in_place(ClusterSpec(topology="net.own"), known(Own(FOUND)), folder)
+    assert held == ClusterSpec(
+        levels=LEVELS,
+        device="h100-sxm",
+        hosts=("a", "b", "c"),
+        devices_per_host=2,
+        assumed=("Links are guessed.",),
+    )
+    assert structure(unstructure(held), ClusterSpec) == held
+
+
+def test_the_section_alone_gives_the_same_cluster_with_what_links_tell(folder: Path) -> None:
+    spec = ClusterSpec(topology="net.own")
+    direct = build_cluster(spec, known(Own(FOUND)), folder)
+    again = build_cluster(in_place(spec, known(Own(FOUND)), folder), registry(), None)
+    assert direct == again
+    assert direct[0].levels == network_levels(LEVELS)
+    assert direct[0].levels[0].lines
+
+
+def test_what_the_problem_says_wins(folder: Path) -> None:
+    spec = ClusterSpec(topology="net.own", device="b200-sxm", hosts=("x", "y", "z"), memory=7e9)  # type: ignore[arg-type]
+    held = in_place(spec, known(Own(FOUND)), folder)
+    assert (held.device, held.hosts, held.memory) == ("b200-sxm", ("x", "y", "z"), 7e9)
+
+
+def test_the_importer_is_told_what_the_problem_says(folder: Path) -> None:
+    own = Own(FOUND)
+    in_place(ClusterSpec(topology="net.own"), known(own), folder)
+    in_place(ClusterSpec(topology="net.own", device="b200-sxm", devices_per_host=2), known(own), folder)
+    in_place(ClusterSpec(topology="net.own", link_profile="a100-hdr"), known(own), folder)
+    in_place(ClusterSpec(topology="net.own", link_profile="a100-hdr", devices_per_host=4), known(own), folder)
+    assert [profile for _, profile in own.given] == [
+        None,
+        LinkProfile(device="b200-sxm", devices_per_host=2),
+        profile("a100-hdr"),
+        evolve(profile("a100-hdr"), devices_per_host=4),
+    ]
+
+
+def test_a_profile_may_be_a_file_or_in_place(folder: Path) -> None:
+    own = Own(FOUND)
+    (folder / "links.toml").write_text('devices_per_host = 4\n[[tiers]]\nbandwidth = "50 GB/s"\nlatency = "2 us"\n')
+    in_place(ClusterSpec(topology="net.own", link_profile="links.toml"), known(own), folder)
+    spec = structure({"topology": "net.own", "link_profile": {"tiers": [{"link": "ethernet"}]}}, ClusterSpec)
+    in_place(spec, known(own), folder)
+    assert own.given[0][1] == LinkProfile(devices_per_host=4, tiers=(TierSpec(None, 50e9, 2e-6),))  # type: ignore[arg-type]
+    assert own.given[1][1] == LinkProfile(tiers=(TierSpec("ethernet"),))
+
+
+def test_a_part_of_a_file_is_asked_for_behind_its_name(folder: Path) -> None:
+    own = Own(FOUND)
+    in_place(ClusterSpec(topology="net.own#east"), known(own), folder)
+    in_place(ClusterSpec(topology="net.own#odd#x"), known(own), folder)
+    assert own.given[0][0] == PartOf(folder / "net.own", "east")
+    assert own.given[1][0] == PartOf(folder / "net.own#odd", "x")
+
+
+def test_hosts_of_a_graph_come_in_the_order_of_its_levels(folder: Path) -> None:
+    held = in_place(ClusterSpec(topology="net.own", memory=1e9), known(Own(GRAPH)), folder)  # type: ignore[arg-type]
+    assert isinstance(held.topology, dict)
+    assert (held.hosts, held.devices_per_host) == (("b", "a"), 2)
+    cluster, _ = build_cluster(held, registry(), None)
+    assert [level.fanout for level in cluster.levels] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"link_profile": "a100-hdr", "levels": [{"fanout": 2, "link": "nvlink4"}]}, "completes a file"),
+        ({"topology": "ring.graphml", "link_profile": "a100-hdr"}, "of no use"),
+        ({"topology": "net.own", "link_profile": "a100"}, "link profile.*a100-hdr"),
+        ({"topology": "net.own", "link_profile": "none.toml"}, "there is no file"),
+        ({"topology": "net.own", "hosts": ["a", "b"], "devices_per_host": 2}, "names 2 hosts of 2 devices"),
+        ({"topology": "net.own", "devices_per_host": 4}, "names 3 hosts of 4 devices"),
+        ({"levels": [{"fanout": 6, "link": "nvlink4"}], "hosts": ["a", "b", "c", "d"], "memory": 1e9}, "names 4 hosts"),
+        ({"levels": [{"fanout": 6, "link": "nvlink4"}], "devices_per_host": 4, "memory": 1e9}, "make whole hosts"),
+        ({"topology": "ring.graphml#part"}, "reads a part 'part'"),
+        ({"topology": "gone.own#part"}, "no importer knows"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(spec: dict[str, Any], reason: str, folder: Path) -> None:
+    text = (Path(__file__).parents[2] / "nest/testing/data/ring.graphml").read_text()
+    (folder / "ring.graphml").write_text(text)
+    with pytest.raises(InputError, match=reason.replace(" ", r"\s")):
+        build_cluster(structure(spec, ClusterSpec), known(Own(FOUND)), folder)
+
+
+@pytest.mark.parametrize("name", profiles())
+def test_profiles_of_the_catalogue_are_complete_and_have_sources(name: str) -> None:
+    found = profile(name)
+    assert found.name == name
+    assert found.description
+    assert found.sources
+    assert found.device
+    assert found.devices_per_host
+    assert found.host is not None
+    tiers = [found.host, *([found.domain] if found.domain else []), *found.tiers]
+    levels = [LevelSpec(2, tier.bandwidth, tier.latency, link=tier.link) for tier in tiers]
+    assert all(level.bandwidth >= BytesPerSecond(1e9) for level in network_levels(levels))

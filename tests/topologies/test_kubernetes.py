@@ -1,0 +1,141 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.catalogue import profile
+from nest.errors import InputError
+from nest.spec import LinkProfile, TierSpec
+from nest.topologies.reading.products import product_device
+from nest.units import BytesPerSecond
+from tests.topologies.field import imported, levels, told
+
+NEW, OLD = "fabric.topograph.run/tier-{}", "network.topology.nvidia.com/tier-{}"
+
+
+def node(name: str, layers: list[str], tier: str = NEW, gpus: int = 8, **more: Any) -> dict[str, Any]:
+    labels = {tier.format(index): switch for index, switch in enumerate(layers)}
+    labels |= {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"} if gpus else {}
+    status = {"allocatable": {"cpu": "64", "nvidia.com/gpu": str(gpus)}}
+    metadata = {"name": name, "labels": {**labels, **more.pop("labels", {})}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status, **more}
+
+
+def listed(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": list(nodes)}
+
+
+@given(leaves=st.integers(2, 4), hosts=st.integers(2, 4), tier=st.sampled_from([NEW, OLD]))
+def test_tiers_by_number(leaves: int, hosts: int, tier: str) -> None:
+    names = [f"n{index}" for index in range(leaves * hosts)]
+    nodes = [node(name, [f"leaf{index // hosts}", "spine"], tier) for index, name in enumerate(names)]
+    given_profile = LinkProfile(
+        tiers=(TierSpec(bandwidth=BytesPerSecond(50e9)), TierSpec(bandwidth=BytesPerSecond(25e9)))
+    )
+    found = imported(listed(*nodes), given_profile)
+    assert levels(found) == [(8, 450e9), (hosts, 50e9), (leaves, 25e9)]
+    assert (found.hosts, found.device, found.devices_per_host) == (tuple(names), "h100-sxm", 8)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine"),
+        ("network.topology.nvidia.com/block", "network.topology.nvidia.com/spine"),
+        ("topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2"),
+        ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
+        ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
+    ],
+)
+def test_other_labels(keys: tuple[str, str]) -> None:
+    nodes = [node(f"n{index}", [], labels={keys[0]: f"r{index // 2}", keys[1]: "top"}) for index in range(4)]
+    same = [node(f"n{index}", [f"r{index // 2}", "top"]) for index in range(4)]
+    steep = LinkProfile(tiers=(TierSpec(bandwidth=BytesPerSecond(50e9), oversubscription=2.0),))
+    assert levels(imported(listed(*nodes), steep)) == levels(imported(listed(*same), steep))
+    assert len(levels(imported(listed(*nodes), steep))) == 3
+
+
+@pytest.mark.parametrize(
+    "key", ["accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique"]
+)
+def test_domains(key: str) -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-GB200"}
+    nodes = [
+        node(f"n{index:02}", [f"l{index // 18}", "s"], gpus=4, labels={**labels, key: f"d.{index // 18}"})
+        for index in range(36)
+    ]
+    found = imported(listed(*nodes))
+    assert (levels(found), found.device) == ([(72, 900e9), (2, 50e9)], "gb200")
+
+
+def test_what_is_not_planned_with_is_told() -> None:
+    gpu = [node(f"n{index}", ["leaf"]) for index in range(4)]
+    cpu = node("control", [], gpus=0)
+    cordoned = node("idle", ["leaf"], spec={"unschedulable": True})
+    broken = node("broken", ["leaf"], gpus=7)
+    far = node("far", [])
+    found = imported(listed(cpu, *gpu, cordoned, broken, far))
+    assert found.hosts == ("n0", "n1", "n2", "n3")
+    for sentence in (
+        "control (1 host), which have no acc",
+        "idle (1 host), which are cordoned",
+        "broken",
+        "far (1 host)",
+    ):
+        assert sentence in told(found)
+
+
+def test_the_file_and_other_kinds_of_lists(tmp_path: Path) -> None:
+    nodes = [node(f"n{index}", ["leaf"]) for index in range(2)]
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(listed(*nodes)))
+    assert imported(path).hosts == ("n0", "n1")
+    assert imported({**listed(*nodes), "kind": "NodeList"}).hosts == ("n0", "n1")
+    assert imported(nodes[0]).hosts == ("n0",)
+
+
+@pytest.mark.parametrize(
+    ("product", "device"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", "h100-sxm"), ("NVIDIA-H100-80GB-HBM3-SHARED", "h100-sxm"), ("NVIDIA-H100-PCIe", None),
+        ("NVIDIA-H100-NVL", None), ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", None), ("NVIDIA-H200", "h200-sxm"),
+        ("NVIDIA-A100-SXM4-80GB", "a100-sxm-80g"), ("NVIDIA-A100-SXM4-40GB", "a100-sxm-40g"),
+        ("NVIDIA-A100-PCIE-40GB", None), ("Tesla-V100-SXM2-32GB", "v100-sxm-32g"), ("Tesla-V100-SXM2-16GB", None),
+        ("NVIDIA-B200", "b200-sxm"), ("NVIDIA-GB200", "gb200"), ("NVIDIA-GB300", "gb300"), ("NVIDIA-GH200-480GB", None),
+        ("AMD_Instinct_MI300X_OAM", "mi300x"), ("NVIDIA-L40S", None),
+    ],
+)  # fmt: skip
+def test_products(product: str, device: str | None) -> None:
+    links = LinkProfile(tiers=(TierSpec(link="infiniband-ndr"),))
+    assert product_device(product, links) == device
+    if device is None:
+        with pytest.raises(InputError, match="no accelerator called"):
+            product_device(product, None)
+    assert product_device(product, profile("h100-ndr")) is None  # What the profile says, it says itself.
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (listed(node("a", [], gpus=0)), "no node has accelerators"),
+        (listed(), "no node has accelerators"),
+        (
+            listed(node("a", []), node("b", [], labels={"nvidia.com/gpu.product": "NVIDIA-B200"})),
+            "different accelerators",
+        ),
+        (listed({"kind": "Node", "metadata": {}}), r"items\[0\].metadata.name is missing"),
+        (listed({"kind": "Node", "metadata": 3}), r"items\[0\].metadata.name is missing"),
+    ],
+)
+def test_what_cannot_be_is_named(source: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        imported(source)
+
+
+def test_shared_samples(shared: Path) -> None:
+    found = imported(shared / "topologies" / "k8s" / "nodes_topograph_labels.json")
+    assert (levels(found), found.hosts) == ([(4, 900e9), (2, 50e9)], ("node-0", "node-1"))
+    assert found.device == "gb200"
