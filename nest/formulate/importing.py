@@ -46,15 +46,21 @@ def imported(
         with named(None):
             return load_source(source, cluster, registry, base)
     path = file.path if isinstance(file, PartOf) else file
+    given_profile(cluster, base)  # What is wrong with it is not in the file.
     with named(path):
         importer = importer_of(file, registry, name)
         if importer is not None:
             return _load_with(importer, file, cluster, base)
         if isinstance(file, PartOf):
             raise InputError(f"no importer reads a part {file.name!r:.60} of this file; leave `#{file.name:.60}` out.")
+        stranger = InputError(
+            f"the importer {name!r} does not know this file; leave --format out, or name another one."
+        )
+        if name is not None and importer_of(path, registry) is not None:
+            raise stranger
         content = read_content(path, registry)
         if name is not None and importer_of(content, registry, name) is None:
-            raise InputError(f"the importer {name!r} does not know this file; leave --format out, or name another one.")
+            raise stranger
         return load_source(content, cluster, registry, base, name)
 
 

@@ -107,7 +107,7 @@ def test_show_and_levels_read_files_and_sections(
     [
         (("none.conf",), "there is no such file"),
         (("topology.conf", "--format", "slurm"), "slurm-conf"),
-        (("topology.conf", "--format", "graphml"), "no importer knows"),
+        (("topology.conf", "--format", "graphml"), "the importer 'graphml' does not know this file"),
         (("links.toml", "--format", "torus"), "does not know this file"),
         (("topology.conf", "--link-profile", "h100"), "h100-ndr"),
         (("topology.conf", "--link-profile", "none.toml"), "there is no file"),
