@@ -148,6 +148,10 @@ def _unknown(source: Any, registry: Registry) -> InputError:
         words = [*GENERATORS, "nodes"]
         near = next((found[0] for key in source if (found := get_close_matches(str(key), words, n=1))), None)
         hint = f" Did you mean {near!r}?" if near else ""
+        if set(source) == {"cluster"}:
+            return InputError(
+                "this is a whole `cluster` section; name the file as `cluster: FILE`, without `topology`."
+            )
         told = ", ".join(map(str, source)) or "nothing"
         known = f"Known: {', '.join(GENERATORS)}, and graphs with `nodes`."
         return InputError(f"no network is described by {told:.80}.{hint} {known}")
