@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks
+from nest.exporters.checked import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
 from nest.exporters.pipeline_actions import actions, csv_text
 from nest.spec import PlanDocument, Problem
 
@@ -40,7 +40,7 @@ class PyTorch:
             InputError: they do not place such layers.
         """
         refuse_layers(problem, self.name)
-        constraints = _CONSTRAINTS | shard_groups(problem, "FSDP")
+        constraints = _CONSTRAINTS | shard_groups(problem, "FSDP") | whole_batches(problem, "PyTorch")
         return Limits(
             strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
             recompute=("none", "full"),
