@@ -246,8 +246,9 @@ def _decoder_block(model: Architecture | None) -> str | None:
 
 def _notes(model: Architecture | None, shape: Deployment) -> list[str]:
     lines = [
-        'python -m maxtext.trainers.pre_train.train maxtext/configs/base.yml run_name=NAME "${MAXTEXT_SETTINGS[@]}"'
+        'python -m maxtext.trainers.pre_train.train maxtext/configs/base.yml run_name=NAME "${MAXTEXT_SETTINGS[@]}"',
     ]
+    lines.append("Rotary positions, norms and routing are those of base.yml or model_name: they are yours to check.")
     if _decoder_block(model) is None:
         lines.append("MaxText has no decoder block that is built like the plan's model: set model_name yourself.")
     if shape.recompute[0] == "none":

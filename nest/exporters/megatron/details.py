@@ -23,6 +23,13 @@ SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2")
 """Families whose routers score by sigmoid with a learned bias, whatever their configurations say (arXiv 2412.19437)."""
 
 
+GATED, UNGATED = ("silu", "swish"), ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
+"""Activations that `--swiglu` stands for, and those that no flag does."""
+
+CHOOSE_FIRST = ("mixtral",)
+"""Families whose softmax follows the choice of experts (arXiv 2401.04088, section 2.1), as Megatron-LM's does."""
+
+
 def detail_flags(source: Any, model: Architecture) -> Flags:
     """Flags for what the configuration `source` says beside widths; dropout is none unless it says another.
 
@@ -34,7 +41,7 @@ def detail_flags(source: Any, model: Architecture) -> Flags:
     flags: Flags = {
         "--norm-epsilon": _number(config, "rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
         "--init-method-std": _number(config, "initializer_range"),
-        # The plan has no room for masks of dropout, and Megatron-LM drops a tenth unless it is told otherwise.
+        # Megatron-LM drops a tenth unless it is told otherwise.
         "--attention-dropout": _number(config, "attention_dropout", "attn_pdrop") or 0.0,
         "--hidden-dropout": _number(config, "resid_pdrop", "hidden_dropout") or 0.0,
     }
@@ -54,18 +61,22 @@ def left_out(source: Any, model: Architecture) -> Iterator[str]:
     silent = [flag for flag in ("--norm-epsilon", "--init-method-std") if flags[flag] is None]
     silent += ["--rotary-base"] if _rotary(model) and flags["--rotary-base"] is None else []
     sparse = feed_forwards(model)[1]
-    if sparse and not {"norm_topk_prob", "scoring_func"} & config.keys() and _family(config) not in SIGMOID_ROUTERS:
+    known = {"norm_topk_prob", "scoring_func"} & config.keys() or _family(config) in (*SIGMOID_ROUTERS, *CHOOSE_FIRST)
+    if sparse and sparse[0].top_k > 1 and not known:
         silent.append("--moe-router-pre-softmax")
     if silent:
-        yield f"The model's description does not say {', '.join(silent)}: Megatron-LM's defaults hold unless you add them"
+        yield f"The model's description says nothing of {', '.join(silent)}: Megatron-LM's defaults hold"
     if _rotary(model) and _scaling_flags(config, model) is None:
         yield f"Megatron-LM's flags cannot say the configuration's rope_scaling {_scaling(config)!r:.300}"
     activation = config.get("hidden_act", config.get("activation_function"))
     gated = model.blocks[0].feed_forward.gated
-    if activation is not None and activation not in (("silu", "swish") if gated else ("gelu", "gelu_new", "gelu_fast")):
-        yield f"The configuration's activation is {activation!r:.60}, and the flags build {'SwiGLU' if gated else 'GELU'}"
+    if activation is not None and activation not in (GATED if gated else UNGATED):
+        built = "SwiGLU" if gated else "GELU"
+        yield f"The configuration's activation is {activation!r:.60}, and the flags build {built}"
     if config.get("num_nextn_predict_layers"):
-        yield "The plan has no layers that predict further tokens (num_nextn_predict_layers), and neither have the flags"
+        yield "Neither plan nor flags have the layers that predict further tokens (num_nextn_predict_layers)"
+    if flags["--attention-dropout"] or flags["--hidden-dropout"]:
+        yield "Dropout is what the configuration says; the plan has no room for its masks"
 
 
 def _family(config: Mapping[str, Any]) -> str:
@@ -127,8 +138,8 @@ def _scaling_flags(config: Mapping[str, Any], model: Architecture) -> Flags | No
 def _router_flags(config: Mapping[str, Any], model: Architecture) -> Flags:
     """How tokens choose experts, and how much each counts.
 
-    Softmax follows the choice unless `--moe-router-pre-softmax`: of one expert it would always be 1, which Megatron Core
-    refuses (`TransformerConfig.__post_init__`), and `norm_topk_prob: false` leaves what it was before the choice.
+    Softmax follows the choice unless `--moe-router-pre-softmax`: of one expert it would always be 1, which Megatron
+    Core refuses (`TransformerConfig.__post_init__`), and `norm_topk_prob: false` leaves what it was before the choice.
     """
     sigmoid = config.get("scoring_func") == "sigmoid" or _family(config) in SIGMOID_ROUTERS
     biased = config.get("topk_method") == "noaux_tc" or _family(config) in SIGMOID_ROUTERS

@@ -60,7 +60,7 @@ class Torchtitan:
         if not beyond[OLD]:
             files[TOML_FILE] = toml_file(shape, problem, model, beyond[NEW])
             if model is not None and _unknown_llama(model):
-                files[f"{IMPORTED}.py"] = registration(model)
+                files[f"{IMPORTED}.py"] = registration(model, problem.model)
         if not beyond[NEW]:
             files[PYTHON_FILE] = python_text(shape, problem, model, beyond[OLD])
         return files | _schedule(shape)
