@@ -121,6 +121,8 @@ def random_problem(seed: int, target: str | None) -> dict[str, Any]:
         search["zero_degree"] = ["all", 2, 4]
     if random.random() < 0.2:
         search["mixed"] = True
+    if random.random() < 0.25:
+        training |= {"uneven_batch": True, "global_batch": random.choice([10, 30])}
     return {
         "nest": 1,
         "model": {"transformer": model},
@@ -128,8 +130,8 @@ def random_problem(seed: int, target: str | None) -> dict[str, Any]:
         "cluster": {
             "device": random.choice(["h100-sxm", "a100-sxm-40g"]),
             "levels": [
-                {"name": "node", "fanout": random.choice([2, 4]), "bandwidth": 3e11, "latency": 3e-6},
-                {"name": "net", "fanout": random.choice([1, 2, 4]), "bandwidth": random.choice([5e9, 5e10])},
+                {"name": "node", "fanout": random.choice([2, 3, 4, 4]), "bandwidth": 3e11, "latency": 3e-6},
+                {"name": "net", "fanout": random.choice([1, 2, 3, 4]), "bandwidth": random.choice([5e9, 5e10])},
             ],
             "memory": random.choice(["6 GiB", "8 GiB", "40 GiB"]),
             "reserve": 0,

@@ -5,20 +5,24 @@ Keys: accelerate 1.15, commands/config/config_args.py (`ClusterConfig`), paralle
 """
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.exporters.checked import (
     checked,
-    hosts,
+    even_machines,
+    fanouts,
     mixture,
     model_of,
     problem_of,
+    refuse_formats,
     refuse_layers,
     refuse_precision,
     samples,
     shard_groups,
     shard_ranks,
+    whole_batches,
 )
 from nest.files import yaml_text
 from nest.spec import PlanDocument, Problem
@@ -59,7 +63,9 @@ class Accelerate:
         """
         refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, tuple(PRECISIONS), self.name)
-        constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate")
+        refuse_formats(problem.training, "Accelerate", (problem.training.precision,))
+        constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate") | whole_batches(problem, "Accelerate")
+        constraints |= _machines(problem)
         if mixture(model_of(problem)) is not None:
             constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
         return Limits(
@@ -80,13 +86,28 @@ class Accelerate:
         return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(shape)}
 
 
+def _machines(problem: Problem) -> dict[str, str]:
+    """Where plans may lie, such that the launcher, which knows numbers of machines and processes, starts them there."""
+    sizes, cluster = fanouts(problem), problem.cluster
+    if not sizes:
+        return {}
+    devices = prod(sizes)
+    each = cluster.devices_per_host or (devices // len(cluster.hosts) if cluster.hosts else sizes[0])
+    return {
+        f"devices <= {each} or devices % {each} == 0": "Accelerate starts as many processes on every machine",
+        f"rank_order == 'dp-inner' or 2 * devices > {devices}": (
+            "Accelerate numbers processes machine by machine, and leaves out none in between"
+        ),
+    }
+
+
 def _sharded(shape: Deployment) -> bool:
     """Whether parameters are sharded over anything."""
     return shape.zero[0] > 0 and shape.data_parallel * shape.cp > 1
 
 
 def _configuration(plan: PlanDocument, shape: Deployment, problem: Problem) -> dict[str, Any]:
-    machines = hosts(plan, shape)
+    machines = even_machines(plan, "Accelerate")
     found: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP" if _sharded(shape) else "MULTI_GPU" if shape.world_size > 1 else "NO",

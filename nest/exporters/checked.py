@@ -1,5 +1,6 @@
 """What every framework's exporter asks of a plan before it writes anything."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from nest.deployment import Deployment, Limits, deployment, violations
@@ -7,7 +8,11 @@ from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
 from nest.files import structure
 from nest.hooks.architectures import architecture_of
-from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec
+from nest.hooks.networks import network_of
+from nest.hooks.placements import placement
+from nest.instance.pairs import Pairs
+from nest.network import LinkGraph
+from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training
 from nest.spec.architecture import MixtureOfExperts
 from nest.spec.problem import ALL_RANKS
 
@@ -79,6 +84,24 @@ def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
             f"{framework} shards experts over what ranks it has left of all, not over as many as all else"
         )
     return found
+
+
+def whole_batches(problem: Problem, framework: str, sequence: str | None = None) -> dict[str, str]:
+    """Constraint of frameworks whose every rank runs whole micro-batches; nothing where all batches come out even.
+
+    Args:
+        problem: may round the number of micro-batches up (`training.uneven_batch`).
+        framework: its name.
+        sequence: a strategy beside `cp` whose ranks share the samples of one data-parallel rank.
+    """
+    if not problem.training.uneven_batch:
+        return {}
+    shared = "" if sequence is None else f" * {sequence}"
+    return {
+        f"dp * micro_batch * micro_batches == {problem.training.global_batch} * batch{shared}": (
+            f"{framework} takes whole micro-batches only, as many on every data-parallel rank"
+        )
+    }
 
 
 def samples(shape: Deployment) -> int:
@@ -161,14 +184,58 @@ def refuse_optimizer(optimizer: str, known: Sequence[str], framework: str) -> No
         )
 
 
+def refuse_formats(training: Training, framework: str, gradients: Sequence[str]) -> None:
+    """Refuse number formats of gradients and weights that `framework` does not keep.
+
+    Args:
+        training: what the problem asks for.
+        framework: its name; beside narrower weights it keeps single-precision ones.
+        gradients: formats in which it reduces gradients, as it is told.
+
+    Raises:
+        InputError: the problem asks for others.
+    """
+    if training.gradients is not None and training.gradients not in gradients:
+        raise InputError(
+            f"training.gradients is {training.gradients}, but as told here {framework} reduces gradients in "
+            f"{' or '.join(gradients)}; leave it out, or plan for another framework."
+        )
+    if training.master_weights is not None and training.master_weights != (training.precision != "fp32"):
+        raise InputError(
+            f"training.master_weights is {str(training.master_weights).lower()}, but as told here {framework} keeps "
+            "single-precision weights wherever products are narrower, and only there; leave it out."
+        )
+
+
 def problem_of(plan: PlanDocument) -> Problem:
     """The problem that a plan carries, as a record."""
     return structure(plan.problem, Problem)
 
 
-def hosts(plan: PlanDocument, shape: Deployment) -> int:
-    """Machines that run the plan: `cluster.devices_per_host` devices each, or an innermost level's."""
-    cluster = plan.problem.get("cluster", {})
-    levels = cluster.get("levels")
-    per_host = cluster.get("devices_per_host") or (levels[0]["fanout"] if levels else shape.world_size)
-    return max(1, -(-shape.world_size // per_host))
+def fanouts(problem: Problem) -> tuple[int, ...]:
+    """Children of a group of each level of the problem's cluster, innermost first; of a network by links, none."""
+    try:
+        network = network_of(problem.cluster)
+    except InputError:  # A problem that is not formulated yet says by what it is wrong when it is.
+        return ()
+    if isinstance(network, (LinkGraph, Pairs)):
+        return ()
+    return tuple(level.fanout for level in (network if isinstance(network, tuple) else network.levels))
+
+
+def even_machines(plan: PlanDocument, framework: str) -> int:
+    """Machines that run the plan, on each as many processes as on any other, counted machine by machine.
+
+    Raises:
+        InputError: the ranks lie on them in another way, which `framework` does not start.
+    """
+    nodes = [each.node for each in placement(plan)]
+    counts = Counter(nodes)
+    together = all(nodes[index] == nodes[index - 1] for index in range(1, len(nodes)) if index % counts[nodes[0]])
+    if len(set(counts.values())) > 1 or not together:
+        told = ", ".join(f"{count} on {node}" for node, count in list(counts.items())[:4])
+        raise InputError(
+            f"the plan's ranks lie on the machines as {told}{', ...' if len(counts) > 4 else ''}, but {framework} "
+            "starts as many processes on every machine and numbers them machine by machine."
+        )
+    return len(counts)

@@ -15,9 +15,11 @@ from nest.exporters.checked import (
     mixture,
     model_of,
     problem_of,
+    refuse_formats,
     refuse_layers,
     refuse_precision,
     samples,
+    whole_batches,
 )
 from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
@@ -62,7 +64,8 @@ class DeepSpeed:
         """
         refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
-        constraints = dict(_CONSTRAINTS)
+        refuse_formats(problem.training, self.name, ("fp32", "bf16", "fp16"))
+        constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed", ULYSSES)
         if mixture(model_of(problem)) is not None:
             constraints |= _EXPERTS
         if "optimizer" in problem.training.offload:

@@ -11,7 +11,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, mixture, model_of, problem_of, refuse_layers, refuse_precision
+from nest.exporters.checked import (
+    checked,
+    mixture,
+    model_of,
+    problem_of,
+    refuse_formats,
+    refuse_layers,
+    refuse_optimizer,
+    refuse_precision,
+    whole_batches,
+)
 from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "galvatron_config.json"
@@ -51,7 +61,9 @@ class Galvatron:
         """
         refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
-        constraints = dict(_CONSTRAINTS)
+        refuse_optimizer(problem.training.optimizer, ("adam", "adamw"), self.name)
+        refuse_formats(problem.training, "Galvatron", ("fp32", problem.training.precision))
+        constraints = _CONSTRAINTS | whole_batches(problem, "Galvatron", ULYSSES)
         if problem.training.context_exchange != "ring":
             constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
         if mixture(model_of(problem)) is not None:
@@ -127,6 +139,8 @@ def _script(shape: Deployment, problem: Problem) -> str:
         told["runtime.train.seq_length"] = shape.sequence_length
     if shape.cp > 1:
         told["runtime.parallel.cp_mode"] = "ring"
+    if problem.training.gradients is not None:
+        told["runtime.parallel.reduce_in_fp32"] = problem.training.gradients == "fp32"
     lines = [f"  {shlex.quote(f'{key}={value}')}" for key, value in told.items()]
     head = ["#!/usr/bin/env bash", '# torchrun ... train_dist.py scripts/train_dist.yaml "${GALVATRON_OVERRIDES[@]}"']
     return "\n".join([*head, "GALVATRON_OVERRIDES=(", *lines, ")"]) + "\n"

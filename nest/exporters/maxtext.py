@@ -13,13 +13,17 @@ from nest.deployment import Deployment, Limits
 from nest.errors import InputError
 from nest.exporters.checked import (
     checked,
+    fanouts,
     mixture,
     model_of,
     problem_of,
+    refuse_formats,
     refuse_layers,
+    refuse_optimizer,
     refuse_precision,
     shard_groups,
     shard_ranks,
+    whole_batches,
 )
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
@@ -34,6 +38,9 @@ REMAT = {"none": "minimal_with_context", "full": "full"}
 """`remat_policy` by recompute mode. MaxText always wraps blocks in `jax.checkpoint` (layers/decoders.py,
 `set_remat_policy`): the least it runs again is what its code calls "save all", everything but products and attention;
 its `none` saves nothing."""
+
+OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd"}
+"""`opt_type` by the catalogue's names: MaxText's Adam decays weights as AdamW does (optimizers/optimizers.py)."""
 
 _CONSTRAINTS = {
     "uniform(zero)": "MaxText shards parameters alike in all stages",
@@ -68,7 +75,10 @@ class MaxText:
         """
         refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
-        constraints = _CONSTRAINTS | shard_groups(problem, "MaxText")
+        refuse_optimizer(problem.training.optimizer, tuple(OPTIMIZERS), self.name)
+        refuse_formats(problem.training, "MaxText", ("fp32", "bf16", "fp16"))
+        constraints = _CONSTRAINTS | shard_groups(problem, "MaxText") | whole_batches(problem, "MaxText")
+        constraints |= _slices(problem)
         if mixture(model_of(problem)) is not None:
             constraints |= _EXPERTS
         return Limits(
@@ -108,13 +118,36 @@ def _axes(shape: Deployment) -> dict[str, int]:
     return found
 
 
+def _slices(problem: Problem) -> dict[str, str]:
+    """That every mesh axis lies within slices or over whole ones, from the innermost axis on (`_sliced`)."""
+    sizes = fanouts(problem)
+    if not sizes:
+        return {}
+    within = ["tp", "tp * cp", "tp * cp * ep"]
+    found = [_whole(sizes[0], inner) for inner in within]
+    found.append(f"rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * cp * ep * pp')}")
+    shard = "zero == 3 and zero_degree < dp * cp"
+    found.append(f"not ({shard}) or rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * zero_degree')}")
+    found.append(f"not ({shard}) or rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * zero_degree * pp')}")
+    found.append(f"rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * cp * dp')}")
+    reason = f"MaxText splits its mesh axes evenly between slices, here of {sizes[0]} devices"
+    return dict.fromkeys(found, reason)
+
+
+def _whole(size: int, inner: str) -> str:
+    return f"({size} % ({inner}) == 0 or ({inner}) % {size} == 0)"
+
+
 def _sliced(plan: PlanDocument, shape: Deployment, axes: Mapping[str, int]) -> dict[str, int]:
     """How much of each axis lies inside a slice: as much as the plan lays there, the innermost axis first.
+
+    A slice has the devices that the fastest links connect, those of a hierarchy's innermost level; a network given by
+    its links, such as a torus of TPUs, is one.
 
     Raises:
         InputError: no axis ends where a slice does.
     """
-    slice_size = _slice_size(plan)
+    slice_size = next(iter(fanouts(problem_of(plan))), int(plan.summary["devices"]))
     replicas = ["fsdp", "data"]
     outer = ["pipeline", *replicas] if shape.rank_order == "pp-inner" else [*replicas, "pipeline"]
     inside, room = dict.fromkeys(AXES, 1), slice_size
@@ -127,15 +160,6 @@ def _sliced(plan: PlanDocument, shape: Deployment, axes: Mapping[str, int]) -> d
             )
         room //= inside[axis]
     return inside
-
-
-def _slice_size(plan: PlanDocument) -> int:
-    """Devices of a slice: those that the fastest links connect, of a hierarchy's innermost level.
-
-    A network given by its links, such as a torus of TPUs, is one slice.
-    """
-    levels = plan.problem["cluster"].get("levels")
-    return int(levels[0]["fanout"]) if levels else int(plan.summary["devices"])
 
 
 def _mesh(axes: Mapping[str, int], inside: Mapping[str, int]) -> dict[str, Any]:
@@ -154,6 +178,7 @@ def _settings(shape: Deployment, problem: Problem) -> dict[str, Any]:
         "per_device_batch_size": _per_device(shape.global_batch // steps, shape.world_size),
         "gradient_accumulation_steps": steps,
         "max_target_length": shape.sequence_length,
+        "opt_type": OPTIMIZERS[training.optimizer],
         "dtype": "bfloat16" if training.precision == "bf16" else "float32",
         "remat_policy": REMAT[shape.recompute[0]],
         "shard_optimizer_over_data": shape.zero[0] == 1,
@@ -221,8 +246,9 @@ def _decoder_block(model: Architecture | None) -> str | None:
 
 def _notes(model: Architecture | None, shape: Deployment) -> list[str]:
     lines = [
-        'python -m maxtext.trainers.pre_train.train maxtext/configs/base.yml run_name=NAME "${MAXTEXT_SETTINGS[@]}"'
+        'python -m maxtext.trainers.pre_train.train maxtext/configs/base.yml run_name=NAME "${MAXTEXT_SETTINGS[@]}"',
     ]
+    lines.append("Rotary positions, norms and routing are those of base.yml or model_name: they are yours to check.")
     if _decoder_block(model) is None:
         lines.append("MaxText has no decoder block that is built like the plan's model: set model_name yourself.")
     if shape.recompute[0] == "none":

@@ -7,9 +7,9 @@
 from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks
+from nest.exporters.checked import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
 from nest.exporters.pipeline_actions import actions, csv_text
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlanDocument, Problem, Training
 
 PYTHON_FILE = "pytorch_plan.py"
 SCHEDULE_FILE = "pipeline_schedule.csv"
@@ -40,7 +40,7 @@ class PyTorch:
             InputError: they do not place such layers.
         """
         refuse_layers(problem, self.name)
-        constraints = _CONSTRAINTS | shard_groups(problem, "FSDP")
+        constraints = _CONSTRAINTS | shard_groups(problem, "FSDP") | whole_batches(problem, "PyTorch")
         return Limits(
             strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
             recompute=("none", "full"),
@@ -54,21 +54,22 @@ class PyTorch:
         Raises:
             InputError: PyTorch cannot run the plan, and why.
         """
-        shape = checked(plan, self.limits(problem_of(plan)), "PyTorch")
-        files = {PYTHON_FILE: _module(shape)}
+        problem = problem_of(plan)
+        shape = checked(plan, self.limits(problem), "PyTorch")
+        files = {PYTHON_FILE: _module(shape, problem.training)}
         if shape.stages > 1:
             order = actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches)
             files[SCHEDULE_FILE] = csv_text(order)
         return files
 
 
-def _module(shape: Deployment) -> str:
-    return "\n\n".join([_decisions(shape), _meshes(shape), _wrapping(shape)]) + (
+def _module(shape: Deployment, training: Training) -> str:
+    return "\n\n".join([_decisions(shape, training), _meshes(shape), _wrapping(shape)]) + (
         _pipeline(shape) if shape.stages > 1 else ""
     )
 
 
-def _decisions(shape: Deployment) -> str:
+def _decisions(shape: Deployment, training: Training) -> str:
     within = shard_ranks(shape, "PyTorch") if shape.zero[0] > 0 else 1
     shard, context = {"dp_shard": within}, {"cp": shape.cp}
     sizes = {
@@ -97,6 +98,9 @@ MESH = {sizes!r}
 
 EXPERT_MESH = {experts!r}
 """The same ranks as routed experts see them."""
+
+PRECISION, GRADIENTS = {training.precision!r}, {(training.gradients or training.precision)!r}
+"""What the plan has products run in and gradients reduced in: for the model's own policy, `wrap` sets none."""
 
 SEQUENCE_PARALLEL = {shape.sequence_parallel!r}
 MICRO_BATCH = {samples(shape)}  # samples of one data-parallel rank

@@ -31,6 +31,7 @@ RENAMED = {
     "fp8_format": "fp8",
     "fp4_format": "fp4",
     "swiglu": "gated_linear_unit",
+    "norm_epsilon": "layernorm_epsilon",
 }
 
 def config(flags):

@@ -200,8 +200,7 @@ def test_what_is_refused_is_told_in_sentences_and_nothing_else_is(document: Plan
 
     for name, exporter in EXPORTERS.items():
         beyond = violations(document, exporter.limits(problem_of(document)), name)  # type: ignore[attr-defined]
-        sliced = name == "maxtext"  # Which refuses meshes that slices do not hold, and limits cannot say.
-        if beyond or (sliced and exported(name, document) is None):
+        if beyond:
             with pytest.raises(InputError, match=r"\.$"):
                 exporter.export(document)
         else:
@@ -346,5 +345,61 @@ def test_what_slices_cannot_hold_is_refused() -> None:
     assert told is not None
     assert told["maxtext.sh"]["dcn_pipeline_parallelism"] == "2"
     assert told["maxtext.sh"]["ici_fsdp_parallelism"] == "3"
-    with pytest.raises(InputError, match="ends inside the 2 ranks"):
+    with pytest.raises(InputError, match="splits its mesh axes evenly between slices"):
         EXPORTERS["maxtext"].export(evolve(document, rank_order="pp-inner"))
+
+
+def on(cluster: dict[str, Any], fixed: dict[str, Any], **training: Any) -> PlanDocument:
+    """A plan on another cluster."""
+    return nest.evaluate({**problem({"micro_batch": 1, "zero": 3, **fixed}, **training), "cluster": cluster})
+
+
+WIDE = {"device": "h100-sxm", "levels": [{"fanout": 8, "bandwidth": 4e11}, {"fanout": 3, "bandwidth": 5e10}]}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "devices", "machines"),
+    [
+        ({"name": "dgx-h100-superpod"}, 32, 4),
+        (WIDE, 16, 2),
+        (WIDE, 4, 1),
+        ({**WIDE, "hosts": ["a", "b", "c", "d", "e", "f"]}, 16, 4),
+        ({**WIDE, "devices_per_host": 2}, 16, 8),
+    ],
+    ids=["named", "levels", "part of one", "hosts", "machines in a level"],
+)
+def test_accelerate_starts_as_many_machines_as_the_plan_uses(
+    cluster: dict[str, Any], devices: int, machines: int
+) -> None:
+    told = exported("accelerate", on(cluster, {"dp": devices}))
+    assert told is not None
+    assert told["accelerate.yaml"]["num_machines"] == machines
+    assert told["accelerate.yaml"]["num_processes"] == devices
+
+
+@pytest.mark.parametrize(("devices", "order"), [(12, "dp-inner"), (8, "pp-inner")])
+def test_accelerate_refuses_machines_with_unequal_shares(devices: int, order: str) -> None:
+    document = on(WIDE, {"dp": devices, "rank_order": order}, global_batch=24)
+    with pytest.raises(InputError, match=r"every machine|machine by machine"):
+        EXPORTERS["accelerate"].export(document)
+
+
+FORMATS = [
+    ("torchtitan", {"gradients": "bf16"}),
+    ("accelerate", {"gradients": "fp32"}),
+    ("galvatron", {"gradients": "fp16"}),
+    *((name, {"master_weights": False}) for name in ("torchtitan", "accelerate", "galvatron", "deepspeed", "maxtext")),
+    *((name, {"optimizer": "adam-8bit"}) for name in ("torchtitan", "galvatron", "maxtext")),
+]
+
+
+@pytest.mark.parametrize(("name", "training"), FORMATS, ids=[f"{name}: {training}" for name, training in FORMATS])
+def test_formats_that_no_key_says_are_refused(name: str, training: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"training.{next(iter(training))}"):
+        EXPORTERS[name].export(plan({"dp": 16, "zero": 3, "micro_batch": 1}, **training))
+
+
+def test_maxtext_is_told_the_optimizer() -> None:
+    told = exported("maxtext", plan({"dp": 16, "zero": 3}, optimizer="sgd"))
+    assert told is not None
+    assert told["maxtext.sh"]["opt_type"] == "sgd"

@@ -6,11 +6,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.exporters.torchtitan import Torchtitan
 from nest.exporters.torchtitan.models import FLAVORS, NEW, OLD, family, figures, flavor, registration
+from nest.formulate.sources import resolve_model
 from nest.hooks.architectures import architecture, architecture_of
 from tests.exporters.plans import DENSE, SPARSE, plan
 from tests.exporters.published import PUBLISHED, published_plan
@@ -58,7 +60,9 @@ def _taught(text: str) -> Any:
     ast.parse(text)
     module = ModuleType("torchtitan.models.llama3")
     vars(module).update(TransformerModelArgs=SimpleNamespace, llama3_args={})
-    names = {"torchtitan": ModuleType("torchtitan"), "torchtitan.models": ModuleType("torchtitan.models")}
+    parents = ("torchtitan", "torchtitan.models", "torchtitan.models.llama3.model")
+    names = {name: ModuleType(name) for name in (*parents, "torchtitan.models.llama3.model.args")}
+    vars(names["torchtitan.models.llama3.model.args"]).update(RoPEScalingArgs=SimpleNamespace)
     before = {name: sys.modules.get(name) for name in (*names, module.__name__)}
     sys.modules.update({**names, module.__name__: module})
     try:
@@ -70,6 +74,24 @@ def _taught(text: str) -> Any:
             else:
                 sys.modules[name] = kept
     return vars(module)["llama3_args"]["nest"]
+
+
+def test_a_size_that_is_taught_rotates_as_the_configuration_says() -> None:
+    """torchtitan stretches positions eightfold unless it is told otherwise (`RoPEScalingArgs`)."""
+    source = {**resolve_model("llama-2-7b", None), "rope_theta": 20000, "rms_norm_eps": 1e-6}
+    model = architecture_of(source)
+    assert model is not None
+    taught = _taught(registration(model, source))
+    assert (taught.rope_theta, taught.norm_eps, taught.rope_scaling_args.scaling_factor) == (20000, 1e-6, 1)
+    stretched = {**source, "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0}}
+    assert _taught(registration(model, stretched)).rope_scaling_args.scaling_factor == 32
+
+
+def test_a_known_size_that_rotates_otherwise_is_told() -> None:
+    document = published_plan("llama-3-8b")
+    source = {**document.problem["model"], "rope_theta": 123456.0}
+    files = Torchtitan().export(evolve(document, problem={**document.problem, "model": source}))
+    assert all("rope_theta 123456" in files[name] for name in ("torchtitan.toml", "torchtitan_plan.py"))
 
 
 def test_each_version_gets_a_file_where_it_can_run_the_plan() -> None:

@@ -14,6 +14,7 @@ from attrs import frozen
 
 from nest.deployment import Deployment, Limits, deployment
 from nest.errors import InputError
+from nest.exporters.checked import samples
 from nest.exporters.megatron.exporter import flag_groups
 from nest.exporters.megatron.layout import FLAG
 from nest.exporters.megatron.limits import megatron_limits, transformer_of
@@ -94,7 +95,7 @@ def _sections(flags: Flags, shape: Deployment, training: Training) -> dict[str, 
     distributed = bool(flags.get("--use-distributed-optimizer"))
     return {
         "model": _model(flags, shape, training),
-        "train": {"micro_batch_size": shape.micro_batch, "global_batch_size": shape.global_batch},
+        "train": {"micro_batch_size": samples(shape), "global_batch_size": shape.global_batch},
         "dataset": {"seq_length": training.sequence_length},
         "mixed_precision": PRECISIONS[training.precision],
         "optimizer": _optimizer(flags, distributed),

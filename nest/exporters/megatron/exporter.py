@@ -6,6 +6,7 @@ from attrs import frozen
 
 from nest.deployment import Deployment, FlagsRead, Limits, deployment, rank_table, violations
 from nest.errors import InputErrors
+from nest.exporters.megatron.details import detail_flags, left_out
 from nest.exporters.megatron.limits import megatron_limits, transformer_of
 from nest.exporters.megatron.model import model_flags
 from nest.exporters.megatron.parallel import (
@@ -95,7 +96,7 @@ def flag_groups(plan: PlanDocument) -> Mapping[str, Flags]:
         raise InputErrors(f"{reason}." for reason in beyond)
     model, training = transformer_of(problem), problem.training
     return {
-        "MODEL_ARGS": model_flags(model, training.sequence_length or 1),
+        "MODEL_ARGS": model_flags(model, training.sequence_length or 1) | detail_flags(problem.model, model),
         "PARALLEL_ARGS": parallel_flags(shape, model),
         "BATCH_ARGS": batch_flags(shape),
         "COMMUNICATION_ARGS": communication_flags(shape, training, model),
@@ -121,6 +122,7 @@ def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> lis
         f"{shape.world_size} ranks: {shape.stages} pipeline stages of {shape.width} devices, "
         f"{shape.replicas} replicas; {shape.micro_batches} micro-batches a step.",
         f"Rank order {words}. {placed}",
+        *(f"{sentence}." for sentence in left_out(plan.problem.get("model"), model)),
     ]
 
 

@@ -7,6 +7,7 @@ Sources: `validate_args` (megatron/training/arguments.py), `TransformerConfig.__
 
 from nest.deployment import Limits
 from nest.errors import InputError
+from nest.exporters.checked import whole_batches
 from nest.exporters.megatron.model import feed_forwards, model_obstacles, windows
 from nest.exporters.megatron.parallel import SHARDING
 from nest.exporters.megatron.recompute import MODES, modules_of
@@ -37,7 +38,7 @@ def megatron_limits(problem: Problem) -> Limits:
             "uniform(recompute)": "Megatron-LM has one recompute policy for all stages",
             "uniform(zero)": "Megatron-LM shards the optimizer of all stages alike",
             f"zero < {min(SHARDING)} or pp == 1": FSDP,
-            **_batch_constraint(training),
+            **whole_batches(problem, "Megatron-LM"),
             **_head_constraints(model),
             **_training_constraints(training, model),
             **(_expert_constraints(training) if experts else {}),
@@ -66,16 +67,6 @@ def _has_modules(training: Training) -> bool:
     except InputError:
         return False
     return True
-
-
-def _batch_constraint(training: Training) -> dict[str, str]:
-    if not training.uneven_batch:
-        return {}
-    return {
-        f"dp * micro_batch * micro_batches == {training.global_batch}": (
-            "Megatron-LM wants micro-batches to divide the batch of each data-parallel rank"
-        )
-    }
 
 
 def _head_constraints(model: Architecture) -> dict[str, str]:

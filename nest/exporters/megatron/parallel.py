@@ -5,6 +5,7 @@ megatron/core/distributed/distributed_data_parallel_config.py of Megatron-LM cor
 """
 
 from nest.deployment import MEGATRON_ORDER, Deployment
+from nest.exporters.checked import samples
 from nest.exporters.megatron.model import feed_forwards
 from nest.exporters.megatron.rendering import Flags
 from nest.exporters.megatron.stages import stage_flags
@@ -47,7 +48,7 @@ def rank_order(shape: Deployment, model: Architecture) -> tuple[str, ...]:
 
 def batch_flags(shape: Deployment) -> Flags:
     """Samples of a micro-batch and of an optimizer step."""
-    return {"--micro-batch-size": shape.micro_batch, "--global-batch-size": shape.global_batch}
+    return {"--micro-batch-size": samples(shape), "--global-batch-size": shape.global_batch}
 
 
 def sharding_flags(shape: Deployment, training: Training) -> Flags:

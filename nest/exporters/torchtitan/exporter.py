@@ -4,7 +4,14 @@ from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
 from nest.errors import InputError
-from nest.exporters.checked import checked, problem_of, refuse_layers, refuse_optimizer, refuse_precision
+from nest.exporters.checked import (
+    checked,
+    problem_of,
+    refuse_formats,
+    refuse_layers,
+    refuse_optimizer,
+    refuse_precision,
+)
 from nest.exporters.pipeline_actions import actions, csv_text
 from nest.exporters.torchtitan.decisions import SCHEDULE_FILE
 from nest.exporters.torchtitan.limits import beyond_new, beyond_old, limits_of
@@ -33,6 +40,7 @@ class Torchtitan:
         refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
         refuse_optimizer(problem.training.optimizer, ("adam", "adamw"), self.name)
+        refuse_formats(problem.training, self.name, ("fp32",))
         return limits_of(problem)
 
     def export(self, plan: PlanDocument) -> Mapping[str, str]:
@@ -52,7 +60,7 @@ class Torchtitan:
         if not beyond[OLD]:
             files[TOML_FILE] = toml_file(shape, problem, model, beyond[NEW])
             if model is not None and _unknown_llama(model):
-                files[f"{IMPORTED}.py"] = registration(model)
+                files[f"{IMPORTED}.py"] = registration(model, problem.model)
         if not beyond[NEW]:
             files[PYTHON_FILE] = python_text(shape, problem, model, beyond[OLD])
         return files | _schedule(shape)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import mixture, model_of, shard_groups
+from nest.exporters.checked import mixture, model_of, shard_groups, whole_batches
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family
 from nest.spec import Architecture, Problem
 from nest.spec.architecture import GroupedQueryAttention
@@ -54,7 +54,7 @@ def limits_of(problem: Problem) -> Limits:
         attention = architecture.blocks[0].attention
         if isinstance(attention, GroupedQueryAttention):
             constraints[f"{attention.kv_heads} % tp == 0"] = "torchtitan gives every tensor-parallel rank its own heads"
-    constraints |= shard_groups(problem, "torchtitan")
+    constraints |= shard_groups(problem, "torchtitan") | whole_batches(problem, "torchtitan")
     if mixture(architecture) is not None:
         constraints |= _EXPERTS
         if family(architecture) == QWEN:

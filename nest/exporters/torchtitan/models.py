@@ -125,16 +125,23 @@ def told_widths(architecture: Architecture | None) -> str:
     return ", ".join(told)
 
 
-def registration(architecture: Architecture) -> str:
+def registration(architecture: Architecture, source: Any = None) -> str:
     """A module that teaches torchtitan 0.2.2 another size of `llama3`, for `experimental.custom_import`.
 
     torchtitan rounds `8 dim multiplier / 3` up to a multiple of `multiple_of` (torchtitan/models/llama3/model/model.py,
-    `FeedForward`): eight ninths of the width, rounded up to a multiple of the width, is the width.
+    `FeedForward`): eight ninths of the width, rounded up to a multiple of the width, is the width. It stretches rotary
+    positions as Llama 3.1 does unless the factor is 1 (`apply_scaling`).
+
+    Args:
+        architecture: of the model.
+        source: `model` of the plan's problem, whose configuration may say what widths do not; None: nothing does.
     """
     hidden, blocks, heads, kv_heads, _, width, vocab, *_ = figures(architecture)
+    details = rotary_details(source)
     return f'''"""Teaches torchtitan {OLD} the size `nest` of llama3; torchtitan.toml imports it."""
 
 from torchtitan.models.llama3 import TransformerModelArgs, llama3_args
+from torchtitan.models.llama3.model.args import RoPEScalingArgs
 
 llama3_args["nest"] = TransformerModelArgs(
     dim={hidden},
@@ -144,8 +151,54 @@ llama3_args["nest"] = TransformerModelArgs(
     vocab_size={vocab},
     multiple_of={width},
     ffn_dim_multiplier={width} / (3 * {hidden}),
+    norm_eps={details["norm_eps"]!r},
+    rope_theta={details["rope_theta"]!r},
+    rope_scaling_args=RoPEScalingArgs(
+        scaling_factor={details["factor"]!r},
+        low_freq_factor={details["low_freq_factor"]!r},
+        high_freq_factor={details["high_freq_factor"]!r},
+        original_max_position_embeddings={int(details["original_max_position_embeddings"])!r},
+    ),
 )
 '''
+
+
+_PLAIN = {
+    "norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "factor": 1.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192.0,
+}
+"""Norms and rotary positions where nobody says otherwise, and a factor that stretches nothing."""
+
+_FLAVORS = {**_PLAIN, "rope_theta": 500000.0, "factor": 8.0}
+"""Those of every size of `llama3` (torchtitan/models/llama3/__init__.py)."""
+
+
+def rotary_details(source: Any) -> dict[str, float]:
+    """Epsilon of norms, base of rotary positions and how Llama 3.1 stretches them, as a configuration says."""
+    config = source if isinstance(source, Mapping) and "model_type" in source else {}
+    inner = config.get("rope_scaling") or config.get("rope_parameters")
+    inner = inner if isinstance(inner, Mapping) else {}
+    stretched = inner if inner.get("rope_type", inner.get("type")) == "llama3" else {}
+    said = {"norm_eps": config.get("rms_norm_eps"), **stretched}
+    said["rope_theta"] = inner.get("rope_theta", config.get("rope_theta"))
+    return {name: _number(said.get(name), usual) for name, usual in _PLAIN.items()}
+
+
+def _number(value: Any, otherwise: float) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
+
+
+def unlike_flavor(architecture: Architecture | None, source: Any) -> str | None:
+    """What a configuration says of norms and rotary positions other than torchtitan's size of these widths does."""
+    described = isinstance(source, Mapping) and "model_type" in source
+    if not described or family(architecture) != LLAMA or (found := rotary_details(source)) == _FLAVORS:
+        return None
+    told = ", ".join(f"{name} {found[name]:g}" for name in found if found[name] != _FLAVORS[name])
+    return f"The model's configuration has {told}, which torchtitan's size of these widths has not: change it there."
 
 
 def _unlike_all(architecture: Architecture) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from nest.deployment import Deployment
 from nest.exporters.torchtitan.decisions import SCHEDULE_FILE, Decisions, decisions, parallelism
-from nest.exporters.torchtitan.models import NEW, OLD, RECIPES, Flavor, flavor, told_widths
+from nest.exporters.torchtitan.models import NEW, OLD, RECIPES, Flavor, flavor, told_widths, unlike_flavor
 from nest.spec import Architecture, Problem
 
 
@@ -30,6 +30,8 @@ def python_text(shape: Deployment, problem: Problem, model: Architecture | None,
     notes = [f"# torchtitan {OLD} cannot run this plan: {reason}." for reason in not_old]
     if shape.cp > 1 and problem.training.context_exchange == "ring":
         notes.append(f"# The plan reckons with a ring of keys and values; torchtitan {NEW} gathers all of them.")
+    if known is not None and (other := unlike_flavor(model, problem.model)):
+        notes.append(f"# {other}")
     parts = [*head, "", *imports, "", *([*notes, ""] if notes else []), *_plan(known, model), "", ""]
     return "\n".join([*parts, *_apply(shape, problem, told)]) + "\n"
 

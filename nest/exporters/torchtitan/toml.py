@@ -5,7 +5,7 @@ from typing import Any
 
 from nest.deployment import Deployment
 from nest.exporters.torchtitan.decisions import SCHEDULE_FILE, decisions, parallelism
-from nest.exporters.torchtitan.models import LLAMA, NEW, OLD, family, flavor, told_widths
+from nest.exporters.torchtitan.models import LLAMA, NEW, OLD, family, flavor, told_widths, unlike_flavor
 from nest.files import toml_text
 from nest.spec import Architecture, Problem
 
@@ -46,7 +46,7 @@ def toml_file(shape: Deployment, problem: Problem, model: Architecture | None, n
     tables["parallelism"] = rest
     if tables["model"]["flavor"] == UNKNOWN and family(model) == LLAMA and model is not None and not model.tied:
         tables["experimental"] = {"custom_import": IMPORTED}
-    return "".join(f"# {line}\n" for line in _comments(model, not_new)) + "\n" + toml_text(tables)
+    return "".join(f"# {line}\n" for line in _comments(model, problem, not_new)) + "\n" + toml_text(tables)
 
 
 def _model(model: Architecture | None) -> dict[str, str]:
@@ -65,7 +65,7 @@ def _training(shape: Deployment, problem: Problem, local_batch: int) -> dict[str
     return {**found, "dtype": "float32", "mixed_precision_param": products, "mixed_precision_reduce": "float32"}
 
 
-def _comments(model: Architecture | None, not_new: Sequence[str]) -> list[str]:
+def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[str]) -> list[str]:
     lines = [f"torchtitan {OLD}: torchrun ... -m torchtitan.train --job.config_file torchtitan.toml"]
     if flavor(model, OLD) is None:
         name = family(model)
@@ -74,5 +74,7 @@ def _comments(model: Architecture | None, not_new: Sequence[str]) -> list[str]:
         else:
             lines.append(f"torchtitan has no {name or 'model'} of these widths: register a flavor {UNKNOWN!r}.")
         lines.append(f"Widths: {told_widths(model)}.")
+    elif other := unlike_flavor(model, problem.model):
+        lines.append(other)
     lines += [f"torchtitan {NEW} cannot run this plan: {reason}." for reason in not_new]
     return lines

@@ -66,6 +66,7 @@ class Tokenizer:
     def __init__(self, text: str) -> None:
         self.text = text.replace("\r\n", "\n")
         self.at = 0
+        self._counted = (0, 1)  # A place and its line: counting from the start for every token takes minutes.
 
     def tokens(self) -> list[Token]:
         """All of them.
@@ -232,4 +233,6 @@ class Tokenizer:
         return self.text[start:]
 
     def _line(self) -> int:
-        return self.text.count("\n", 0, self.at) + 1
+        place, line = self._counted if self._counted[0] <= self.at else (0, 1)
+        self._counted = (self.at, line + self.text.count("\n", place, self.at))
+        return self._counted[1]

@@ -39,7 +39,7 @@ manual-gc-interval max-position-embeddings merge-file min-lr mock-data moe-aux-l
 moe-permute-fusion moe-token-dispatcher-type mscale mscale-all-dim no-bias-dropout-fusion no-bias-gelu-fusion
 no-bias-swiglu-fusion no-gradient-accumulation-fusion no-masked-softmax-fusion no-mmap-bin-files
 no-persist-layer-norm no-position-embedding no-rope-fusion norm-epsilon num-workers recompute-modules
-reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rotary-base rotary-interleaved rotary-percent
+reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
 rotary-scaling-factor rotary-seq-len-interpolation-factor save seed sgd-momentum split tensorboard-dir
 tokenizer-model tp-comm-overlap-cfg transformer-impl use-checkpoint-args use-mcore-models use-nccl-ub
 use-precision-aware-optimizer use-rope-scaling use-sharp vocab-file weight-decay

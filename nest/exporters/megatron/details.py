@@ -1,0 +1,158 @@
+"""What changes what a model computes but not what it costs: flags from its configuration, and what is left to them.
+
+Keys: configurations of Hugging Face transformers (`PretrainedConfig` and those of each family). Flags:
+megatron/training/arguments.py and `TransformerConfig`, `MLATransformerConfig` (megatron/core/transformer/
+transformer_config.py), gpt_builders.py and `RotaryEmbedding` of Megatron-LM core_v0.16.1.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nest.exporters.megatron.model import feed_forwards
+from nest.exporters.megatron.rendering import Flags
+from nest.spec import Architecture
+from nest.spec.architecture import LatentAttention
+
+LLAMA_SCALING = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}
+"""All that `--use-rope-scaling` can do: gpt_builders.py passes no other factor on."""
+
+YARN_DEFAULTS = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
+"""Fields of `MLATransformerConfig` that have no flag."""
+
+SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2")
+"""Families whose routers score by sigmoid with a learned bias, whatever their configurations say (arXiv 2412.19437)."""
+
+
+GATED, UNGATED = ("silu", "swish"), ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
+"""Activations that `--swiglu` stands for, and those that no flag does."""
+
+CHOOSE_FIRST = ("mixtral",)
+"""Families whose softmax follows the choice of experts (arXiv 2401.04088, section 2.1), as Megatron-LM's does."""
+
+
+def detail_flags(source: Any, model: Architecture) -> Flags:
+    """Flags for what the configuration `source` says beside widths; dropout is none unless it says another.
+
+    Args:
+        source: `model` of a self-contained problem.
+        model: the same, as its family reads it.
+    """
+    config = source if isinstance(source, Mapping) and "model_type" in source else {}
+    flags: Flags = {
+        "--norm-epsilon": _number(config, "rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
+        "--init-method-std": _number(config, "initializer_range"),
+        # Megatron-LM drops a tenth unless it is told otherwise.
+        "--attention-dropout": _number(config, "attention_dropout", "attn_pdrop") or 0.0,
+        "--hidden-dropout": _number(config, "resid_pdrop", "hidden_dropout") or 0.0,
+    }
+    if _rotary(model):
+        flags |= {
+            "--rotary-base": _whole(_number(_rope(config), "rope_theta")),
+            "--rotary-percent": _number(_rope(config), "partial_rotary_factor"),
+            **(_scaling_flags(config, model) or {}),
+        }
+    return {**flags, **(_router_flags(config, model) if feed_forwards(model)[1] else {})}
+
+
+def left_out(source: Any, model: Architecture) -> Iterator[str]:
+    """What the flags do not say of what the model computes, a sentence each without its full stop."""
+    config = source if isinstance(source, Mapping) and "model_type" in source else {}
+    flags = detail_flags(source, model)
+    silent = [flag for flag in ("--norm-epsilon", "--init-method-std") if flags[flag] is None]
+    silent += ["--rotary-base"] if _rotary(model) and flags["--rotary-base"] is None else []
+    sparse = feed_forwards(model)[1]
+    known = {"norm_topk_prob", "scoring_func"} & config.keys() or _family(config) in (*SIGMOID_ROUTERS, *CHOOSE_FIRST)
+    if sparse and sparse[0].top_k > 1 and not known:
+        silent.append("--moe-router-pre-softmax")
+    if silent:
+        yield f"The model's description says nothing of {', '.join(silent)}: Megatron-LM's defaults hold"
+    if _rotary(model) and _scaling_flags(config, model) is None:
+        yield f"Megatron-LM's flags cannot say the configuration's rope_scaling {_scaling(config)!r:.300}"
+    activation = config.get("hidden_act", config.get("activation_function"))
+    gated = model.blocks[0].feed_forward.gated
+    if activation is not None and activation not in (GATED if gated else UNGATED):
+        built = "SwiGLU" if gated else "GELU"
+        yield f"The configuration's activation is {activation!r:.60}, and the flags build {built}"
+    if config.get("num_nextn_predict_layers"):
+        yield "Neither plan nor flags have the layers that predict further tokens (num_nextn_predict_layers)"
+    if flags["--attention-dropout"] or flags["--hidden-dropout"]:
+        yield "Dropout is what the configuration says; the plan has no room for its masks"
+
+
+def _family(config: Mapping[str, Any]) -> str:
+    return str(config.get("model_type", ""))
+
+
+def _number(config: Mapping[str, Any], *keys: str) -> float | None:
+    """The first of `keys` that is a number."""
+    values = (config.get(key) for key in keys)
+    return next((v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)), None)
+
+
+def _whole(value: float | None) -> int | None:
+    """`--rotary-base` takes whole numbers only."""
+    return int(value) if value is not None and float(value).is_integer() else None
+
+
+def _rotary(model: Architecture) -> bool:
+    attention = model.blocks[0].attention
+    return isinstance(attention, LatentAttention) or attention.rotary
+
+
+def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where rotary embeddings are described: the configuration, or its `rope_parameters` since transformers 5."""
+    inner = config.get("rope_parameters")
+    return {**config, **inner} if isinstance(inner, Mapping) else config
+
+
+def _scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How positions are stretched; empty: not at all."""
+    found = config.get("rope_scaling") or config.get("rope_parameters")
+    if not isinstance(found, Mapping):
+        return {}
+    kind = found.get("rope_type", found.get("type", "default"))
+    return {} if kind == "default" else {**found, "rope_type": kind}
+
+
+def _scaling_flags(config: Mapping[str, Any], model: Architecture) -> Flags | None:
+    """Flags for how positions are stretched; None: there are none for it."""
+    scaling = _scaling(config)
+    if not scaling:
+        return {}
+    kind, factor = scaling["rope_type"], _number(scaling, "factor")
+    latent = isinstance(model.blocks[0].attention, LatentAttention)
+    if latent and kind == "yarn" and all(scaling.get(key, value) == value for key, value in YARN_DEFAULTS.items()):
+        return {
+            "--rope-type": "yarn",
+            "--rotary-scaling-factor": factor,
+            "--mscale": _number(scaling, "mscale"),
+            "--mscale-all-dim": _number(scaling, "mscale_all_dim"),
+        }
+    if not latent and kind == "llama3" and all(scaling.get(key) == value for key, value in LLAMA_SCALING.items()):
+        return {"--use-rope-scaling": True}
+    if not latent and kind == "linear" and _whole(factor) is not None:
+        return {"--rotary-seq-len-interpolation-factor": _whole(factor)}
+    return None
+
+
+def _router_flags(config: Mapping[str, Any], model: Architecture) -> Flags:
+    """How tokens choose experts, and how much each counts.
+
+    Softmax follows the choice unless `--moe-router-pre-softmax`: of one expert it would always be 1, which Megatron
+    Core refuses (`TransformerConfig.__post_init__`), and `norm_topk_prob: false` leaves what it was before the choice.
+    """
+    sigmoid = config.get("scoring_func") == "sigmoid" or _family(config) in SIGMOID_ROUTERS
+    biased = config.get("topk_method") == "noaux_tc" or _family(config) in SIGMOID_ROUTERS
+    groups, kept = _whole(_number(config, "n_group")), _whole(_number(config, "topk_group"))
+    grouped = groups is not None and groups > 1 and kept is not None
+    unscaled = _number(config, "routed_scaling_factor") in (None, 1)
+    once = feed_forwards(model)[1][0].top_k == 1
+    return {
+        "--moe-router-score-function": "sigmoid" if sigmoid else None,
+        "--moe-router-enable-expert-bias": sigmoid and biased,
+        "--moe-router-pre-softmax": not sigmoid and (once or config.get("norm_topk_prob") is False),
+        "--moe-router-num-groups": groups if grouped else None,
+        "--moe-router-group-topk": kept if grouped else None,
+        "--moe-router-topk-scaling-factor": None if unscaled else _number(config, "routed_scaling_factor"),
+        "--moe-aux-loss-coeff": _number(config, "router_aux_loss_coef", "aux_loss_alpha"),
+    }

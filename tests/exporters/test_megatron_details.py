@@ -1,0 +1,119 @@
+"""Flags for what changes a model but not its cost, and the micro-batch where ranks of a block share it."""
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+import nest
+from nest.exporters.megatron.details import detail_flags, left_out
+from nest.exporters.megatron.exporter import exporter
+from nest.exporters.megatron.rendering import said
+from nest.files import read_mapping_text
+from nest.formulate.sources import resolve_model
+from nest.hooks.architectures import architecture_of
+from nest.hooks.registry import registry
+from tests.exporters.plans import DENSE, SPARSE, problem
+
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+def details(source: Any) -> tuple[dict[str, Any], str]:
+    """The flags, and what is told of what they leave out."""
+    model = architecture_of(source)
+    assert model is not None
+    return dict(said(detail_flags(source, model))), " ".join(left_out(source, model))
+
+
+def configured(name: str, **changes: Any) -> tuple[dict[str, Any], str]:
+    return details({**resolve_model(name, None), **changes})
+
+
+def test_rotary_positions_and_norms_are_those_of_the_configuration() -> None:
+    flags, told = configured("llama-3-8b", rope_theta=500000.0, rms_norm_eps=1e-6, initializer_range=0.01)
+    assert flags["--rotary-base"] == 500000
+    assert isinstance(flags["--rotary-base"], int)
+    assert (flags["--norm-epsilon"], flags["--init-method-std"]) == (1e-6, 0.01)
+    assert flags["--hidden-dropout"] == flags["--attention-dropout"] == 0
+    assert told == ""
+
+
+def test_what_nobody_says_is_told() -> None:
+    flags, told = details({"transformer": dict(DENSE)})
+    assert set(flags) == {"--hidden-dropout", "--attention-dropout"}
+    assert all(flag in told for flag in ("--rotary-base", "--norm-epsilon", "--init-method-std"))
+    assert "# " + told + "." in exporter.export(nest.evaluate(problem({"dp": 16})))["megatron_flags.sh"]
+
+
+@pytest.mark.parametrize(
+    ("name", "scaling", "flags"),
+    [
+        ("llama-3-8b", {"rope_type": "llama3", **LLAMA3}, {"--use-rope-scaling": True}),
+        ("llama-3-8b", {"rope_type": "llama3", **LLAMA3, "factor": 32.0}, None),
+        ("llama-3-8b", {"type": "linear", "factor": 4.0}, {"--rotary-seq-len-interpolation-factor": 4}),
+        ("llama-3-8b", {"type": "linear", "factor": 2.5}, None),
+        ("llama-3-8b", {"type": "yarn", "factor": 4.0}, None),
+        ("llama-3-8b", {"rope_type": "default"}, {}),
+        ("llama-3-8b", None, {}),
+        (
+            "deepseek-v3",
+            {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0},
+            {"--rope-type": "yarn", "--rotary-scaling-factor": 40, "--mscale": 1.0, "--mscale-all-dim": 1.0},
+        ),
+        ("deepseek-v3", {"type": "yarn", "factor": 40, "original_max_position_embeddings": 8192}, None),
+    ],
+)
+def test_stretched_positions_have_flags_or_are_told(name: str, scaling: Any, flags: dict[str, Any] | None) -> None:
+    plain, _ = configured(name, rope_scaling=None)
+    found, told = configured(name, rope_scaling=scaling)
+    assert found == plain | (flags or {})
+    assert ("rope_scaling" in told) == (flags is None)
+
+
+def test_routing_is_that_of_the_configuration() -> None:
+    flags, told = configured(
+        "deepseek-v3", n_group=8, topk_group=4, routed_scaling_factor=2.5, num_nextn_predict_layers=1
+    )
+    assert {flag: flags.get(flag) for flag in flags if "router" in flag} == {
+        "--moe-router-score-function": "sigmoid",
+        "--moe-router-enable-expert-bias": True,
+        "--moe-router-num-groups": 8,
+        "--moe-router-group-topk": 4,
+        "--moe-router-topk-scaling-factor": 2.5,
+    }
+    assert "num_nextn_predict_layers" in told
+    assert "--moe-router-pre-softmax" in configured("qwen3-30b-a3b", norm_topk_prob=False)[0]
+    assert "--moe-router-pre-softmax" not in configured("qwen3-30b-a3b", norm_topk_prob=True)[0]
+
+
+def test_one_expert_a_token_is_weighed_before_it_is_chosen() -> None:
+    """Megatron Core refuses it otherwise (`TransformerConfig.__post_init__`)."""
+    assert "--moe-router-pre-softmax" not in details({"transformer": dict(SPARSE)})[0]
+    assert "--moe-router-pre-softmax" in details({"transformer": {**SPARSE, "top_k": 1}})[0]
+
+
+def test_other_activations_and_dropout_are_told() -> None:
+    assert "'relu'" in configured("llama-3-8b", hidden_act="relu")[1]
+    flags, told = configured("gpt2", attn_pdrop=0.1, resid_pdrop=0.2)
+    assert (flags["--attention-dropout"], flags["--hidden-dropout"]) == (0.1, 0.2)
+    assert "masks" in told
+
+
+@pytest.mark.parametrize("strange", [True, "0; rm -rf /", [1], {}, None])
+def test_what_is_no_number_is_no_flag(strange: Any) -> None:
+    flags, _ = configured("llama-3-8b", rope_theta=strange, rms_norm_eps=strange, attention_dropout=strange)
+    assert not {"--rotary-base", "--norm-epsilon"} & set(flags)
+
+
+@pytest.mark.parametrize("name", ["megatron", "megatron-bridge"])
+def test_ranks_that_share_a_micro_batch_have_their_part_of_it(name: str) -> None:
+    """With `batch` a block's ranks divide the samples: Megatron-LM counts those of one rank."""
+    asked = problem({"tp": 2, "batch": 2, "pp": 2, "dp": 4, "micro_batch": 4, "zero": 1})
+    document = nest.evaluate({**asked, "strategies": {"batch": [1, 2]}})
+    assert document.micro_batches == 32 // (2 * 4)
+    text = next(text for file, text in registry().exporters()[name].export(document).items() if file.endswith("yaml"))
+    told = read_mapping_text(text, "flags.yaml")
+    found = told["MODEL_ARGS"]["--micro-batch-size"] if name == "megatron" else told["train"]["micro_batch_size"]
+    assert found == 2
+    assert found * 4 * document.micro_batches == 32
+    assert exporter.export(evolve(document)) == exporter.export(document)
