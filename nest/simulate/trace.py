@@ -1,0 +1,185 @@
+"""A replay as a trace: JSON that Perfetto and Chromium's trace viewer load.
+
+The Trace Event Format (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU): complete events (`X`),
+flows (`s` and `f` with `bp: e`, inside slices), counters (`C`) and names (`M`); times in microseconds.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from nest.simulate.records import RECEIVES, Task, Timeline
+from nest.simulate.replay import Replay
+from nest.simulate.running import sent
+
+GRID = 1024
+"""Parts of a microsecond to which times are rounded. They are exact as floating-point numbers, so that slices that
+follow each other never overlap in a viewer that adds `ts` and `dur`, or that rounds both to nanoseconds."""
+
+STAGES, LINKS = 1, 2
+"""Processes of the trace: what stages do, and what their links carry meanwhile."""
+
+_WORDS = {
+    "receive-activations": "receive activations",
+    "receive-gradients": "receive gradients",
+    "gather-weights": "gather weights",
+    "reduce-gradients": "reduce gradients",
+    "input-gradients": "backward, inputs",
+    "weight-gradients": "backward, weights",
+}
+
+_COLOURS = {
+    "forward": "good",
+    "backward": "thread_state_running",
+    "input-gradients": "thread_state_running",
+    "weight-gradients": "thread_state_runnable",
+    "recompute": "bad",
+    "update": "olive",
+}
+"""Names of colours that Chromium's viewer knows; Perfetto colours by name itself."""
+
+
+@frozen
+class _Slice:
+    """A task on the grid: `start` and `length` in parts of a microsecond."""
+
+    task: Task
+    start: int
+    length: int
+
+
+def trace(replay: Replay) -> str:
+    """The trace of a replay; of a disturbed one, its first run.
+
+    A track for each stage, one for what it sends in either direction, a memory counter for each stage, and arrows from
+    the pass that sends to the one that receives. Tasks shorter than a nanosecond are left out.
+    """
+    timeline = replay.timeline if replay.disturbed is None else replay.disturbed.timeline
+    stages = len(replay.stages)
+    slices = [_slice(task) for task in timeline.tasks]
+    slices = [each for each in slices if each.length]
+    events = [
+        *_names(stages, timeline.replica, _links(slices, stages)),
+        *(_complete(each, STAGES, each.task.stage) for each in slices),
+        *(_message(each, stages) for each in slices if each.task.kind in RECEIVES),
+        *_flows(slices, timeline, stages, replay.chunks),
+        *_counters(timeline),
+    ]
+    lines = ",\n".join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
+    other = {"schedule": replay.schedule, "micro_batches": replay.micro_batches, "batch_time": replay.batch_time}
+    return f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other)},"traceEvents":[\n{lines}\n]}}\n'
+
+
+def _grid(seconds: float) -> int:
+    return round(seconds * 1e6 * GRID)
+
+
+def _slice(task: Task) -> _Slice:
+    start = _grid(task.start)
+    return _Slice(task, start, _grid(task.end) - start)
+
+
+def _complete(piece: _Slice, process: int, thread: int, name: str | None = None) -> dict[str, Any]:
+    task = piece.task
+    told = name or _WORDS.get(task.kind, task.kind)
+    event = {
+        "name": told if task.micro_batch is None else f"{told} {task.micro_batch}",
+        "cat": task.kind,
+        "ph": "X",
+        "pid": process,
+        "tid": thread,
+        "ts": piece.start / GRID,
+        "dur": piece.length / GRID,
+        "args": {"stage": task.stage + 1, "micro_batch": task.micro_batch, "chunk": task.chunk},
+    }
+    if task.kind in _COLOURS:
+        event["cname"] = _COLOURS[task.kind]
+    return event
+
+
+def _sender(task: Task, stages: int) -> int:
+    """The stage whose message a task receives."""
+    return (task.stage + (-1 if task.kind == "receive-activations" else 1)) % stages
+
+
+def _thread(task: Task, stages: int) -> int:
+    """The track of a message: two for each stage, of activations and of gradients."""
+    return 2 * _sender(task, stages) + (task.kind == "receive-gradients")
+
+
+def _message(piece: _Slice, stages: int) -> dict[str, Any]:
+    told = piece.task.kind.replace("receive-", "send ")
+    event = _complete(piece, LINKS, _thread(piece.task, stages), told)
+    event["args"] = {**event["args"], "stage": _sender(piece.task, stages) + 1, "to": piece.task.stage + 1}
+    return event
+
+
+def _links(slices: Iterable[_Slice], stages: int) -> list[int]:
+    """The tracks that carry messages."""
+    return sorted({_thread(each.task, stages) for each in slices if each.task.kind in RECEIVES})
+
+
+def _names(stages: int, replica: int, links: Sequence[int]) -> Iterator[dict[str, Any]]:
+    yield _meta("process_name", STAGES, None, {"name": f"replica {replica}"})
+    yield _meta("process_sort_index", STAGES, None, {"sort_index": STAGES})
+    for stage in range(stages):
+        yield _meta("thread_name", STAGES, stage, {"name": f"stage {stage + 1}"})
+        yield _meta("thread_sort_index", STAGES, stage, {"sort_index": stage})
+    if links:
+        yield _meta("process_name", LINKS, None, {"name": "links"})
+        yield _meta("process_sort_index", LINKS, None, {"sort_index": LINKS})
+    for link in links:
+        told = f"stage {link // 2 + 1} sends {'gradients' if link % 2 else 'activations'}"
+        yield _meta("thread_name", LINKS, link, {"name": told})
+        yield _meta("thread_sort_index", LINKS, link, {"sort_index": link})
+
+
+def _meta(name: str, process: int, thread: int | None, told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ph": "M",
+        "pid": process,
+        **({} if thread is None else {"tid": thread}),
+        "args": told,
+    }
+
+
+def _flows(slices: Sequence[_Slice], timeline: Timeline, stages: int, chunks: int) -> Iterator[dict[str, Any]]:
+    """An arrow from the last task of each pass that sends to the first of the pass that reads."""
+    passes: dict[tuple[int, str | None, int | None, int], list[_Slice]] = {}
+    for each in slices:
+        task = each.task
+        passes.setdefault((task.stage, task.run, task.micro_batch, task.chunk), []).append(each)
+    number = 0
+    for span in timeline.spans:
+        message = sent(span.run, span.stage, stages, chunks)
+        source = passes.get((span.stage, span.run.kind, span.run.micro_batch, span.run.chunk))
+        if message is None or source is None:
+            continue
+        gradients, place, micro_batch = message
+        reader = (place % stages, micro_batch, place // stages)
+        kinds = ("backward", "input-gradients") if gradients else ("forward",)
+        target = next((found for kind in kinds if (found := passes.get((reader[0], kind, *reader[1:])))), None)
+        if target is None:
+            continue
+        number += 1
+        last, first = source[-1], target[0]
+        told = {"name": "gradients" if gradients else "activations", "cat": "message", "id": number, "pid": STAGES}
+        out, into = last.start + last.length - 1, first.start + (first.length > 1)
+        yield {**told, "ph": "s", "tid": span.stage, "ts": out / GRID}
+        yield {**told, "ph": "f", "bp": "e", "tid": reader[0], "ts": into / GRID}
+
+
+def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """Bytes of each stage over time."""
+    for stage, points in enumerate(timeline.memory):
+        for time, size in points:
+            yield {
+                "name": f"memory of stage {stage + 1}",
+                "ph": "C",
+                "pid": STAGES,
+                "ts": _grid(time) / GRID,
+                "args": {"bytes": size},
+            }
