@@ -125,9 +125,11 @@ class Timeline:
         spans: passes; on each stage in the order they were run.
         tasks: of these passes and of the synchronisation; on each stage in the order they were run.
         memory: for each stage, bytes over time.
+        peaks: for each stage, the most bytes at any time.
     """
 
     replica: int
     spans: tuple[Span, ...]
     tasks: tuple[Task, ...]
     memory: tuple[Points, ...]
+    peaks: tuple[float, ...]

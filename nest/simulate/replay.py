@@ -10,9 +10,9 @@ from nest.instance import Instance, Pass, Solution, chunks_of
 from nest.simulate.difference import Difference, closed_form, difference
 from nest.simulate.disturbance import Disturbance, Disturbed, disturb
 from nest.simulate.orders import orders_of
-from nest.simulate.records import Span, StageWork, Timeline
+from nest.simulate.records import StageWork, Timeline
 from nest.simulate.running import Progress, Stuck, run
-from nest.simulate.timeline import batch_time, memory_over_time, of_stages, timeline
+from nest.simulate.timeline import batch_time, timeline
 from nest.simulate.work import stage_works
 
 
@@ -123,6 +123,7 @@ def replay(
         raise AssertionError(f"{schedule.name}: {stuck}") from None
     staggered = bool(getattr(schedule, "staggered", False))
     whole = batch_time(spans, [work.sync for work in works], staggered)
+    planned = timeline(works, spans)
     found = Replay(
         schedule=solution.schedule,
         micro_batches=micro_batches,
@@ -131,19 +132,20 @@ def replay(
         batch_time=whole,
         closed_form=closed_form(works, schedule.weights(micro_batches, stages)),
         difference=difference(works, spans, orders, schedule, micro_batches),
-        stages=_stages(works, spans, whole),
-        timeline=timeline(works, spans),
+        stages=_stages(works, planned, whole),
+        timeline=planned,
     )
     if disturbance is None:
         return found
     return evolve(found, disturbed=disturb(works, spans, solution.replicas, staggered, whole, disturbance, progress))
 
 
-def _stages(works: Sequence[StageWork], spans: Sequence[Span], whole: float) -> tuple[StageReplay, ...]:
-    found = []
-    for work, own in zip(works, of_stages(spans, len(works)), strict=True):
-        busy = sum(span.end - span.start for span in own)
+def _stages(works: Sequence[StageWork], planned: Timeline, whole: float) -> tuple[StageReplay, ...]:
+    busy = [0.0] * len(works)
+    for span in planned.spans:
+        busy[span.stage] += span.end - span.start
+    return tuple(
         # Rounding must not make a stage that never waits show a negative wait.
-        idle = max(whole - busy - work.sync, 0.0)
-        found.append(StageReplay(busy, work.sync, idle, memory_over_time(work, own)[1]))
-    return tuple(found)
+        StageReplay(seconds, work.sync, max(whole - seconds - work.sync, 0.0), peak)
+        for work, seconds, peak in zip(works, busy, planned.peaks, strict=True)
+    )

@@ -29,10 +29,9 @@ def timeline(works: Sequence[StageWork], spans: Sequence[Span], replica: int = 0
 
 def recorded(works: Sequence[StageWork], replica: int, spans: Sequence[Span], tasks: Sequence[Task]) -> Timeline:
     """Passes and tasks with the memory that follows from them."""
-    memory = tuple(
-        memory_over_time(work, own)[0] for work, own in zip(works, of_stages(spans, len(works)), strict=True)
-    )
-    return Timeline(replica, tuple(spans), tuple(tasks), memory)
+    told = [memory_over_time(work, own) for work, own in zip(works, of_stages(spans, len(works)), strict=True)]
+    points, peaks = tuple(each for each, _ in told), tuple(peak for _, peak in told)
+    return Timeline(replica, tuple(spans), tuple(tasks), points, peaks)
 
 
 def of_stages(spans: Iterable[Span], stages: int) -> list[list[Span]]:

@@ -67,9 +67,9 @@ def trace(replay: Replay) -> str:
         *_flows(slices, timeline, stages, replay.chunks),
         *_counters(timeline),
     ]
-    lines = ",\n".join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
     other = {"schedule": replay.schedule, "micro_batches": replay.micro_batches, "batch_time": replay.batch_time}
-    return f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other)},"traceEvents":[\n{lines}\n]}}\n'
+    document = {"displayTimeUnit": "ms", "otherData": other, "traceEvents": events}
+    return json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def _grid(seconds: float) -> int:
