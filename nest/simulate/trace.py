@@ -14,12 +14,17 @@ from nest.simulate.records import RECEIVES, Task, Timeline
 from nest.simulate.replay import Replay
 from nest.simulate.running import sent
 
-GRID = 1024
-"""Parts of a microsecond to which times are rounded. They are exact as floating-point numbers, so that slices that
-follow each other never overlap in a viewer that adds `ts` and `dur`, or that rounds both to nanoseconds."""
+GRID = 8
+"""Parts of a microsecond to which times are rounded. Eighths are exact as floating-point numbers and are whole
+nanoseconds, so that slices that follow each other never overlap, whether a viewer adds `ts` and `dur` or first makes
+them nanoseconds. Perfetto drops slices that overlap."""
 
 STAGES, LINKS = 1, 2
 """Processes of the trace: what stages do, and what their links carry meanwhile."""
+
+FIRST_THREAD = 100
+"""Threads have numbers of their own, over all processes: Perfetto takes thread 0 for the kernel's idle one, and those
+that share a number with a process for its main one."""
 
 _WORDS = {
     "receive-activations": "receive activations",
@@ -54,7 +59,7 @@ def trace(replay: Replay) -> str:
     """The trace of a replay; of a disturbed one, its first run.
 
     A track for each stage, one for what it sends in either direction, a memory counter for each stage, and arrows from
-    the pass that sends to the one that receives. Tasks shorter than a nanosecond are left out.
+    the pass that sends to the one that receives. Tasks shorter than 62 ns are left out.
     """
     timeline = replay.timeline if replay.disturbed is None else replay.disturbed.timeline
     stages = len(replay.stages)
@@ -62,7 +67,7 @@ def trace(replay: Replay) -> str:
     slices = [each for each in slices if each.length]
     events = [
         *_names(stages, timeline.replica, _links(slices, stages)),
-        *(_complete(each, STAGES, each.task.stage) for each in slices),
+        *(_complete(each, STAGES, _of_stage(each.task.stage)) for each in slices),
         *(_message(each, stages) for each in slices if each.task.kind in RECEIVES),
         *_flows(slices, timeline, stages, replay.chunks),
         *_counters(timeline),
@@ -104,36 +109,44 @@ def _sender(task: Task, stages: int) -> int:
     return (task.stage + (-1 if task.kind == "receive-activations" else 1)) % stages
 
 
-def _thread(task: Task, stages: int) -> int:
-    """The track of a message: two for each stage, of activations and of gradients."""
-    return 2 * _sender(task, stages) + (task.kind == "receive-gradients")
+def _of_stage(stage: int) -> int:
+    """The track of a stage."""
+    return FIRST_THREAD + stage + 1
+
+
+def _of_link(stage: int, stages: int, gradients: bool) -> int:
+    """The track of what a stage sends in one direction."""
+    return FIRST_THREAD + stages + 2 * stage + gradients + 1
 
 
 def _message(piece: _Slice, stages: int) -> dict[str, Any]:
     told = piece.task.kind.replace("receive-", "send ")
-    event = _complete(piece, LINKS, _thread(piece.task, stages), told)
-    event["args"] = {**event["args"], "stage": _sender(piece.task, stages) + 1, "to": piece.task.stage + 1}
+    sender = _sender(piece.task, stages)
+    event = _complete(piece, LINKS, _of_link(sender, stages, piece.task.kind == "receive-gradients"), told)
+    event["args"] = {**event["args"], "stage": sender + 1, "to": piece.task.stage + 1}
     return event
 
 
-def _links(slices: Iterable[_Slice], stages: int) -> list[int]:
-    """The tracks that carry messages."""
-    return sorted({_thread(each.task, stages) for each in slices if each.task.kind in RECEIVES})
+def _links(slices: Iterable[_Slice], stages: int) -> list[tuple[int, bool]]:
+    """The stages that send, and whether gradients."""
+    receives = [each.task for each in slices if each.task.kind in RECEIVES]
+    return sorted({(_sender(task, stages), task.kind == "receive-gradients") for task in receives})
 
 
-def _names(stages: int, replica: int, links: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _names(stages: int, replica: int, links: Sequence[tuple[int, bool]]) -> Iterator[dict[str, Any]]:
     yield _meta("process_name", STAGES, None, {"name": f"replica {replica}"})
     yield _meta("process_sort_index", STAGES, None, {"sort_index": STAGES})
     for stage in range(stages):
-        yield _meta("thread_name", STAGES, stage, {"name": f"stage {stage + 1}"})
-        yield _meta("thread_sort_index", STAGES, stage, {"sort_index": stage})
+        yield _meta("thread_name", STAGES, _of_stage(stage), {"name": f"stage {stage + 1}"})
+        yield _meta("thread_sort_index", STAGES, _of_stage(stage), {"sort_index": _of_stage(stage)})
     if links:
         yield _meta("process_name", LINKS, None, {"name": "links"})
         yield _meta("process_sort_index", LINKS, None, {"sort_index": LINKS})
-    for link in links:
-        told = f"stage {link // 2 + 1} sends {'gradients' if link % 2 else 'activations'}"
-        yield _meta("thread_name", LINKS, link, {"name": told})
-        yield _meta("thread_sort_index", LINKS, link, {"sort_index": link})
+    for stage, gradients in links:
+        track = _of_link(stage, stages, gradients)
+        told = f"stage {stage + 1} sends {'gradients' if gradients else 'activations'}"
+        yield _meta("thread_name", LINKS, track, {"name": told})
+        yield _meta("thread_sort_index", LINKS, track, {"sort_index": track})
 
 
 def _meta(name: str, process: int, thread: int | None, told: dict[str, Any]) -> dict[str, Any]:
@@ -168,8 +181,8 @@ def _flows(slices: Sequence[_Slice], timeline: Timeline, stages: int, chunks: in
         last, first = source[-1], target[0]
         told = {"name": "gradients" if gradients else "activations", "cat": "message", "id": number, "pid": STAGES}
         out, into = last.start + last.length - 1, first.start + (first.length > 1)
-        yield {**told, "ph": "s", "tid": span.stage, "ts": out / GRID}
-        yield {**told, "ph": "f", "bp": "e", "tid": reader[0], "ts": into / GRID}
+        yield {**told, "ph": "s", "tid": _of_stage(span.stage), "ts": out / GRID}
+        yield {**told, "ph": "f", "bp": "e", "tid": _of_stage(reader[0]), "ts": into / GRID}
 
 
 def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:

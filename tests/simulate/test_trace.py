@@ -40,12 +40,17 @@ def valid(told: list[Event]) -> None:
     by_track = tracks(told)
     named = {(each["pid"], each["tid"]) for each in told if each["ph"] == "M" and each["name"] == "thread_name"}
     assert by_track.keys() <= named
+    numbers = [thread for _, thread in named]
+    assert len(set(numbers)) == len(numbers)
+    assert not set(numbers) & {0, *(process for process, _ in named)}
     for slices in by_track.values():
         assert all(each["dur"] > 0 and each["ts"] >= 0 for each in slices)
         for one, two in pairwise(slices):
             assert one["ts"] + one["dur"] <= two["ts"]
-            # As Perfetto counts: whole nanoseconds, rounded down.
-            assert int(one["ts"] * 1000) + int(one["dur"] * 1000) <= int(two["ts"] * 1000)
+            # In nanoseconds, too, which are whole numbers: nobody has to round them.
+            nanoseconds = [1000 * each for each in (one["ts"], one["dur"], two["ts"])]
+            assert all(each == int(each) for each in nanoseconds)
+            assert nanoseconds[0] + nanoseconds[1] <= nanoseconds[2]
     flows = defaultdict(list)
     for event in told:
         assert event["ph"] in "XMCsf"
@@ -73,7 +78,7 @@ def test_traces_are_valid_and_whole(schedule: str) -> None:
         messages = 2 * found.micro_batches * (stages * found.chunks - 1)
         assert sum(each["ph"] == "s" for each in told) == messages
         for stage, work in enumerate(found.stages):
-            seconds = sum(each["dur"] for each in tracks(told)[1, stage]) / 1e6
+            seconds = sum(each["dur"] for each in tracks(told)[1, 101 + stage]) / 1e6
             assert seconds == pytest.approx(work.busy + work.synchronisation, rel=1e-6)
             memory = [each for each in told if each["ph"] == "C" and each["name"] == f"memory of stage {stage + 1}"]
             assert max(each["args"]["bytes"] for each in memory) == pytest.approx(work.memory_peak)
