@@ -57,12 +57,13 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument) -> str:
 
 
 def _signed(seconds: float, whole: float) -> str:
-    share = f" ({abs(seconds) / whole:.2%})" if whole > 0 else ""
-    return f"{format_seconds(abs(seconds))} {'more' if seconds > 0 else 'less'}{share}"
+    share = abs(seconds) / whole if whole > 0 else 0.0
+    told = f"{share:.2%}" if share >= 5e-5 else "below 0.01%"
+    return f"{format_seconds(abs(seconds))} {'more' if seconds > 0 else 'less'} ({told})"
 
 
 def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
-    waits = (replay["disturbed"] or {}).get("waits")
+    waits = replay["disturbed"]["waits"] if replay["disturbed"] and replay["replicas"] > 1 else None
     rows = []
     for index, (stage, record) in enumerate(zip(replay["stages"], records, strict=True)):
         share = stage["idle"] / replay["batch_time"] if replay["batch_time"] > 0 else 0.0
@@ -103,7 +104,8 @@ def _disturbed(replay: Mapping[str, Any]) -> str:
         for each in told["slow_devices"]
     ]
     runs = f", {told['runs']} runs" if told["runs"] > 1 else ""
-    lines = [f"With {' and '.join(causes)}{runs}, on {replay['replicas']} replicas:"]
+    replicas = f", {replay['replicas']} replicas" if replay["replicas"] > 1 else ""
+    lines = [f"With {' and '.join(causes)}{replicas}{runs}:"]
     if told["runs"] == 1:
         lines.append(f"batch time  {format_seconds(told['mean'])}, {_signed(told['mean'] - planned, planned)}")
         return "\n".join(lines)

@@ -45,6 +45,7 @@ class Replay:
         batch_time: seconds.
         closed_form: seconds that PROBLEM.md section 4 gives the plan.
         difference: of the two, by reason.
+        bubble_share: share of the batch in which a device, on average over the stages, waits for the pipeline.
         stages: in pipeline order.
         timeline: passes and tasks of a replica.
         disturbed: what jitter and slow devices do; None: none were asked for.
@@ -57,15 +58,10 @@ class Replay:
     batch_time: float
     closed_form: float
     difference: Difference
+    bubble_share: float
     stages: tuple[StageReplay, ...]
     timeline: Timeline = field(repr=False)
     disturbed: Disturbed | None = None
-
-    @property
-    def bubble_share(self) -> float:
-        """Share of the batch in which a device, on average over the stages, is idle."""
-        idle = sum(stage.idle for stage in self.stages) / len(self.stages)
-        return idle / self.batch_time if self.batch_time > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """All but the timelines, which `nest.simulate.trace` writes, in plain mappings, lists and numbers."""
@@ -124,6 +120,8 @@ def replay(
     staggered = bool(getattr(schedule, "staggered", False))
     whole = batch_time(spans, [work.sync for work in works], staggered)
     planned = timeline(works, spans)
+    pipeline = batch_time(spans, [0.0] * stages, staggered)
+    busy = sum(span.end - span.start for span in spans) / stages
     found = Replay(
         schedule=solution.schedule,
         micro_batches=micro_batches,
@@ -132,6 +130,8 @@ def replay(
         batch_time=whole,
         closed_form=closed_form(works, schedule.weights(micro_batches, stages)),
         difference=difference(works, spans, orders, schedule, micro_batches),
+        # Rounding must not make a pipeline that never waits show a negative bubble.
+        bubble_share=max(pipeline - busy, 0.0) / whole if whole > 0 else 0.0,
         stages=_stages(works, planned, whole),
         timeline=planned,
     )
