@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 def simulate(
     plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
     trace: Path | None = typer.Option(
-        None, "--trace", metavar="FILE", help="Write the timeline to this file, for Perfetto or chrome://tracing."
+        None, "--trace", metavar="FILE", help="Write the timeline to this file, for Perfetto (ui.perfetto.dev)."
     ),
     jitter: float = typer.Option(
         0.0, "--jitter", metavar="SIGMA", help="Let every task vary: standard deviation of the logarithm of its time."

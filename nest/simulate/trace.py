@@ -1,4 +1,4 @@
-"""A replay as a trace: JSON that Perfetto and Chromium's trace viewer load.
+"""A replay as a trace: JSON that Perfetto loads, in the format of Chromium's trace viewer.
 
 The Trace Event Format (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU): complete events (`X`),
 flows (`s` and `f` with `bp: e`, inside slices), counters (`C`) and names (`M`); times in microseconds.

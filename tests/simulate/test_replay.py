@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nest
-from nest.instance import Instance, Solution
+from nest.hooks.registry import registry
+from nest.instance import Instance, Pass, Solution
 from nest.plan import evaluate
+from nest.simulate.orders import orders_of
 from nest.simulate.replay import Replay, replay
+from nest.simulate.running import run
 from nest.simulate.timeline import batch_time
 from nest.simulate.work import stage_works
 from nest.spec import PlanDocument
@@ -145,6 +148,26 @@ def test_a_replay_is_longer_where_stages_split_their_time_otherwise() -> None:
     assert found.closed_form == pytest.approx(10.0)
     assert found.batch_time == pytest.approx(12.0)
     assert found.difference.stages == pytest.approx(2.0)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=7), st.floats(0.0, 1.0), st.integers(1, 14))
+def test_stages_that_divide_their_time_alike_never_take_longer(
+    times: list[float], share: float, micro_batches: int
+) -> None:
+    """1F1B takes no more than the closed form, and GPipe exactly as much, however long each stage takes."""
+    schedules, stages = registry().schedules(), len(times)
+
+    def seconds(stage: int, step: Pass) -> float:
+        return times[stage] * (share if step.kind == "forward" else 1 - share)
+
+    for name in ("1f1b", "gpipe"):
+        schedule = schedules[name]
+        slowest, total = schedule.weights(micro_batches, stages)
+        form = slowest * max(times) + total * sum(times)
+        spans = run(orders_of(schedule, stages, micro_batches, 1), 1, seconds)
+        found = batch_time(spans, [0.0] * stages, False)
+        assert found <= form * (1 + 1e-9) + 1e-12
+        assert name == "1f1b" or found == pytest.approx(form, rel=1e-9, abs=1e-12)
 
 
 def stages_of(forward: list[float], backward: list[float], micro_batches: int) -> PlanDocument:
