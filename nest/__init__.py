@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# The package of solvers is loaded before the function of the same name is defined, so that no later import of a solver
-# can put the package in the function's place.
+# These packages are loaded before the functions of the same names are defined, so that no later import of a solver or a
+# replay can put the package in the function's place.
+import nest.simulate
 import nest.solve  # noqa: F401
 
 if TYPE_CHECKING:
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from nest.instance import Standing
     from nest.plan import CheckReport
     from nest.report import Verdict
+    from nest.simulate.replay import Replay
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "evaluate", "export", "solve", "verify"]
+__all__ = ["__version__", "check", "evaluate", "export", "simulate", "solve", "verify"]
 
 __version__ = "0.1.0"
 
@@ -128,6 +130,50 @@ def verify(
 
     with _plugins(strict_plugins) as known:
         return planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress, plugins=known)
+
+
+def simulate(
+    plan: "Source | PlanDocument",
+    *,
+    trace: str | Path | None = None,
+    jitter: float = 0.0,
+    seed: int = 0,
+    runs: int | None = None,
+    slow_devices: Mapping[str, float] | None = None,
+    progress: "Callable[[str, float], None] | None" = None,
+    strict_plugins: bool = False,
+) -> "Replay":
+    """A plan's batch, replayed pass by pass in the order of its schedule; the plan is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        trace: file the timeline is written to, for Perfetto; None: it is not written.
+        jitter: standard deviation of the logarithm of each task's factor, whose mean is 1; 0: none.
+        seed: of the random numbers.
+        runs: batches replayed with jitter; left out, 100.
+        slow_devices: by `STAGE` or `STAGE/REPLICA`, how many times as long it computes; stages are counted from 1,
+            replicas from 0, the one meant where none is named.
+        progress: told what is being done and which share of it is.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, is infeasible or does not hold; its schedule cannot be
+            replayed; or what is asked for does not fit it.
+    """
+    from nest import simulating
+    from nest.files import check_writable, write_text
+
+    if trace is not None:
+        check_writable(Path(trace))
+    with _plugins(strict_plugins) as known:
+        found = simulating.simulate(
+            plan, jitter=jitter, seed=seed, runs=runs, slow_devices=slow_devices, progress=progress, plugins=known
+        )
+    if trace is not None:
+        from nest.simulate.trace import trace as trace_text
+
+        write_text(Path(trace), trace_text(found))
+    return found
 
 
 def export(

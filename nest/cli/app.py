@@ -13,6 +13,7 @@ COMMANDS = (
     "evaluate",
     "check",
     "verify",
+    "simulate",
     "export",
     "models",
     "catalogue",

@@ -8,7 +8,8 @@ from attrs import frozen
 from nest.graph import Block, Operator, OperatorGraph
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
-from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule
+from nest.instance.passes import Pass
+from nest.instance.protocols import ChunkedSchedule, CollectiveModel, OrderedSchedule, Schedule
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import DeviceSpec, LinkProfile, PlanDocument, Training
@@ -21,6 +22,8 @@ __all__ = [
     "LayerTimes",
     "ModelImporter",
     "OperatorCost",
+    "OrderedSchedule",
+    "Pass",
     "ProfiledImporter",
     "Schedule",
     "Strategy",

@@ -17,6 +17,7 @@ from nest.hooks.network_results import sound_network
 from nest.hooks.protocols import OperatorCost
 from nest.instance import Array, Cluster
 from nest.instance.pairs import Pairs
+from nest.instance.passes import PASSES, Pass
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.units import LARGEST
@@ -101,6 +102,19 @@ def _in_flight(found: Any, stage: int, stages: int, micro_batches: int) -> float
     return int(found) if isinstance(found, Integral) else float(found)
 
 
+def _order(found: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+    if not isinstance(found, Sequence) or isinstance(found, (str, bytes)):
+        raise Nonsense(f"{_shown(found)} is no sequence of passes")
+    for each in found:
+        if not isinstance(each, Pass) or each.kind not in PASSES:
+            raise Nonsense(f"{_shown(each)} is no pass of a kind there is ({', '.join(PASSES)})")
+        numbers: list[tuple[Any, str]] = [(each.micro_batch, "the micro-batch"), (each.chunk, "the chunk")]
+        for number, what in numbers:
+            if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+                raise Nonsense(f"{what} of a pass is {_shown(number)}, no whole number from 0")
+    return tuple(found)
+
+
 def _model(found: Any, *_: Any, **__: Any) -> OperatorGraph:
     return sound_graph(found)
 
@@ -162,6 +176,8 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "with_chunks"): _schedule,
     ("schedules", "weights"): _weights,
     ("schedules", "in_flight"): _in_flight,
+    ("schedules", "order"): _order,
+    ("schedules", "staggered"): truth,
     ("exporters", "summary"): _word,
     ("exporters", "limits"): _limits,
     ("exporters", "rank_order"): _rank_order,

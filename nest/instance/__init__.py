@@ -4,7 +4,8 @@ from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup,
 from nest.instance.cluster import Cluster, Level
 from nest.instance.collective_line import CollectiveLine
 from nest.instance.instance import Instance, LayerGraph, Space
-from nest.instance.protocols import ChunkedSchedule, CollectiveModel, Schedule, chunks_of
+from nest.instance.passes import Pass
+from nest.instance.protocols import ChunkedSchedule, CollectiveModel, OrderedSchedule, Schedule, chunks_of
 from nest.instance.solution import Result, Solution, StageDecision, Standing
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "Instance",
     "LayerGraph",
     "Level",
+    "OrderedSchedule",
     "Overheads",
     "ParameterGroup",
+    "Pass",
     "RecomputeMode",
     "Result",
     "Schedule",

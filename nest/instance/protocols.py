@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from nest.instance.cluster import Level
+from nest.instance.passes import Pass
 
 
 @runtime_checkable
@@ -34,7 +35,12 @@ class CollectiveModel(Protocol):
 
 @runtime_checkable
 class Schedule(Protocol):
-    """A pipeline schedule (PROBLEM.md section 4)."""
+    """A pipeline schedule (PROBLEM.md section 4).
+
+    Optional:
+        staggered: when true, optimizer steps do not wait for those of other stages, so that a batch takes as long as
+            the stage that is at it for longest, from its first pass to its step; only replays read it.
+    """
 
     @property
     def name(self) -> str:
@@ -69,6 +75,21 @@ class ChunkedSchedule(Schedule, Protocol):
 
     def with_chunks(self, chunks: int) -> "ChunkedSchedule":
         """The same schedule with so many chunks for each stage, 2 or more."""
+        ...
+
+
+@runtime_checkable
+class OrderedSchedule(Schedule, Protocol):
+    """A schedule that says in which order every stage works, so that its plans can be replayed pass by pass.
+
+    The member is optional: plans of a schedule without it are priced, but `nest simulate` refuses them.
+    """
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> Sequence[Pass]:
+        """Passes of stage `stage` (1 is the first) of `stages`, one after the other (`nest.hooks.protocols.Pass`).
+
+        Each micro-batch runs forward once through each of the stage's chunks, then backward, whole or in two parts.
+        """
         ...
 
 

@@ -1,5 +1,7 @@
 """GPipe (arXiv 1811.06965, section 2): all forward passes, then all backward passes."""
 
+from nest.hooks.protocols import Pass
+
 
 class GPipe:
     """Each stage runs every micro-batch forward before the first one backward."""
@@ -13,3 +15,7 @@ class GPipe:
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
         """`M` (PROBLEM.md section 4)."""
         return micro_batches
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        """Every forward pass, then every backward pass (the paper's figure 2c)."""
+        return tuple(Pass(kind, index) for kind in ("forward", "backward") for index in range(micro_batches))

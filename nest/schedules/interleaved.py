@@ -2,6 +2,9 @@
 
 from attrs import evolve, field, frozen, validators
 
+from nest.hooks.protocols import Pass
+from nest.schedules.orders import in_turn
+
 
 @frozen
 class Interleaved:
@@ -29,3 +32,14 @@ class Interleaved:
         """
         held = min(micro_batches * self.chunks, 2 * (stages - stage) + (self.chunks - 1) * stages + 1)
         return held / self.chunks
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        """Rounds of `s` micro-batches: each chunk runs a round before the next chunk does (the paper's section 2.2).
+
+        Chunks run backward in the reverse order. A stage begins with as many forward passes as `in_flight` counts.
+        """
+        rounds = [range(first, min(first + stages, micro_batches)) for first in range(0, micro_batches, stages)]
+        places = [(chunk, index) for indices in rounds for chunk in range(self.chunks) for index in indices]
+        forward = [Pass("forward", index, chunk) for chunk, index in places]
+        backward = [Pass("backward", index, self.chunks - 1 - chunk) for chunk, index in places]
+        return in_turn(forward, [[each] for each in backward], 2 * (stages - stage) + (self.chunks - 1) * stages + 1)

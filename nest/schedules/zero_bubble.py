@@ -12,11 +12,25 @@ forward and B passes there, `s - 1` B passes back to the first and its last W pa
 Memory counts whole micro-batches, although what is kept between B and W is less than before B: never too little.
 """
 
+from nest.hooks.protocols import Pass
+from nest.schedules.orders import in_turn
+
 
 def _weights(least_total: float, micro_batches: int, stages: int) -> tuple[float, float]:
     """`(A, B)` with `least_total` as `B`, or more where the critical path is longer."""
     total = max(least_total, (2 * stages - 1 - micro_batches) / (3 * max(stages - 1, 1)))
     return micro_batches - total, total
+
+
+def _order(micro_batches: int, ahead: int, late: int) -> tuple[Pass, ...]:
+    """`ahead` forward passes, then backward and forward in turn; weights `late` micro-batches behind inputs."""
+    forward = [Pass("forward", index) for index in range(micro_batches)]
+    weights = [Pass("weight-gradients", index) for index in range(micro_batches)]
+    backward = [
+        [Pass("input-gradients", index), *weights[max(index - late, 0) : max(index - late + 1, 0)]]
+        for index in range(micro_batches)
+    ]
+    return (*in_turn(forward, backward, ahead), *weights[max(micro_batches - late, 0) :])
 
 
 class ZeroBubble:
@@ -35,6 +49,10 @@ class ZeroBubble:
         """
         return min(micro_batches, stages)
 
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        """One forward, one backward, with weights put off by one micro-batch more on each stage (section 2.1)."""
+        return _order(micro_batches, stages - stage + 1, stage - 1)
+
 
 class ZeroBubbleH2:
     """ZB-H2 (arXiv 2401.10241, section 2.2): no bubble, for about twice the memory.
@@ -44,6 +62,7 @@ class ZeroBubbleH2:
     """
 
     name = "zero-bubble-h2"
+    staggered = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
         """`A = M`, `B = 0`; `B` is more with `M < 2 s - 1`, see the module."""
@@ -52,3 +71,7 @@ class ZeroBubbleH2:
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
         """`min(M, 2 s - 1)` on every stage (arXiv 2401.10241, section 2.2 and table 2)."""
         return min(micro_batches, 2 * stages - 1)
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        """Twice as many forward passes ahead, and weights put off by two micro-batches more on each stage."""
+        return _order(micro_batches, 2 * (stages - stage) + 1, 2 * (stage - 1))

@@ -1,10 +1,12 @@
 """Pipeline schedules: what `nest.instance.protocols.Schedule` promises (PROBLEM.md section 4)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isclose, isfinite
 from typing import Any
 
-from nest.hooks.protocols import Schedule
+from nest.hooks.orders import order_fault
+from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
+from nest.instance import chunks_of
 from nest.testing.conservation import ROUNDING
 from nest.testing.finding import Finding, Problems, Tally
 
@@ -54,6 +56,8 @@ def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: s
     if stages == 1:
         tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)
     tally.run("from 1 to all micro-batches are in flight", where, _bad_in_flight, schedule, count, stages)
+    if isinstance(schedule, OrderedSchedule):
+        tally.run("its order can be run", where, _bad_order, schedule, count, stages)
 
 
 def _bad_weights(schedule: Schedule, count: int, stages: int) -> Problems:
@@ -91,3 +95,46 @@ def _bad_in_flight(schedule: Schedule, count: int, stages: int) -> Problems:
         held = schedule.in_flight(stage, stages, count)
         if isinstance(held, bool) or not isinstance(held, int | float) or not 1 <= held <= count:
             yield f"stage {stage} holds {held!r} micro-batches; it is a number from 1 to {count}"
+
+
+def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
+    """Every stage runs what it must, holds no more than the schedule says, and none waits for ever."""
+    chunks = chunks_of(schedule)
+    orders = [list(schedule.order(stage, stages, count)) for stage in range(1, stages + 1)]
+    for stage, order in enumerate(orders, start=1):
+        fault = order_fault(order, count, chunks)
+        if fault is not None:
+            yield f"stage {stage}: {fault}"
+            return
+        now = most = 0
+        for step in order:
+            now += (step.kind == "forward") - (step.kind in ("backward", "weight-gradients"))
+            most = max(most, now)
+        told = schedule.in_flight(stage, stages, count)
+        if most > told * chunks * (1 + ROUNDING):
+            yield f"stage {stage} holds {most / chunks:g} micro-batches in its order, but {told:g} by `in_flight`"
+    stuck = _stuck(orders, chunks)
+    if stuck is not None:
+        yield f"stage {stuck + 1} waits for ever for another one"
+
+
+def _stuck(orders: Sequence[Sequence[Pass]], chunks: int) -> int | None:
+    """The first stage that cannot run all its passes, from 0; None: all can."""
+    stages, last = len(orders), len(orders) * chunks - 1
+    done = [0] * stages
+    ran: set[tuple[bool, int, int]] = set()
+    moved = True
+    while moved:
+        moved = False
+        for stage, order in enumerate(orders):
+            while done[stage] < len(order):
+                step = order[done[stage]]
+                place, back = step.chunk * stages + stage, step.kind != "forward"
+                first = place == (last if back else 0)
+                before = (back, place + 1 if back else place - 1, step.micro_batch)
+                if step.kind != "weight-gradients" and not first and before not in ran:
+                    break
+                ran.add((back, place, step.micro_batch))
+                done[stage] += 1
+                moved = True
+    return next((stage for stage in range(stages) if done[stage] < len(orders[stage])), None)

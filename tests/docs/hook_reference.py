@@ -46,11 +46,16 @@ def _section(hook: str) -> Iterator[str]:
         yield f"| `{_signature(name, member)}` | {_cell(member)} |"
     for name, description in optional:
         yield f"| optional: `{name}` | {description[0].upper()}{description[1:]} |"
-    for other in vars(protocols).values():
-        if isinstance(other, type) and other is not protocol and protocol in other.__mro__:
-            for name, member in _members(other):
-                yield f"| optional: `{_signature(name, member)}` | {_cell(member)} |"
-            yield f"\n`nest.hooks.protocols.{other.__name__}`: {_parts(other)[0]}"
+    others = [
+        each
+        for each in vars(protocols).values()
+        if isinstance(each, type) and each is not protocol and protocol in each.__mro__
+    ]
+    for other in others:
+        for name, member in _members(other):
+            yield f"| optional: `{_signature(name, member)}` | {_cell(member)} |"
+    for other in others:
+        yield f"\n`nest.hooks.protocols.{other.__name__}`: {_parts(other)[0]}"
 
 
 def _members(protocol: Any) -> list[tuple[str, Any]]:

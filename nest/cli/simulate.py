@@ -1,0 +1,91 @@
+"""`nest simulate`: a plan's batch, replayed pass by pass."""
+
+from pathlib import Path
+
+import typer
+
+from nest.cli.options import STRICT_PLUGINS
+from nest.cli.output import NO_PLAN, note, to_json, warn, write
+from nest.cli.progress import share_line
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("simulate")(simulate)
+
+
+def simulate(
+    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+    trace: Path | None = typer.Option(
+        None, "--trace", metavar="FILE", help="Write the timeline to this file, for Perfetto (ui.perfetto.dev)."
+    ),
+    jitter: float = typer.Option(
+        0.0, "--jitter", metavar="SIGMA", help="Let every task vary: standard deviation of the logarithm of its time."
+    ),
+    seed: int = typer.Option(0, "--seed", metavar="N", help="With --jitter: of the random numbers."),
+    runs: int | None = typer.Option(
+        None, "--runs", metavar="N", help="With --jitter: batches replayed, 100 if not said."
+    ),
+    slow_device: list[str] = typer.Option(
+        [],
+        "--slow-device",
+        metavar="STAGE[/REPLICA]=FACTOR",
+        help="A device that computes FACTOR times as long; stages count from 1, replicas from 0. May be repeated.",
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    strict_plugins: bool = STRICT_PLUGINS,
+) -> None:
+    """Replay a plan's batch, pass by pass in the order of its schedule, beside what the closed form says.
+
+    The plan is checked first. Exit code 0: done; 1: the plan says that nothing is feasible; 2: bad input, or a schedule
+    that cannot be replayed.
+    """
+    from nest import planner, simulating
+    from nest.errors import InputError
+    from nest.files import check_writable
+    from nest.hooks.registry import registry
+    from nest.report.replay import replay_text
+
+    if trace is not None:
+        check_writable(trace)
+    if not jitter and runs is not None:
+        raise InputError("--runs says how often to replay with --jitter SIGMA; without, all runs are alike.")
+    slow = dict(_slow_device(text) for text in slow_device)
+    if len(slow) < len(slow_device):
+        raise InputError("--slow-device names a device twice; give each once.")
+    read = planner.read_plan(plan)
+    if read.status == "infeasible":
+        note(f"{plan}: nothing to replay, no plan is feasible: {read.diagnosis or 'no reason given'}")
+        raise typer.Exit(NO_PLAN)
+    line = share_line()
+    try:
+        found = simulating.simulate(
+            plan,
+            jitter=jitter,
+            seed=seed,
+            runs=runs,
+            slow_devices=slow,
+            progress=None if line is None else line.tell,
+        )
+    finally:
+        if line is not None:
+            line.clear()
+    warn(registry().warnings)
+    if trace is not None:
+        from nest.simulate.trace import trace as trace_text
+
+        write(trace, trace_text(found))
+    typer.echo(to_json(found.to_dict()) if as_json else replay_text(found.to_dict(), read))
+
+
+def _slow_device(text: str) -> tuple[str, float]:
+    """`STAGE[/REPLICA]=FACTOR` as the place and the factor."""
+    from nest.errors import InputError
+
+    place, _, factor = text.partition("=")
+    try:
+        return place.strip(), float(factor)
+    except ValueError:
+        raise InputError(
+            f"--slow-device takes STAGE[/REPLICA]=FACTOR, such as --slow-device 2/0=1.3; got {text!r}."
+        ) from None

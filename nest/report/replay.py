@@ -1,0 +1,120 @@
+"""A replay in words and tables."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from nest.report.table import table
+from nest.spec import PlanDocument, StageRecord
+from nest.units import format_bytes, format_seconds
+
+MOST_ROWS = 24
+"""Stages shown one by one; of more, neighbours that are alike share a row."""
+
+_REASONS = {
+    "passes": "the schedule's closed form takes passes to have other shares of a stage's time than these have",
+    "stages": "stages differ, and the closed form fills and drains the pipeline with the whole time of each",
+    "synchronisation": "stages synchronise as soon as they are done, not all at the end",
+}
+
+
+def replay_text(replay: Mapping[str, Any], plan: PlanDocument) -> str:
+    """A replay for people.
+
+    Args:
+        replay: as `nest.simulate` gives it, `to_dict()`.
+        plan: what was replayed.
+    """
+    parts = [_headline(replay, plan), _figures(replay, plan), _stages(replay, plan.stages)]
+    if replay["disturbed"] is not None:
+        parts.append(_disturbed(replay))
+    return "\n\n".join(parts)
+
+
+def _headline(replay: Mapping[str, Any], plan: PlanDocument) -> str:
+    chunks = f" of {replay['chunks']} chunks" if replay["chunks"] > 1 else ""
+    replicas = f"; one of {replay['replicas']} replicas, which are alike" if replay["replicas"] > 1 else ""
+    return (
+        f"Replay of {replay['schedule']}{chunks}: {len(plan.stages)} stages, {replay['micro_batches']} micro-batches"
+        f"{replicas}"
+    )
+
+
+def _figures(replay: Mapping[str, Any], plan: PlanDocument) -> str:
+    whole, form, difference = replay["batch_time"], replay["closed_form"], replay["difference"]
+    rows = [("batch time", format_seconds(whole)), ("closed form", format_seconds(form))]
+    reasons = {name: difference[name] for name in _REASONS if difference[name]}
+    if not reasons:
+        rows.append(("difference", "none"))
+    else:
+        rows.append(("difference", f"the replay takes {_signed(difference['total'], form)}"))
+        rows += [("", f"{_signed(seconds, form)}: {_REASONS[name]}") for name, seconds in reasons.items()]
+    told = plan.summary.get("bubble_share")
+    beside = f" ({told:.1%} by the closed form)" if isinstance(told, float) else ""
+    rows.append(("bubble share", f"{replay['bubble_share']:.1%}{beside}"))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+
+
+def _signed(seconds: float, whole: float) -> str:
+    share = abs(seconds) / whole if whole > 0 else 0.0
+    told = f"{share:.2%}" if share >= 5e-5 else "below 0.01%"
+    return f"{format_seconds(abs(seconds))} {'more' if seconds > 0 else 'less'} ({told})"
+
+
+def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
+    waits = replay["disturbed"]["waits"] if replay["disturbed"] and replay["replicas"] > 1 else None
+    rows = []
+    for index, (stage, record) in enumerate(zip(replay["stages"], records, strict=True)):
+        share = stage["idle"] / replay["batch_time"] if replay["batch_time"] > 0 else 0.0
+        rows.append(
+            [
+                str(index + 1),
+                format_seconds(stage["busy"]),
+                format_seconds(stage["synchronisation"]),
+                format_seconds(stage["idle"]),
+                f"{share:.1%}",
+                format_bytes(stage["memory_peak"]),
+                format_bytes(record.memory),
+                *([] if waits is None else [format_seconds(waits[index])]),
+            ]
+        )
+    header = ["stage", "busy", "sync", "idle", "idle share", "memory peak", "in the plan"]
+    if waits is not None:
+        header.append("waits for replicas")
+    if len(rows) > MOST_ROWS:
+        rows = _merged(rows)
+    return table(header, rows, right=tuple(range(1, len(header))))
+
+
+def _merged(rows: Sequence[list[str]]) -> list[list[str]]:
+    """Neighbours that show the same share a row."""
+    found = []
+    for _, group in groupby(rows, key=lambda row: row[1:]):
+        run = list(group)
+        found.append([run[0][0] if len(run) == 1 else f"{run[0][0]}-{run[-1][0]}", *run[0][1:]])
+    return found
+
+
+def _disturbed(replay: Mapping[str, Any]) -> str:
+    told, planned = replay["disturbed"], replay["batch_time"]
+    causes = [f"jitter {told['jitter']:g} (seed {told['seed']})"] if told["jitter"] else []
+    causes += [
+        f"stage {each['stage']} of replica {each['replica']} computing {each['factor']:g} times as long"
+        for each in told["slow_devices"]
+    ]
+    runs = f", {told['runs']} runs" if told["runs"] > 1 else ""
+    replicas = f", {replay['replicas']} replicas" if replay["replicas"] > 1 else ""
+    lines = [f"With {' and '.join(causes)}{replicas}{runs}:"]
+    if told["runs"] == 1:
+        lines.append(f"batch time  {format_seconds(told['mean'])}, {_signed(told['mean'] - planned, planned)}")
+        return "\n".join(lines)
+    rows = [("mean", told["mean"]), *((f"{name} %", seconds) for name, seconds in told["percentiles"].items())]
+    lines.append(
+        table(
+            ("batch time", "", "against the plan's replay"),
+            [(name, format_seconds(seconds), _signed(seconds - planned, planned)) for name, seconds in rows],
+            right=(1,),
+        )
+    )
+    return "\n".join(lines)

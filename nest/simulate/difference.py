@@ -1,0 +1,84 @@
+"""Why a replay takes longer or shorter than the closed form of PROBLEM.md section 4."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from nest.instance import Pass, Schedule
+from nest.simulate.records import Span, StageWork
+from nest.simulate.running import Orders, run
+from nest.simulate.timeline import batch_time
+
+AGREEMENT = 1e-9
+"""Relative difference below which replay and closed form are equal."""
+
+
+@frozen
+class Difference:
+    """Seconds by which a replay exceeds the closed form `A max t + B sum t + max y`, by reason.
+
+    Attributes:
+        passes: on stages that all have the passes of the slowest: the weights take passes to have other shares of the
+            stage's time than they have here.
+        stages: stages differ: the closed form fills and drains the pipeline with every stage's whole time.
+        synchronisation: the closed form adds the longest one to the end of the last pass; the replay lets each stage
+            begin its own.
+    """
+
+    passes: float
+    stages: float
+    synchronisation: float
+
+    @property
+    def total(self) -> float:
+        """Seconds by which the replay takes longer; below 0: shorter."""
+        return self.passes + self.stages + self.synchronisation
+
+
+def closed_form(works: Sequence[StageWork], weights: tuple[float, float]) -> float:
+    """`A max t + B sum t + max y` of these stages (PROBLEM.md section 4)."""
+    times = [work.time for work in works]
+    return weights[0] * max(times) + weights[1] * sum(times) + max(work.sync for work in works)
+
+
+def difference(
+    works: Sequence[StageWork], spans: Sequence[Span], orders: Orders, schedule: Schedule, micro_batches: int
+) -> Difference:
+    """By how much the replay and the closed form differ, and why.
+
+    Args:
+        works: what each stage has to do.
+        spans: its passes, as replayed.
+        orders: of passes.
+        schedule: whose weights the closed form has.
+        micro_batches: `M`.
+    """
+    stages = len(works)
+    slowest, total = schedule.weights(micro_batches, stages)
+    syncs = [work.sync for work in works]
+    staggered = bool(getattr(schedule, "staggered", False))
+    whole = batch_time(spans, syncs, staggered)
+    pipeline = batch_time(spans, [0.0] * stages, staggered)
+    longest = max(works, key=lambda work: work.time)
+    uniform = _uniform(longest, orders, staggered) - (slowest + total * stages) * longest.time
+    form = slowest * longest.time + total * sum(work.time for work in works)
+    return Difference(
+        passes=_clean(uniform, whole),
+        stages=_clean(pipeline - form - uniform, whole),
+        synchronisation=_clean(whole - pipeline - max(syncs), whole),
+    )
+
+
+def _uniform(work: StageWork, orders: Orders, staggered: bool) -> float:
+    """Seconds of the pipeline where every stage has the passes of `work`, alike in all its chunks."""
+    mean = {kind: work.total(kind) / work.chunks for kind, chunk in work.passes if chunk == 0}
+
+    def seconds(_: int, step: Pass) -> float:
+        return mean[step.kind]
+
+    return batch_time(run(orders, work.chunks, seconds), [0.0] * len(orders), staggered)
+
+
+def _clean(seconds: float, whole: float) -> float:
+    """0 for what is only rounding."""
+    return 0.0 if abs(seconds) <= AGREEMENT * whole else seconds

@@ -1,0 +1,251 @@
+"""Replays in which tasks take longer or shorter than planned, on every replica."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from nest.errors import InputError
+from nest.instance import Pass
+from nest.simulate.records import COLLECTIVES, COMPUTE, Piece, Span, StageWork, Task, Timeline
+from nest.simulate.running import TOLD_EVERY, Progress, sent
+from nest.simulate.timeline import recorded
+
+Times = NDArray[numpy.float64]
+"""Seconds; shape `(runs, replicas)`."""
+
+AT_ONCE = 8192
+"""Runs times replicas that are replayed together: what GPipe has under way between two stages then takes tens of MB."""
+
+MOST_JITTER = 10.0
+"""Above this, a task's factor leaves the range of numbers."""
+
+PERCENTILES = (5, 50, 90, 95, 99)
+
+
+@frozen
+class SlowDevice:
+    """A device, and so its block, that computes slower than planned.
+
+    Attributes:
+        stage: from 0.
+        replica: from 0.
+        factor: how many times as long it computes; communication takes as long as planned.
+    """
+
+    stage: int
+    replica: int
+    factor: float
+
+
+@frozen
+class Disturbance:
+    """What does not go as planned.
+
+    Attributes:
+        jitter: standard deviation of the logarithm of each task's factor, whose mean is 1; 0: none.
+        seed: of the random numbers.
+        runs: batches replayed.
+        slow: devices that are slower.
+
+    Raises:
+        InputError: a number is out of its range.
+    """
+
+    jitter: float = 0.0
+    seed: int = 0
+    runs: int = 1
+    slow: tuple[SlowDevice, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 <= self.jitter <= MOST_JITTER:
+            raise InputError(f"jitter must be a number from 0 to {MOST_JITTER:g}, is {self.jitter:g}.")
+        if self.seed < 0:
+            raise InputError(f"the seed must be at least 0, is {self.seed}.")
+        if self.runs < 1:
+            raise InputError(f"there must be at least 1 run, not {self.runs}.")
+        for each in self.slow:
+            if not 0 < each.factor < math.inf:
+                raise InputError(f"a slow device's factor must be a number above 0, is {each.factor:g}.")
+
+
+@frozen
+class Disturbed:
+    """What a disturbance does.
+
+    Attributes:
+        disturbance: what did not go as planned.
+        planned: seconds of the batch without it.
+        batch_times: seconds of each run.
+        waits: for each stage, the seconds for which a replica waits for the slowest before it synchronises, on average
+            over replicas and runs.
+        timeline: the first run, of the replica with the first slow device, or the first replica.
+    """
+
+    disturbance: Disturbance
+    planned: float
+    batch_times: tuple[float, ...] = field(repr=False)
+    waits: tuple[float, ...]
+    timeline: Timeline = field(repr=False)
+
+    def percentile(self, share: float) -> float:
+        """Seconds of which `share` percent of the runs take no more."""
+        return float(numpy.percentile(self.batch_times, share))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the timeline in plain mappings, lists and numbers."""
+        told = self.disturbance
+        return {
+            "jitter": told.jitter,
+            "seed": told.seed,
+            "runs": told.runs,
+            "slow_devices": [
+                {"stage": each.stage + 1, "replica": each.replica, "factor": each.factor} for each in told.slow
+            ],
+            "mean": float(numpy.mean(self.batch_times)),
+            "least": min(self.batch_times),
+            "most": max(self.batch_times),
+            "percentiles": {str(share): self.percentile(share) for share in PERCENTILES},
+            "waits": list(self.waits),
+        }
+
+
+def disturb(
+    works: Sequence[StageWork],
+    spans: Sequence[Span],
+    replicas: int,
+    staggered: bool,
+    planned: float,
+    disturbance: Disturbance,
+    progress: Progress | None = None,
+) -> Disturbed:
+    """Replay the passes in the same order on every replica, some tasks longer or shorter.
+
+    Collectives begin when the last replica comes to them, so the slowest holds up all others: at the synchronisation,
+    with ZeRO 2 and 3 in every micro-batch.
+
+    Args:
+        works: what each stage has to do.
+        spans: passes as planned; one that others wait for stands before them.
+        replicas: `d`.
+        staggered: of the schedule.
+        planned: seconds of the batch as planned.
+        disturbance: what does not go as planned.
+        progress: told how far it is.
+
+    Raises:
+        InputError: a slow device is on a stage or replica that is not there.
+    """
+    for each in disturbance.slow:
+        if each.stage not in range(len(works)) or each.replica not in range(replicas):
+            raise InputError(
+                f"there is no stage {each.stage + 1} of replica {each.replica}: stages are numbered from 1 to "
+                f"{len(works)}, replicas from 0 to {replicas - 1}."
+            )
+    draw = numpy.random.Generator(numpy.random.PCG64(disturbance.seed))
+    shown = disturbance.slow[0].replica if disturbance.slow else 0
+    at_once = max(AT_ONCE // replicas, 1)
+    found: list[_Runs] = []
+    for first in range(0, disturbance.runs, at_once):
+        runs = _Runs(works, (min(at_once, disturbance.runs - first), replicas), disturbance, draw)
+        runs.go(spans, shown if first == 0 else None, progress, (first, disturbance.runs))
+        found.append(runs)
+    times = numpy.concatenate([runs.batch_times(staggered) for runs in found])
+    waits = [float(numpy.concatenate([runs.waits[stage] for runs in found]).mean()) for stage in range(len(works))]
+    return Disturbed(
+        disturbance,
+        planned,
+        tuple(times.tolist()),
+        tuple(waits),
+        recorded(works, shown, found[0].spans, found[0].tasks),
+    )
+
+
+class _Runs:
+    """Several runs of all replicas, side by side in arrays."""
+
+    def __init__(
+        self, works: Sequence[StageWork], shape: tuple[int, int], disturbance: Disturbance, draw: numpy.random.Generator
+    ) -> None:
+        self._works = works
+        self._shape = shape
+        self._sigma = disturbance.jitter
+        self._draw = draw
+        self._slow: dict[int, Times] = {}
+        for each in disturbance.slow:
+            factors = self._slow.setdefault(each.stage, numpy.ones((1, shape[1])))
+            factors[0, each.replica] *= each.factor
+        self._free = [numpy.zeros(shape) for _ in works]
+        self._begun: list[Times | None] = [None for _ in works]
+        self._shown: int | None = None
+        self.waits = [numpy.zeros(shape) for _ in works]
+        self.spans: list[Span] = []
+        self.tasks: list[Task] = []
+
+    def go(self, spans: Sequence[Span], shown: int | None, progress: Progress | None, among: tuple[int, int]) -> None:
+        """Run all passes and the synchronisation; the first run of replica `shown` is recorded."""
+        self._shown = shown
+        stages, chunks = len(self._works), self._works[0].chunks
+        arrived: dict[tuple[bool, int, int], Times] = {}
+        for number, span in enumerate(spans):
+            self._run(span, arrived, stages, chunks)
+            if progress is not None and number % TOLD_EVERY == 0:
+                progress("disturbing", (among[0] + self._shape[0] * number / len(spans)) / among[1])
+        for stage, work in enumerate(self._works):
+            clock = self._together(self._free[stage])
+            self.waits[stage] = clock - self._free[stage]
+            for piece in work.synchronisation:
+                clock = self._piece(stage, piece, clock, None)
+            self._free[stage] = clock
+
+    def batch_times(self, staggered: bool) -> Times:
+        """Seconds of each run, as `nest.simulate.timeline.batch_time` counts them. Shape `(runs,)`."""
+        ends = numpy.stack(self._free)
+        if staggered:
+            ends = ends - numpy.stack([numpy.zeros(self._shape) if each is None else each for each in self._begun])
+        found: Times = ends.max(axis=(0, 2))
+        return found
+
+    def _run(self, span: Span, arrived: dict[tuple[bool, int, int], Times], stages: int, chunks: int) -> None:
+        step, stage = span.run, span.stage
+        clock = self._free[stage]
+        place = step.chunk * stages + stage
+        if step.kind != "weight-gradients":
+            message = arrived.pop((step.kind != "forward", place, step.micro_batch), None)
+            clock = clock if message is None else numpy.maximum(clock, message)
+        begun = clock
+        if self._begun[stage] is None:
+            self._begun[stage] = clock
+        for piece in self._works[stage].passes[step.kind, step.chunk]:
+            clock = self._piece(stage, piece, clock, step)
+        self._free[stage] = clock
+        told = sent(step, stage, stages, chunks)
+        if told is not None:
+            arrived[told] = clock
+        if self._shown is not None:
+            self.spans.append(Span(stage, step, float(begun[0, self._shown]), float(clock[0, self._shown])))
+
+    def _piece(self, stage: int, piece: Piece, clock: Times, step: Pass | None) -> Times:
+        """When a piece ends that may begin at `clock`."""
+        start = self._together(clock) if piece.kind in COLLECTIVES else clock
+        seconds: Times | float = piece.seconds
+        if piece.kind in COMPUTE and stage in self._slow:
+            seconds = seconds * self._slow[stage]
+        if self._sigma:
+            factors = numpy.exp(self._sigma * self._draw.standard_normal(self._shape) - self._sigma**2 / 2)
+            seconds = seconds * factors
+        end = start + seconds
+        if self._shown is not None:
+            begun, ended = float(start[0, self._shown]), float(end[0, self._shown])
+            run, micro_batch, chunk = (None, None, 0) if step is None else (step.kind, step.micro_batch, step.chunk)
+            self.tasks.append(Task(stage, piece.kind, run, micro_batch, chunk, begun, ended))
+        return end
+
+    def _together(self, clock: Times) -> Times:
+        """When the last replica has come, for all of them."""
+        if self._shape[1] == 1:
+            return clock
+        return numpy.broadcast_to(clock.max(axis=1, keepdims=True), self._shape)

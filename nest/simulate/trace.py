@@ -1,0 +1,198 @@
+"""A replay as a trace: JSON that Perfetto loads, in the format of Chromium's trace viewer.
+
+The Trace Event Format (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU): complete events (`X`),
+flows (`s` and `f` with `bp: e`, inside slices), counters (`C`) and names (`M`); times in microseconds.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from nest.simulate.records import RECEIVES, Task, Timeline
+from nest.simulate.replay import Replay
+from nest.simulate.running import sent
+
+GRID = 8
+"""Parts of a microsecond to which times are rounded. Eighths are exact as floating-point numbers and are whole
+nanoseconds, so that slices that follow each other never overlap, whether a viewer adds `ts` and `dur` or first makes
+them nanoseconds. Perfetto drops slices that overlap."""
+
+STAGES, LINKS = 1, 2
+"""Processes of the trace: what stages do, and what their links carry meanwhile."""
+
+FIRST_THREAD = 100
+"""Threads have numbers of their own, over all processes: Perfetto takes thread 0 for the kernel's idle one, and those
+that share a number with a process for its main one."""
+
+_WORDS = {
+    "receive-activations": "receive activations",
+    "receive-gradients": "receive gradients",
+    "gather-weights": "gather weights",
+    "reduce-gradients": "reduce gradients",
+    "input-gradients": "backward, inputs",
+    "weight-gradients": "backward, weights",
+}
+
+_COLOURS = {
+    "forward": "good",
+    "backward": "thread_state_running",
+    "input-gradients": "thread_state_running",
+    "weight-gradients": "thread_state_runnable",
+    "recompute": "bad",
+    "update": "olive",
+}
+"""Names of colours that Chromium's viewer knows; Perfetto colours by name itself."""
+
+
+@frozen
+class _Slice:
+    """A task on the grid: `start` and `length` in parts of a microsecond."""
+
+    task: Task
+    start: int
+    length: int
+
+
+def trace(replay: Replay) -> str:
+    """The trace of a replay; of a disturbed one, its first run.
+
+    A track for each stage, one for what it sends in either direction, a memory counter for each stage, and arrows from
+    the pass that sends to the one that receives. Tasks shorter than 62 ns are left out.
+    """
+    timeline = replay.timeline if replay.disturbed is None else replay.disturbed.timeline
+    stages = len(replay.stages)
+    slices = [_slice(task) for task in timeline.tasks]
+    slices = [each for each in slices if each.length]
+    events = [
+        *_names(stages, timeline.replica, _links(slices, stages)),
+        *(_complete(each, STAGES, _of_stage(each.task.stage)) for each in slices),
+        *(_message(each, stages) for each in slices if each.task.kind in RECEIVES),
+        *_flows(slices, timeline, stages, replay.chunks),
+        *_counters(timeline),
+    ]
+    other = {"schedule": replay.schedule, "micro_batches": replay.micro_batches, "batch_time": replay.batch_time}
+    document = {"displayTimeUnit": "ms", "otherData": other, "traceEvents": events}
+    return json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _grid(seconds: float) -> int:
+    return round(seconds * 1e6 * GRID)
+
+
+def _slice(task: Task) -> _Slice:
+    start = _grid(task.start)
+    return _Slice(task, start, _grid(task.end) - start)
+
+
+def _complete(piece: _Slice, process: int, thread: int, name: str | None = None) -> dict[str, Any]:
+    task = piece.task
+    told = name or _WORDS.get(task.kind, task.kind)
+    event = {
+        "name": told if task.micro_batch is None else f"{told} {task.micro_batch}",
+        "cat": task.kind,
+        "ph": "X",
+        "pid": process,
+        "tid": thread,
+        "ts": piece.start / GRID,
+        "dur": piece.length / GRID,
+        "args": {"stage": task.stage + 1, "micro_batch": task.micro_batch, "chunk": task.chunk},
+    }
+    if task.kind in _COLOURS:
+        event["cname"] = _COLOURS[task.kind]
+    return event
+
+
+def _sender(task: Task, stages: int) -> int:
+    """The stage whose message a task receives."""
+    return (task.stage + (-1 if task.kind == "receive-activations" else 1)) % stages
+
+
+def _of_stage(stage: int) -> int:
+    """The track of a stage."""
+    return FIRST_THREAD + stage + 1
+
+
+def _of_link(stage: int, stages: int, gradients: bool) -> int:
+    """The track of what a stage sends in one direction."""
+    return FIRST_THREAD + stages + 2 * stage + gradients + 1
+
+
+def _message(piece: _Slice, stages: int) -> dict[str, Any]:
+    told = piece.task.kind.replace("receive-", "send ")
+    sender = _sender(piece.task, stages)
+    event = _complete(piece, LINKS, _of_link(sender, stages, piece.task.kind == "receive-gradients"), told)
+    event["args"] = {**event["args"], "stage": sender + 1, "to": piece.task.stage + 1}
+    return event
+
+
+def _links(slices: Iterable[_Slice], stages: int) -> list[tuple[int, bool]]:
+    """The stages that send, and whether gradients."""
+    receives = [each.task for each in slices if each.task.kind in RECEIVES]
+    return sorted({(_sender(task, stages), task.kind == "receive-gradients") for task in receives})
+
+
+def _names(stages: int, replica: int, links: Sequence[tuple[int, bool]]) -> Iterator[dict[str, Any]]:
+    yield _meta("process_name", STAGES, None, {"name": f"replica {replica}"})
+    yield _meta("process_sort_index", STAGES, None, {"sort_index": STAGES})
+    for stage in range(stages):
+        yield _meta("thread_name", STAGES, _of_stage(stage), {"name": f"stage {stage + 1}"})
+        yield _meta("thread_sort_index", STAGES, _of_stage(stage), {"sort_index": _of_stage(stage)})
+    if links:
+        yield _meta("process_name", LINKS, None, {"name": "links"})
+        yield _meta("process_sort_index", LINKS, None, {"sort_index": LINKS})
+    for stage, gradients in links:
+        track = _of_link(stage, stages, gradients)
+        told = f"stage {stage + 1} sends {'gradients' if gradients else 'activations'}"
+        yield _meta("thread_name", LINKS, track, {"name": told})
+        yield _meta("thread_sort_index", LINKS, track, {"sort_index": track})
+
+
+def _meta(name: str, process: int, thread: int | None, told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ph": "M",
+        "pid": process,
+        **({} if thread is None else {"tid": thread}),
+        "args": told,
+    }
+
+
+def _flows(slices: Sequence[_Slice], timeline: Timeline, stages: int, chunks: int) -> Iterator[dict[str, Any]]:
+    """An arrow from the last task of each pass that sends to the first of the pass that reads."""
+    passes: dict[tuple[int, str | None, int | None, int], list[_Slice]] = {}
+    for each in slices:
+        task = each.task
+        passes.setdefault((task.stage, task.run, task.micro_batch, task.chunk), []).append(each)
+    number = 0
+    for span in timeline.spans:
+        message = sent(span.run, span.stage, stages, chunks)
+        source = passes.get((span.stage, span.run.kind, span.run.micro_batch, span.run.chunk))
+        if message is None or source is None:
+            continue
+        gradients, place, micro_batch = message
+        reader = (place % stages, micro_batch, place // stages)
+        kinds = ("backward", "input-gradients") if gradients else ("forward",)
+        target = next((found for kind in kinds if (found := passes.get((reader[0], kind, *reader[1:])))), None)
+        if target is None:
+            continue
+        number += 1
+        last, first = source[-1], target[0]
+        told = {"name": "gradients" if gradients else "activations", "cat": "message", "id": number, "pid": STAGES}
+        out, into = last.start + last.length - 1, first.start + (first.length > 1)
+        yield {**told, "ph": "s", "tid": _of_stage(span.stage), "ts": out / GRID}
+        yield {**told, "ph": "f", "bp": "e", "tid": _of_stage(reader[0]), "ts": into / GRID}
+
+
+def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """Bytes of each stage over time."""
+    for stage, points in enumerate(timeline.memory):
+        for time, size in points:
+            yield {
+                "name": f"memory of stage {stage + 1}",
+                "ph": "C",
+                "pid": STAGES,
+                "ts": _grid(time) / GRID,
+                "args": {"bytes": size},
+            }

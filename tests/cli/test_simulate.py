@@ -1,0 +1,86 @@
+"""`nest simulate` as a person calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import call
+from tests.simulate.uniform_plans import uniform_plan
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(uniform_plan(3, "1f1b").to_dict()))
+    return str(path)
+
+
+def test_the_table_says_what_json_says(
+    plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "simulate", plan) == 0
+    shown = capsys.readouterr().out
+    assert call(monkeypatch, "simulate", plan, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert f"{told['batch_time']:.4g} s" in shown
+    assert "difference    none" in shown
+    assert len(told["stages"]) == len(json.loads(Path(plan).read_text())["stages"])
+    assert told["disturbed"] is None
+    assert all(stage["memory"][0][0] == 0.0 for stage in told["stages"])
+
+
+def test_disturbances_are_shown(plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("simulate", plan, "--jitter", "0.1", "--runs", "9", "--seed", "4", "--slow-device", "1=1.5")
+    assert call(monkeypatch, *arguments) == 0
+    shown = capsys.readouterr().out
+    assert "jitter 0.1 (seed 4) and stage 1 of replica 0 computing 1.5 times as long" in shown
+    assert "9 runs:" in shown
+    assert "99 %" in shown
+    assert call(monkeypatch, "simulate", plan, "--slow-device", "1/0=1.5") == 0
+    assert "more (" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_trace_is_written(plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "trace.json"
+    assert call(monkeypatch, "simulate", plan, "--trace", str(target)) == 0
+    first = target.read_bytes()
+    assert json.loads(first)["traceEvents"]
+    assert call(monkeypatch, "simulate", plan, "--trace", str(target)) == 0
+    assert target.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--slow-device", "2"], "STAGE[/REPLICA]=FACTOR"),
+        (["--slow-device", "2=fast"], "STAGE[/REPLICA]=FACTOR"),
+        (["--slow-device", "1=2", "--slow-device", "1=3"], "twice"),
+        (["--slow-device", "99=2"], "there is no stage 99"),
+        (["--runs", "5"], "--jitter"),
+        (["--jitter", "-1"], "jitter"),
+        (["--trace", "/nowhere/trace.json"], "no folder"),
+    ],
+)
+def test_slips_are_told(
+    plan: str, arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "simulate", plan, *arguments) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+
+
+def test_infeasible_and_wrong_plans_are_not_replayed(
+    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(Path(plan).read_text())
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps({**document, "batch_time": 1.0}))
+    assert call(monkeypatch, "simulate", str(wrong)) == 2
+    assert "does not hold" in capsys.readouterr().err
+    empty = dict.fromkeys(("batch_time", "throughput", "candidate", "data_parallel", "micro_batches"))
+    infeasible = {**document, **empty, "status": "infeasible", "stages": [], "fits": False, "diagnosis": "too large"}
+    wrong.write_text(json.dumps(infeasible))
+    assert call(monkeypatch, "simulate", str(wrong)) == 1
+    assert "too large" in capsys.readouterr().err

@@ -1,0 +1,63 @@
+"""Orders of the built-in schedules: legal, within the memory they are counted with, and those the exporters write."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from nest.exporters.pipeline_actions import ORDERS, actions
+from nest.hooks.orders import order_fault
+from nest.hooks.registry import registry
+from nest.instance import ChunkedSchedule, OrderedSchedule, chunks_of
+
+SIZES = [(micro_batches, stages) for micro_batches in (1, 2, 3, 5, 8, 12, 24) for stages in (1, 2, 3, 4, 8)]
+LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
+
+
+def schedules() -> Iterator[OrderedSchedule]:
+    for schedule in registry().schedules().values():
+        found = [schedule.with_chunks(v) for v in (2, 3)] if isinstance(schedule, ChunkedSchedule) else [schedule]
+        for each in found:
+            assert isinstance(each, OrderedSchedule)
+            yield each
+
+
+@pytest.mark.parametrize(("micro_batches", "stages"), SIZES)
+def test_orders_are_legal_and_hold_what_in_flight_says(micro_batches: int, stages: int) -> None:
+    for schedule in schedules():
+        chunks = chunks_of(schedule)
+        if chunks > 1 and (stages < 2 or micro_batches % stages):
+            continue
+        for stage in range(1, stages + 1):
+            order = schedule.order(stage, stages, micro_batches)
+            assert order_fault(order, micro_batches, chunks) is None
+            now = most = 0
+            for step in order:
+                now += (step.kind == "forward") - (step.kind in ("backward", "weight-gradients"))
+                most = max(most, now)
+            assert most == schedule.in_flight(stage, stages, micro_batches) * chunks
+
+
+@pytest.mark.parametrize(("micro_batches", "stages"), [each for each in SIZES if each[1] > 1])
+def test_orders_are_those_that_exporters_write(micro_batches: int, stages: int) -> None:
+    for schedule in schedules():
+        chunks = chunks_of(schedule)
+        if schedule.name not in ORDERS or (chunks > 1 and micro_batches % stages):
+            continue
+        written = actions(schedule.name, stages, chunks, micro_batches)
+        for stage, row in enumerate(written):
+            order = schedule.order(stage + 1, stages, micro_batches)
+            told = [f"{step.chunk * stages + stage}{LETTERS[step.kind]}{step.micro_batch}" for step in order]
+            assert told == list(row)
+
+
+def test_what_is_wrong_with_an_order_is_said() -> None:
+    from nest.instance import Pass
+
+    whole = [Pass("forward", 0), Pass("backward", 0)]
+    assert order_fault(whole, 1, 1) is None
+    assert "never runs micro-batch 1" in str(order_fault(whole, 2, 1))
+    assert "never runs micro-batch 0 of chunk 1" in str(order_fault(whole, 1, 2))
+    assert "runs a micro-batch 1" in str(order_fault([*whole, Pass("forward", 1)], 1, 1))
+    assert "a forward pass comes first" in str(order_fault(whole[::-1], 1, 1))
+    assert "2 forward" in str(order_fault([whole[0], *whole], 1, 1))
+    assert "1 input-gradients" in str(order_fault([whole[0], Pass("input-gradients", 0)], 1, 1))

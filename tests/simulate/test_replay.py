@@ -1,0 +1,207 @@
+"""Replays against the closed form, against what must hold of any pipeline, and against the plan's own numbers."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nest
+from nest.hooks.registry import registry
+from nest.instance import Instance, Pass, Solution
+from nest.plan import evaluate
+from nest.simulate.orders import orders_of
+from nest.simulate.replay import Replay, replay
+from nest.simulate.running import run
+from nest.simulate.timeline import batch_time
+from nest.simulate.work import stage_works
+from nest.spec import PlanDocument
+from tests.agreement.problems import random_chunked_problem, random_problem
+from tests.exporters.random_plans import plans
+from tests.plan.mixed_plans import mixed_plans
+from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
+
+SEEDS = range(40)
+
+
+def close(one: float, other: float) -> bool:
+    return one == pytest.approx(other, rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_on_uniform_stages_a_replay_takes_what_the_closed_form_says(schedule: str) -> None:
+    for seed in SEEDS:
+        plan = uniform_plan(seed, schedule)
+        found = nest.simulate(plan)
+        assert plan.batch_time is not None
+        assert close(found.batch_time, plan.batch_time), seed
+        assert close(found.closed_form, plan.batch_time), seed
+        assert found.difference.total == 0, seed
+        assert found.bubble_share == pytest.approx(plan.summary["bubble_share"], abs=1e-9)
+        for stage, record in zip(found.stages, plan.stages, strict=True):
+            assert close(stage.memory_peak, record.memory), seed
+
+
+@given(plans())
+def test_replays_of_planned_models_hold_together(plan: PlanDocument) -> None:
+    check(nest.simulate(plan), plan)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_replays_of_best_plans_hold_together(seed: int) -> None:
+    make = random_chunked_problem if seed % 3 == 0 else random_problem
+    plan = nest.solve(make(Random(seed)))
+    if plan.status != "infeasible":
+        check(nest.simulate(plan), plan)
+
+
+def check(found: Replay, plan: PlanDocument) -> None:
+    """What holds of every replay of a plan."""
+    assert plan.batch_time is not None
+    assert plan.micro_batches is not None
+    assert close(found.closed_form, plan.batch_time)
+    assert found.difference.total == pytest.approx(found.batch_time - found.closed_form, abs=1e-8 * found.batch_time)
+    for stage, record in zip(found.stages, plan.stages, strict=True):
+        assert close(stage.busy, plan.micro_batches * record.time)
+        assert close(stage.synchronisation, record.sync_time)
+        whole = stage.busy + stage.synchronisation
+        assert whole <= found.batch_time * (1 + 1e-9)
+        assert whole + stage.idle == pytest.approx(found.batch_time, rel=1e-9, abs=1e-12)
+        if found.chunks == 1:
+            # Of several chunks the plan counts the average one.
+            assert stage.memory_peak <= record.memory * (1 + 1e-9)
+    causal(found)
+    ordered(found)
+
+
+def causal(found: Replay) -> None:
+    """No pass begins before what it needs is there."""
+    stages, last = len(found.stages), len(found.stages) * found.chunks - 1
+    spans = {
+        (span.run.kind, span.run.chunk * stages + span.stage, span.run.micro_batch): span
+        for span in found.timeline.spans
+    }
+    for (kind, place, index), span in spans.items():
+        needed = {
+            "forward": [("forward", place - 1)] if place else [],
+            "backward": [("forward", place), *([("backward", place + 1)] if place < last else [])],
+            "input-gradients": [("forward", place), *([("input-gradients", place + 1)] if place < last else [])],
+            "weight-gradients": [("input-gradients", place)],
+        }[kind]
+        for before, where in needed:
+            assert spans[before, where, index].end <= span.start
+    parts = 3 if any(kind == "input-gradients" for kind, _, _ in spans) else 2
+    assert len(spans) == len(found.timeline.spans) == parts * found.micro_batches * (last + 1)
+
+
+def ordered(found: Replay) -> None:
+    """A stage does one thing at a time, and all its time is in its tasks."""
+    for stage, told in enumerate(found.stages):
+        tasks = [task for task in found.timeline.tasks if task.stage == stage]
+        for one, two in pairwise(tasks):
+            assert one.end <= two.start + 1e-12 * found.batch_time
+        seconds = sum(task.end - task.start for task in tasks)
+        assert seconds == pytest.approx(told.busy + told.synchronisation, rel=1e-9, abs=1e-300)
+
+
+@given(mixed_plans(), st.floats(0, 1), st.booleans())
+def test_stages_have_the_times_and_the_memory_of_the_plan(
+    plan: tuple[Instance, Solution], exposed: float, hiding: bool
+) -> None:
+    from attrs import evolve
+
+    instance, solution = plan
+    space = evolve(instance.space, exposed=exposed, hiding=hiding, synchronisation=1.3, sharded_synchronisation=1.1)
+    instance = evolve(instance, space=space)
+    priced = evaluate(instance, solution)
+    for work, stage in zip(stage_works(instance, solution), priced.stages, strict=True):
+        assert close(work.time, stage.time)
+        assert close(work.sync, stage.sync)
+    found = replay(instance, solution)
+    assert close(found.closed_form, priced.batch_time)
+    for told, stage in zip(found.stages, priced.stages, strict=True):
+        assert told.memory_peak <= stage.memory * (1 + 1e-9)
+    causal(found)
+
+
+def test_a_replay_is_shorter_where_the_slowest_stage_need_not_wait_for_those_behind_it() -> None:
+    """By hand: stages of 1 s forward, of 3 s and 1 s backward.
+
+    The second stage runs its first micro-batch until 3 s. The first has run two forward passes by then, and works on
+    until 3 s + 4 * 3 s + 2 * 1 s. The closed form has it wait for the whole 2 s of the second stage, not for 1 s.
+    """
+    found = nest.simulate(stages_of([1.0, 1.0], [3.0, 1.0], 4))
+    assert found.batch_time == pytest.approx(17.0)
+    assert found.closed_form == pytest.approx(3 * 4.0 + 6.0)
+    assert found.difference.stages == pytest.approx(-1.0)
+    assert (found.difference.passes, found.difference.synchronisation) == (0.0, 0.0)
+
+
+def test_a_replay_is_longer_where_stages_split_their_time_otherwise() -> None:
+    """By hand: of three stages the first only runs forward, 2 s, the second only backward, 2 s, and the last is idle.
+
+    In 1F1B the second stage has run two forward passes before its first backward pass, for which it waits until 4 s;
+    then it runs one every 2 s. The closed form has 2 s + 2 s + 3 * 2 s.
+    """
+    found = nest.simulate(stages_of([2.0, 0.0, 0.0], [0.0, 2.0, 0.0], 4))
+    assert found.closed_form == pytest.approx(10.0)
+    assert found.batch_time == pytest.approx(12.0)
+    assert found.difference.stages == pytest.approx(2.0)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=7), st.floats(0.0, 1.0), st.integers(1, 14))
+def test_stages_that_divide_their_time_alike_never_take_longer(
+    times: list[float], share: float, micro_batches: int
+) -> None:
+    """1F1B takes no more than the closed form, and GPipe exactly as much, however long each stage takes."""
+    schedules, stages = registry().schedules(), len(times)
+
+    def seconds(stage: int, step: Pass) -> float:
+        return times[stage] * (share if step.kind == "forward" else 1 - share)
+
+    for name in ("1f1b", "gpipe"):
+        schedule = schedules[name]
+        slowest, total = schedule.weights(micro_batches, stages)
+        form = slowest * max(times) + total * sum(times)
+        spans = run(orders_of(schedule, stages, micro_batches, 1), 1, seconds)
+        found = batch_time(spans, [0.0] * stages, False)
+        assert found <= form * (1 + 1e-9) + 1e-12
+        assert name == "1f1b" or found == pytest.approx(form, rel=1e-9, abs=1e-12)
+
+
+def stages_of(forward: list[float], backward: list[float], micro_batches: int) -> PlanDocument:
+    """A stage for each layer, without communication."""
+    count = len(forward)
+    none = [0.0] * count
+    problem = {
+        "nest": 1,
+        "profile": {
+            "layers": [f"l{index}" for index in range(count)],
+            "edges": [[index, index + 1] for index in range(count - 1)],
+            "candidates": [
+                {
+                    "name": "one",
+                    "degrees": {},
+                    "width": 1,
+                    "samples": 1,
+                    "forward": forward,
+                    "backward": backward,
+                    "state": {},
+                    "recompute": {"none": {"extra": none, "first": none, "more": none, "peak": none}},
+                    "edge_bytes": [0.0] * (count - 1),
+                }
+            ],
+        },
+        "training": {"global_batch": micro_batches},
+        "cluster": {"levels": [{"name": "node", "fanout": count, "bandwidth": 1.0, "latency": 0.0}], "memory": 1.0},
+    }
+    return nest.evaluate(problem, fix={"pp": count})
+
+
+def test_steps_that_do_not_wait_are_counted_from_each_stage_s_own_beginning() -> None:
+    found = nest.simulate(uniform_plan(1, "zero-bubble-h2"))
+    syncs = [stage.synchronisation for stage in found.stages]
+    assert batch_time(found.timeline.spans, syncs, True) == found.batch_time
+    assert len(found.stages) > 1
+    assert batch_time(found.timeline.spans, syncs, False) > found.batch_time

@@ -1,0 +1,81 @@
+"""Random plans whose stages all take as long, in forward and in backward passes, boundaries included."""
+
+from random import Random
+from typing import Any
+
+from nest import evaluate
+from nest.spec import PlanDocument
+
+SCHEDULES = ("1f1b", "gpipe", "nest", "interleaved", "zero-bubble", "zero-bubble-h2")
+BANDWIDTH, LATENCY = 100.0, 0.01
+
+
+def uniform_plan(seed: int, schedule: str) -> PlanDocument:
+    """A plan of 1 to 8 stages; what the ends of the pipeline do not receive, they compute longer."""
+    draw = Random(f"{schedule} {seed}")
+    stages = draw.randint(2 if schedule == "interleaved" else 1, 8)
+    chunks = draw.randint(2, 4) if schedule == "interleaved" else 1
+    thirds = schedule.startswith("zero-bubble")
+    micro_batches = draw.randint(1, 24)
+    if chunks > 1:
+        micro_batches = stages * draw.randint(1, 4)
+    if schedule == "zero-bubble-h2":
+        micro_batches += 2 * stages
+    replicas, layers = draw.randint(1, 3), stages * chunks * draw.randint(1, 2)
+    size = 0.0 if thirds else draw.choice([0.0, 3.0])
+    message = LATENCY + size / BANDWIDTH if size else 0.0
+    forward = [draw.uniform(0.5, 2.0)] * layers
+    backward = [2 * forward[0] if thirds else draw.uniform(0.5, 3.0)] * layers
+    forward[0] += message
+    backward[-1] += message
+    parameters = draw.uniform(1.0, 50.0)
+    zero = draw.choice([0, 1]) if thirds else draw.choice([0, 1, 2, 3])
+    fixed: dict[str, Any] = {"pp": stages, "replicas": replicas, "zero": zero, "stages": [layers // stages] * stages}
+    if chunks > 1:
+        fixed = {**fixed, "chunks": chunks}
+        del fixed["stages"]
+    problem = {
+        "nest": 1,
+        "profile": {
+            "layers": [f"l{index}" for index in range(layers)],
+            "edges": [[index, index + 1] for index in range(layers - 1)],
+            "candidates": [
+                {
+                    "name": "one",
+                    "degrees": {},
+                    "width": 1,
+                    "samples": 1,
+                    "forward": forward,
+                    "backward": backward,
+                    "state": {
+                        "dense": {
+                            "ranks": [0],
+                            "weights": [parameters] * layers,
+                            "gradients": [parameters] * layers,
+                            "optimizer": [6 * parameters] * layers,
+                            "update": [draw.uniform(0.0, 1.0)] * layers,
+                        }
+                    },
+                    "recompute": {
+                        "none": {
+                            "extra": [0.0 if thirds else draw.uniform(0.0, 1.0)] * layers,
+                            "first": [5.0] * layers,
+                            "more": [4.0] * layers,
+                            "peak": [draw.uniform(0.0, 3.0)] * layers,
+                            # Chunks that keep different amounts would not be uniform.
+                            "stash_inputs": chunks == 1 and draw.choice([False, True]),
+                        }
+                    },
+                    "edge_bytes": [size] * (layers - 1),
+                }
+            ],
+        },
+        "training": {"global_batch": replicas * micro_batches, "schedule": schedule},
+        "cluster": {
+            "levels": [
+                {"name": "rack", "fanout": stages * replicas, "bandwidth": BANDWIDTH, "latency": LATENCY},
+            ],
+            "memory": 1e6,
+        },
+    }
+    return evaluate(problem, fix=fixed)
