@@ -14,8 +14,9 @@ from nest.hooks import protocols
 from nest.hooks.graph_results import sound_block, sound_graph
 from nest.hooks.guard import KINDS, Nonsense
 from nest.hooks.network_results import sound_network
+from nest.hooks.planning import Proposal, sound_proposal
 from nest.hooks.protocols import OperatorCost
-from nest.instance import Array, Cluster
+from nest.instance import Array, Cluster, Instance
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
@@ -133,6 +134,10 @@ def _flags_read(found: Any, *_: Any, **__: Any) -> FlagsRead:
     return found
 
 
+def _proposal(found: Any, instance: Instance, context: Any) -> Proposal:
+    return sound_proposal(found, instance)
+
+
 def _limits(found: Any, *_: Any, **__: Any) -> Limits:
     if not isinstance(found, Limits):
         raise Nonsense(f"{_shown(found)} is no Limits")
@@ -162,6 +167,8 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "with_chunks"): _schedule,
     ("schedules", "weights"): _weights,
     ("schedules", "in_flight"): _in_flight,
+    ("planners", "summary"): _word,
+    ("planners", "plan"): _proposal,
     ("exporters", "summary"): _word,
     ("exporters", "limits"): _limits,
     ("exporters", "rank_order"): _rank_order,
