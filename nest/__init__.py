@@ -1,7 +1,7 @@
 """nest plans the training of large models on clusters, and proves its plans optimal."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import nest.solve  # noqa: F401
 
 if TYPE_CHECKING:
+    from nest.comparing import Comparison
     from nest.hooks.registry import Registry
     from nest.instance import Standing
     from nest.plan import CheckReport
     from nest.report import Verdict
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "evaluate", "export", "solve", "verify"]
+__all__ = ["__version__", "check", "compare", "evaluate", "export", "solve", "verify"]
 
 __version__ = "0.1.0"
 
@@ -128,6 +129,56 @@ def verify(
 
     with _plugins(strict_plugins) as known:
         return planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress, plugins=known)
+
+
+def compare(
+    problem: "Source | Problem",
+    *,
+    planners: "Sequence[str] | None" = None,
+    plans: "Sequence[str | Path]" = (),
+    flags: "Mapping[str, Sequence[str | Path]] | None" = None,
+    nodes: int | None = None,
+    seed: int = 1,
+    evaluations: int = 1000,
+    time_limit: float | None = None,
+    progress: "Callable[[Standing], None] | None" = None,
+    strict_plugins: bool = False,
+) -> "Comparison":
+    """Our plan beside those of other planners, of plan files and of frameworks' flags, all priced by the same code.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        planners: names of planners, as `nest compare --list` shows them; None: all.
+        plans: plan files, whose decisions are priced on the problem.
+        flags: files of flags by the name of the exporter that reads them, such as `megatron`.
+        nodes: machines the flags are launched on; None: as they say.
+        seed: of planners that draw random numbers.
+        evaluations: plans that a planner which tries plans out may price.
+        time_limit: seconds for the search for our plan, and for each search of a planner.
+        progress: told now and then how far the search for our plan is.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Raises:
+        nest.errors.InputError: the problem or a file cannot be used, or there is no such planner.
+        nest.errors.InternalError: a plan is faster than the one proved to be the fastest.
+    """
+    from nest import comparing
+
+    with _plugins(strict_plugins) as known:
+        found = comparing.compare(
+            problem,
+            planners=planners,
+            plans=plans,
+            flags=flags,
+            nodes=nodes,
+            seed=seed,
+            evaluations=evaluations,
+            time_limit=time_limit,
+            progress=progress,
+            plugins=known,
+        )
+    found.assert_unbeaten()
+    return found
 
 
 def export(

@@ -13,6 +13,7 @@ COMMANDS = (
     "evaluate",
     "check",
     "verify",
+    "compare",
     "export",
     "models",
     "catalogue",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from attrs import field, frozen
+from attrs import frozen
 
 from nest.hooks.guard import Nonsense
 from nest.instance import Instance, Level, Result, Solution, StageDecision
@@ -19,7 +19,7 @@ class Proposal:
     """
 
     solution: Solution | None
-    remarks: tuple[str, ...] = field(default=(), converter=tuple)
+    remarks: tuple[str, ...] = ()
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""A planner that does not know memory, with ZeRO afterwards, as the NEST paper compares with Alpa (arXiv 2201.12023)."""
+"""A planner that does not know memory, with ZeRO afterwards: Alpa (arXiv 2201.12023), as the NEST paper has it."""
 
 from attrs import evolve
 

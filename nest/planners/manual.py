@@ -65,28 +65,30 @@ class _Step:
 
 
 def _ladder(instance: Instance) -> Iterator[_Step]:
-    """Every step, the first to be taken first: the size of a copy grows before anything else is done to save memory."""
-    shapes = list(_shapes(instance))
+    """Every step, the first to be taken first.
+
+    A copy of the model grows before anything else is done to save memory; what the rules do not name comes last.
+    """
     savings = max(len(modes(instance, each)) for each in instance.candidates)
-    stages_of_zero = sorted(set(instance.space.zero))
-    for zero in stages_of_zero:
-        for saving in range(savings):
-            for candidates, stages in shapes:
-                if any(saving < len(modes(instance, instance.candidates[index])) for index in candidates):
+    for shapes in _shapes(instance):
+        for zero in sorted(set(instance.space.zero)):
+            for saving in range(savings):
+                for candidates, stages in shapes:
                     yield _Step(candidates, stages, saving, zero)
 
 
-def _shapes(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Candidates and numbers of stages: wider blocks up to a node, then more stages of them, then all that is left."""
+def _shapes(instance: Instance) -> tuple[list[tuple[tuple[int, ...], int]], ...]:
+    """Candidates and numbers of stages: wider blocks up to a node, then more stages of the widest; and all others."""
     by_width = _by_width(instance)
     node = next((size for size in instance.cluster.capacities if size > 1), 1)
     inside = [width for width in by_width if width <= node]
     counts = _stage_counts(instance)
     usual = [(width, 1) for width in inside] + [(inside[-1], count) for count in counts if inside and count > 1]
-    rest = [(width, count) for width in by_width for count in counts if (width, count) not in usual]
-    for width, count in [*usual, *rest]:
-        if width * count <= instance.cluster.size:
-            yield by_width[width], count
+    others = [(width, count) for width in by_width for count in counts if (width, count) not in usual]
+    return tuple(
+        [(by_width[width], count) for width, count in shapes if width * count <= instance.cluster.size]
+        for shapes in (usual, others)
+    )
 
 
 def _by_width(instance: Instance) -> dict[int, tuple[int, ...]]:

@@ -52,11 +52,15 @@ class _Walk:
         self._context = context
         self._random = Random(context.seed)
         self._pieces: Units = units(instance)
+        every = range(len(instance.candidates))
+        self._usable = [each for each in every if modes(instance, instance.candidates[each])]
         self._seen: dict[Solution, float] = {}
         self._priced = 0
         self._best: tuple[bool, float, Solution] | None = None
 
     def best(self) -> Proposal:
+        if not self._usable:
+            return Proposal(None, ("no candidate has a recompute mode that the problem allows.",))
         state = self._start()
         energy = self._energy(state)
         for _ in range(PATIENCE * self._context.evaluations):
@@ -74,7 +78,7 @@ class _Walk:
     def _start(self) -> _State:
         """Data parallelism of the narrowest block, which FlexFlow starts from too."""
         instance, space = self._instance, self._instance.space
-        index = min(range(len(instance.candidates)), key=lambda each: instance.candidates[each].width)
+        index = min(self._usable, key=lambda each: instance.candidates[each].width)
         candidate = instance.candidates[index]
         fixed = space.partition
         stages = len(fixed) if fixed else 1
@@ -97,7 +101,7 @@ class _Walk:
         return self._random.choice(changes)(state)
 
     def _other_candidate(self, state: _State) -> _State:
-        index = self._random.randrange(len(self._instance.candidates))
+        index = self._random.choice(self._usable)
         allowed = modes(self._instance, self._instance.candidates[index])
         mode = state.choices.recompute if state.choices.recompute in allowed else allowed[0]
         return self._with_replicas(evolve(state, choices=evolve(state.choices, candidate=index, recompute=mode)))

@@ -1,6 +1,7 @@
 """Plans of equal stages, from which rules of thumb and random searches start."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from attrs import frozen
 
@@ -48,13 +49,12 @@ def partition(pieces: Units, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]
     """The layers of each stage, ascending."""
     ends = (0, *cuts, len(pieces))
     return tuple(
-        tuple(sorted(layer for unit in pieces[first:last] for layer in unit))
-        for first, last in zip(ends, ends[1:], strict=False)
+        tuple(sorted(layer for unit in pieces[first:last] for layer in unit)) for first, last in pairwise(ends)
     )
 
 
 def dealt(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
-    """The layers of each stage of a schedule of several chunks (PROBLEM.md section 4); None: they do not come out even."""
+    """The layers of each stage where chunks are dealt (PROBLEM.md section 4); None: they do not come out even."""
     blocks = instance.space.blocks
     size, left = divmod(len(blocks), stages * chunks)
     if left or not size or stages < 2:
