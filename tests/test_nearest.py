@@ -163,6 +163,4 @@ def test_no_plan_of_the_target_keeps_more(seed: int) -> None:
         other = _solved({**target, "search": search, "fixed": {"pp": stages, "replicas": replicas}}, known)
         if other is not None and zero in (target["search"].get("zero") or range(4)):
             assert kept(plan, other) <= mine
-            assert (
-                kept(plan, other) < mine or not mine[0] or other.batch_time >= found.plan.batch_time * (1 - 1e-9)
-            )
+            assert kept(plan, other) < mine or not mine[0] or other.batch_time >= found.plan.batch_time * (1 - 1e-9)

@@ -132,9 +132,7 @@ def permission_violations(instance: Instance, solution: Solution) -> list[str]:
 def _even(instance: Instance, solution: Solution, homes: Mapping[int, int]) -> bool:
     blocks = instance.space.blocks
     size, left = divmod(len(blocks), len(solution.stages))
-    return not left and all(
-        homes[layer] == number // size for number, block in enumerate(blocks) for layer in block
-    )
+    return not left and all(homes[layer] == number // size for number, block in enumerate(blocks) for layer in block)
 
 
 def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bool:

@@ -58,7 +58,7 @@ def test_tables_per_kind_hold_what_tables_per_stage_hold(problem: Instance) -> N
     downsets = build(problem.graph)
     found, _ = configurations(problem, len(problem.graph.layers), Splits(problem).counts)
     with_kinds, plain = Search(problem, downsets, found), Search(problem, downsets, found)
-    plain._small["pairs"] = downsets.pairs
+    plain._small["pairs", 0] = downsets.pairs
     for configuration in found[:: max(1, len(found) // 4)]:
         mine, theirs = with_kinds.all_tables(configuration), plain.all_tables(configuration)
         assert mine.choices == theirs.choices
