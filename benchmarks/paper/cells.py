@@ -1,5 +1,9 @@
 """The cells of the paper's figures: which model on which devices in micro-batches of what size."""
 
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -34,12 +38,14 @@ class Cell:
         cluster: as `nest clusters` lists it.
         devices: how many of them.
         micro_batch: samples.
+        source: file that holds the problem; None: it is made of the names.
     """
 
     model: str
     cluster: str
     devices: int
     micro_batch: int
+    source: Path | None = None
 
     @property
     def name(self) -> str:
@@ -52,6 +58,9 @@ class Cell:
         Samples that are no multiple of the replicas are rounded up, as the artifact does. Context parallelism is left
         out: no sequence here is long, and but for one estimate of Mixtral the artifact's files all say `cp_1`.
         """
+        if self.source is not None:
+            written: Problem = json.loads(self.source.read_text(encoding="utf-8"))
+            return written
         entry = clusters()[self.cluster]
         levels: list[dict[str, Any]] = [
             {"name": each.name, "fanout": each.fanout, "bandwidth": each.bandwidth, "latency": each.latency}
@@ -97,3 +106,29 @@ def table_3(quick: bool = False) -> tuple[Cell, ...]:
     if quick:
         return (Cell("llama-2-7b", GPU, 64, 1),)
     return tuple(Cell(model, GPU, devices, 1) for model in MODELS for devices in (128, 1024))
+
+
+ARTIFACT_MODELS = {"bert": "bert-large", "llama2": "llama-2-7b", "llama3": "llama-3-70b", "gpt3": "gpt3-175b"}
+"""What the artifact's files call the models; of Mixtral there is none."""
+
+
+def artifact(folder: Path, ending: str = "") -> tuple[Cell, ...]:
+    """The artifact's solver inputs for Figure 5, as profile problems, as far as `folder` holds them.
+
+    Args:
+        folder: with files such as `tpuv4_fatTree__llama2__n64__mbs1.json`.
+        ending: of their names behind the micro-batch; `__seconds`: those with the slip of units repaired.
+    """
+    pattern = re.compile(rf"tpuv4_fatTree__(\w+?)__n(\d+)__mbs1{ending}\.json")
+    found = [(match, path) for path in sorted(folder.glob("*.json")) if (match := pattern.fullmatch(path.name))]
+    cells = [
+        Cell(ARTIFACT_MODELS[match[1]], f"artifact{ending}", int(match[2]), 1, path)
+        for match, path in found
+        if match[1] in ARTIFACT_MODELS
+    ]
+    return tuple(sorted(cells, key=lambda cell: (MODELS.index(cell.model), cell.devices)))
+
+
+def every(groups: Sequence[Sequence[Cell]]) -> tuple[Cell, ...]:
+    """All cells of some figures, each once."""
+    return tuple(dict.fromkeys(cell for group in groups for cell in group))
