@@ -195,7 +195,7 @@ def test_a_faulty_planner_is_set_aside(answer, told):
 
 
 def test_slips_are_told():
-    with pytest.raises(InputError, match="there is no planner called 'maunal'. Did you mean 'manual'"):
+    with pytest.raises(InputError, match=r"there is no planner called 'maunal'\. Did you mean 'manual'"):
         comparing.compare(problem(1e12), planners=["maunal"])
     with pytest.raises(InputError, match="number of evaluations is 0"):
         comparing.compare(problem(1e12), evaluations=0)

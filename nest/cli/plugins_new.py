@@ -17,8 +17,8 @@ def new(
         "--kind",
         "-k",
         metavar="KIND",
-        help="What it brings: strategy, collective-model, cost-model, layer-times, schedule, planner, model-importer, "
-        "topology-importer or exporter.",
+        help="What it brings: strategy, collective-model, cost-model, layer-times, schedule, model-importer, "
+        "topology-importer, planner or exporter.",
     ),
     output: Path = typer.Option(Path(), "--output", "-o", metavar="DIR", help="Make the folder in this one."),
 ) -> None:

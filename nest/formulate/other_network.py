@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from nest.formulate.cluster import build_cluster
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level
-from nest.spec import LevelSpec, Problem
-from nest.units import Bytes, BytesPerSecond, Seconds
+from nest.spec import Problem
 
 
 def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], known: Registry) -> Instance:
@@ -26,24 +24,6 @@ def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], kn
     Raises:
         InputError: the problem cannot be used on that network.
     """
-    spec = problem.cluster
-    _, device = build_cluster(spec, known)
-    written = tuple(
-        LevelSpec(each.fanout, BytesPerSecond(each.bandwidth), Seconds(each.latency), each.name, each.link)
-        for each in levels
-    )
-    cluster = evolve(
-        spec,
-        levels=written,
-        name=None,
-        topology=None,
-        device=device,
-        engines=None,
-        memory=Bytes(instance.cluster.device_memory),
-        hosts=None,
-        devices_per_host=None,
-        link_profile=None,
-    )
     strategies = dict(problem.strategies)
     if problem.model is not None:  # A network of fewer levels may admit degrees that nobody asks for.
         names = dict.fromkeys(name for each in instance.candidates for name in each.degrees)
@@ -53,13 +33,12 @@ def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], kn
     # What a target and `fixed` leave is in the instance's space, which is kept.
     asked = evolve(
         problem,
-        cluster=cluster,
         strategies=strategies,
         search=evolve(problem.search, target=None),
         fixed=None,
         constraints=(),
     )
-    there = build_instance(asked, known)
+    there = build_instance(asked, known, levels=tuple(levels))
     priced = {each.name: each for each in there.candidates}
     candidates = tuple(priced.get(each.name, each) for each in instance.candidates)
     return evolve(instance, cluster=there.cluster, candidates=candidates)

@@ -82,9 +82,10 @@ def _shapes(instance: Instance) -> tuple[list[tuple[tuple[int, ...], int]], ...]
     by_width = _by_width(instance)
     node = next((size for size in instance.cluster.capacities if size > 1), 1)
     inside = [width for width in by_width if width <= node]
-    counts = _stage_counts(instance)
-    usual = [(width, 1) for width in inside] + [(inside[-1], count) for count in counts if inside and count > 1]
-    others = [(width, count) for width in by_width for count in counts if (width, count) not in usual]
+    counts = {width: _stage_counts(instance, width) for width in by_width}
+    usual = [(width, 1) for width in inside if 1 in counts[width]]
+    usual += [(width, count) for width in inside[-1:] for count in counts[width] if count > 1]
+    others = [(width, count) for width in by_width for count in counts[width] if (width, count) not in usual]
     return tuple(
         [(by_width[width], count) for width, count in shapes if width * count <= instance.cluster.size]
         for shapes in (usual, others)
@@ -102,13 +103,20 @@ def _by_width(instance: Instance) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _stage_counts(instance: Instance) -> list[int]:
-    """Numbers of stages, those that divide the blocks first, as Megatron-LM deals blocks evenly unless told not to."""
+def _stage_counts(instance: Instance, width: int) -> list[int]:
+    """Numbers of stages of so wide blocks, those first that Megatron-LM takes without being told more.
+
+    It asks for replicas of tp x cp x pp devices that use all there are, and for blocks that divide into the stages,
+    unless `--decoder-first-pipeline-num-layers` or a layout says otherwise.
+    """
     fixed = instance.space.partition
     if fixed is not None:
         return [len(fixed)]
-    count = len(units(instance))
-    return sorted(range(1, count + 1), key=lambda stages: (count % stages != 0, stages))
+    devices, count = instance.cluster.size, len(units(instance))
+    return sorted(
+        range(1, min(count, devices // width) + 1),
+        key=lambda stages: (devices % (stages * width) != 0, count % stages != 0, stages),
+    )
 
 
 def _on_step(
