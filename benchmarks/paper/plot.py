@@ -39,7 +39,7 @@ def _bars(results: Results, cells: Sequence[Cell], size: Callable[[Cell], int], 
         panel.set_xticks([index + 0.4 - width / 2 for index in range(len(own))], [str(size(cell)) for cell in own])
         panel.set_title(model, fontsize=9)
         panel.set_xlabel(axis)
-    panels[0][0].set_ylabel(f"throughput over {REFERENCE}'s at the first size")
+    panels[0][0].set_ylabel(f"throughput, {REFERENCE} at the first size = 1", fontsize=8)
     panels[0][-1].legend(fontsize=7)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

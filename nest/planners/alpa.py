@@ -27,7 +27,7 @@ class Alpa:
         decided, seen = result.solution, context.assess(result.solution)
         if seen.fits:
             return Proposal(decided)
-        sharded, remark = decided, "it does not fit, and the problem allows no further ZeRO."
+        sharded, remark = decided, "it does not fit, though sharded as far as the problem allows."
         for zero in sorted(set(instance.space.zero)):
             tried = _sharded(decided, zero)
             seen = context.assess(tried)
