@@ -8,7 +8,7 @@ import typer
 from nest.cli.catalogue import profiles
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import tell_assumed, to_json, warn, write
-from nest.cli.topology_import import import_file
+from nest.cli.topology_import import check_kind, import_file
 
 if TYPE_CHECKING:
     from nest.instance import Cluster
@@ -71,6 +71,7 @@ def levels(
 
     if output is not None:
         check_writable(output)
+        check_kind(output, ".toml", ".json")
     spec, found = registry().run(lambda: _read_in(file))
     warn(registry().warnings)
     tell_assumed(spec.assumed or ())

@@ -47,6 +47,7 @@ def import_file(
 
     if output is not None:
         check_writable(output)
+        check_kind(output, ".toml")
     spec = ClusterSpec(topology=file, link_profile=link_profile)
     found = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
     warn(registry().warnings)
@@ -58,3 +59,11 @@ def import_file(
         typer.echo(text, nl=False)
     else:
         write(output, to_json({"cluster": content["cluster"]}) + "\n" if output.suffix.lower() == ".json" else text)
+
+
+def check_kind(output: Path, *others: str) -> None:
+    """Refuse a file whose name says that something else than a section in YAML is in it: nobody could read it."""
+    from nest.errors import InputError
+
+    if output.suffix.lower() in others:
+        raise InputError(f"{output}: the section is not written as {output.suffix[1:].upper()}; call the file `.yaml`.")

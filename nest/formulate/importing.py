@@ -46,15 +46,21 @@ def imported(
         with named(None):
             return load_source(source, cluster, registry, base)
     path = file.path if isinstance(file, PartOf) else file
+    given_profile(cluster, base)  # What is wrong with it is not in the file.
     with named(path):
         importer = importer_of(file, registry, name)
         if importer is not None:
             return _load_with(importer, file, cluster, base)
         if isinstance(file, PartOf):
             raise InputError(f"no importer reads a part {file.name!r:.60} of this file; leave `#{file.name:.60}` out.")
+        stranger = InputError(
+            f"the importer {name!r} does not know this file; leave --format out, or name another one."
+        )
+        if name is not None and importer_of(path, registry) is not None:
+            raise stranger
         content = read_content(path, registry)
         if name is not None and importer_of(content, registry, name) is None:
-            raise InputError(f"the importer {name!r} does not know this file; leave --format out, or name another one.")
+            raise stranger
         return load_source(content, cluster, registry, base, name)
 
 
@@ -142,6 +148,10 @@ def _unknown(source: Any, registry: Registry) -> InputError:
         words = [*GENERATORS, "nodes"]
         near = next((found[0] for key in source if (found := get_close_matches(str(key), words, n=1))), None)
         hint = f" Did you mean {near!r}?" if near else ""
+        if set(source) == {"cluster"}:
+            return InputError(
+                "this is a whole `cluster` section; name the file as `cluster: FILE`, without `topology`."
+            )
         told = ", ".join(map(str, source)) or "nothing"
         known = f"Known: {', '.join(GENERATORS)}, and graphs with `nodes`."
         return InputError(f"no network is described by {told:.80}.{hint} {known}")

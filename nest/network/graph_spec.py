@@ -65,7 +65,7 @@ def _renamed(attributes: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(attributes)
     for name, (usual, unit) in SYNONYMS.items():
         value = found.get(name)
-        if isinstance(value, (int, float)) and usual not in found:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and usual not in found:
             found[usual] = value * unit
             del found[name]
     return found
@@ -113,6 +113,19 @@ def _known(places: Mapping[str, tuple[int, ...]], name: str, place: str) -> tupl
     return places[name]
 
 
+def _check_once(key: str, links: Sequence[LinkSpec]) -> None:
+    """Refuse a link that is listed from both of its ends: one link in two directions, or two, nobody says."""
+    first: dict[tuple[str, str], int] = {}
+    for index, link in enumerate(links):
+        back = first.get((str(link.target), str(link.source)))
+        if back is not None and link.source != link.target:
+            raise InputError(
+                f"{key}[{index}] is {key}[{back}] the other way round; write `directed: true` where each is one "
+                "direction of a link, or `multigraph: true` where they are two links, whose bandwidths add up."
+            )
+        first.setdefault((str(link.source), str(link.target)), index)
+
+
 def _directions_joined(spec: GraphSpec, key: str, links: Sequence[LinkSpec]) -> list[tuple[LinkSpec, float, float]]:
     """Links with bandwidth and latency; of a directed graph one for both directions, as bad as the worse."""
     found: list[tuple[LinkSpec, float, float]] = []
@@ -127,6 +140,8 @@ def _directions_joined(spec: GraphSpec, key: str, links: Sequence[LinkSpec]) -> 
             )
         found.append((link, given, spec.graph.latency if link.latency is None else link.latency))
     if not spec.directed:
+        if not spec.multigraph:
+            _check_once(key, links)
         return found
     ways: dict[tuple[str, str], tuple[LinkSpec, float, float]] = {}
     for link, bandwidth, latency in found:

@@ -59,6 +59,10 @@ def topology_text(network: Cluster | Reduced) -> str:
     return "\n\n".join(parts)
 
 
+KEPT = ("device", "devices_per_host", "memory", "reserve", "hosts")
+"""What a `cluster` section keeps when its network becomes levels; hosts lie along them."""
+
+
 def cluster_text(spec: ClusterSpec, network: Cluster | Reduced) -> str:
     """The `cluster` section with the levels of `network` and what else `spec` says, as YAML."""
     levels = network.levels if isinstance(network, Cluster) else network.best.levels
@@ -69,7 +73,7 @@ def cluster_text(spec: ClusterSpec, network: Cluster | Reduced) -> str:
             f"  # Reduced by {network.best.method}: mean distortion {found.mean:.4f}, largest {found.largest:.4f}."
         )
     kept = unstructure(spec)
-    lines += [f"  {key}: {json.dumps(kept[key])}" for key in ("device", "memory", "reserve") if kept.get(key)]
+    lines += [f"  {key}: {json.dumps(kept[key])}" for key in KEPT if kept.get(key)]
     lines.append("  levels:")
     for row in _level_figures(levels):
         told = ", ".join(f"{key}: {json.dumps(value)}" for key, value in row.items())

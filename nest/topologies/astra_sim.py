@@ -7,6 +7,7 @@ documentation, getting-started/argument-network-config).
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import isfinite
 from typing import Any
 
@@ -73,6 +74,11 @@ def _assumptions(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
         )
     if len(dimensions) > 1 and all(each.uniform for each in dimensions):
         found.append("A message goes by one dimension, as ASTRA-sim counts: latencies of dimensions do not add up.")
+        if any(far.bandwidth > near.bandwidth for near, far in pairwise(dimensions)):
+            found.append(
+                "An outer dimension is faster than an inner one: so are messages planned that stay in it, while those "
+                "between devices that differ in both pass the slower one, too."
+            )
     return tuple(found)
 
 

@@ -7,9 +7,7 @@ from xml.etree.ElementTree import ParseError
 from nest.errors import InputError
 from nest.network.graph import LinkGraph, check_size
 from nest.network.graph_spec import read_graph
-
-LARGEST_FILE = 64 * 2**20
-"""Bytes; a larger file is refused unread."""
+from nest.topologies.reading.text import text_of
 
 
 class GraphmlImporter:
@@ -29,12 +27,7 @@ class GraphmlImporter:
         """
         from networkx import NetworkXError, node_link_data, parse_graphml
 
-        try:
-            if source.stat().st_size > LARGEST_FILE:
-                raise InputError(f"the file has more than the {LARGEST_FILE // 2**20} MiB nest reads.")
-            text = source.read_text(encoding="utf-8-sig")
-        except (OSError, ValueError) as error:
-            raise InputError(f"the file cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}.") from None
+        text = text_of(source)
         if "<!ENTITY" in text:
             raise InputError("the file declares XML entities, which are not read.")
         check_size(0, text.count("<node"), text.count("<edge") // 2)

@@ -34,6 +34,7 @@ DOMAINS = ("accelerator.topograph.run/domain", "network.topology.nvidia.com/acce
 """Labels of NVLink domains, the first that a node has."""
 
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
+SHARERS = "nvidia.com/gpu.replicas"
 COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count")
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 DOMAIN_PROFILE = "gb200-nvl72-ndr"
@@ -73,6 +74,8 @@ class KubernetesImporter:
             InputError: no node has accelerators, nodes differ in them, or the catalogue does not know them.
         """
         items = [source] if source.get("kind") == "Node" else source.get("items") or ()
+        if not isinstance(items, (list, tuple)):
+            raise InputError("items must be a list of nodes, as `kubectl get nodes -o json` prints it.")
         nodes = [_node(item, index) for index, item in enumerate(items)]
         chosen, sentences = _chosen(nodes)
         device = _device(chosen, profile)
@@ -89,11 +92,18 @@ class _Node:
         host: its name, place and accelerators.
         product: what its accelerators are called; None: it does not say.
         usable: whether jobs may be put there.
+        sharers: jobs that each accelerator is offered to at once; every one is counted once all the same.
     """
 
     host: Located
     product: str | None
     usable: bool
+    sharers: int = 1
+
+    @property
+    def equipped(self) -> bool:
+        """Whether it has accelerators; nodes whose accelerators are all out of order have 0 to allocate."""
+        return self.product is not None if self.host.devices is None else self.host.devices > 0
 
 
 def _node(item: Any, index: int) -> _Node:
@@ -104,9 +114,10 @@ def _node(item: Any, index: int) -> _Node:
         raise InputError(
             f"items[{index}].metadata.name is missing; give the nodes as `kubectl get nodes -o json` does."
         )
-    host = Located(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels))
+    sharers = _whole(labels.get(SHARERS)) or 1
+    host = Located(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels, sharers))
     product = _first(labels, PRODUCTS)
-    return _Node(host, product, usable=not _mapping(item, "spec").get("unschedulable"))
+    return _Node(host, product, not _mapping(item, "spec").get("unschedulable"), sharers)
 
 
 def _mapping(item: Any, key: str) -> Mapping[str, Any]:
@@ -127,20 +138,30 @@ def _layers(labels: Mapping[str, str]) -> tuple[str, ...]:
     return max(families, key=len)
 
 
-def _count(item: Any, labels: Mapping[str, str]) -> int | None:
-    """Accelerators that jobs may use: those the node can allocate, else those it is labelled with; None: none."""
+def _count(item: Any, labels: Mapping[str, str], sharers: int) -> int | None:
+    """Accelerators that jobs may use: those the node can allocate, else those it is labelled with; None: not said.
+
+    Of accelerators that several jobs share, the resources count each as often (k8s-device-plugin, "Shared Access to
+    GPUs").
+    """
     status = _mapping(item, "status")
     for resources in (_mapping(status, "allocatable"), _mapping(status, "capacity")):
         for key in RESOURCES:
-            if str(resources.get(key, "")).isdecimal():
-                return int(resources[key]) or None
-    label = _first(labels, COUNTS)
-    return int(label) or None if label is not None and label.isdecimal() and len(label) < 6 else None
+            found = _whole(resources.get(key))
+            if found is not None:
+                return found // sharers if found % sharers == 0 else found
+    return _whole(_first(labels, COUNTS))
+
+
+def _whole(value: Any) -> int | None:
+    """A count as Kubernetes writes it; None: it is none."""
+    text = str(value)
+    return int(text) if text.isdecimal() and len(text) < 6 else None
 
 
 def _chosen(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     """The nodes to plan with, and sentences on those left out."""
-    equipped = [node for node in nodes if node.host.devices or node.product]
+    equipped = [node for node in nodes if node.equipped]
     if not equipped:
         raise InputError(
             "no node has accelerators: neither `nvidia.com/gpu` among its resources nor labels such as "
@@ -148,8 +169,8 @@ def _chosen(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
         )
     sentences = []
     if len(equipped) < len(nodes):
-        bare = [node.host.name for node in nodes if not (node.host.devices or node.product)]
-        sentences.append(left_out(bare, "which have no accelerators"))
+        bare = [node.host.name for node in nodes if not node.equipped]
+        sentences.append(left_out(bare, "which have no accelerators for jobs"))
     usable = [node for node in equipped if node.usable] or equipped
     if len(usable) < len(equipped):
         sentences.append(left_out([node.host.name for node in equipped if not node.usable], "which are cordoned"))
@@ -158,7 +179,12 @@ def _chosen(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     if len(counts) > 1:
         odd = [node.host.name for node in usable if node.host.devices != usual]
         sentences.append(left_out(odd, f"which do not have {usual} accelerators as most do"))
-    return [node for node in usable if node.host.devices == usual], sentences
+    chosen = [node for node in usable if node.host.devices == usual]
+    if any(node.sharers > 1 for node in chosen):
+        sentences.append(
+            "Accelerators that several jobs may share are counted once; a job is planned to have them whole."
+        )
+    return chosen, sentences
 
 
 def _device(nodes: Sequence[_Node], profile: LinkProfile | None) -> str | None:

@@ -8,7 +8,7 @@ src/core/model/time.cc of ns-3.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Ns3Importer:
         lossy = 0
         for _ in range(header.links):
             one, two = words.node(header.nodes, "link"), words.node(header.nodes, "link")
-            bandwidth, latency = rate(words.next("a rate")), delay(words.next("a delay"))
+            bandwidth, latency = words.read(rate, "a rate"), words.read(delay, "a delay")
             lossy += words.number("an error rate") > 0
             network.link(one, two, bandwidth, latency)
         words.end(header.links)
@@ -137,6 +137,18 @@ class _Words:
         if not word:
             raise InputError(f"the file ends where {what} should be; its first line promises more.")
         return word
+
+    def read(self, reader: Callable[[str], float], what: str) -> float:
+        """What `reader` makes of the next word.
+
+        Raises:
+            InputError: there is none, or it cannot be read; the text names the line.
+        """
+        word = self.next(what)
+        try:
+            return reader(word)
+        except InputError as error:
+            raise InputError(f"line {self.line}: {error}") from None
 
     def number(self, what: str) -> float:
         """The next word as a number."""

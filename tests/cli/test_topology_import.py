@@ -106,8 +106,11 @@ def test_show_and_levels_read_files_and_sections(
     ("arguments", "reason"),
     [
         (("none.conf",), "there is no such file"),
+        (("topology.conf", "--output", "cluster.toml"), "cluster.toml: the section is not written as TOML"),
+        (("machine.xml#gpu0",), "reads a part 'gpu0'"),
+        (("machine.txt#gpu0",), "reads a part 'gpu0'"),
         (("topology.conf", "--format", "slurm"), "slurm-conf"),
-        (("topology.conf", "--format", "graphml"), "no importer knows"),
+        (("topology.conf", "--format", "graphml"), "the importer 'graphml' does not know this file"),
         (("links.toml", "--format", "torus"), "does not know this file"),
         (("topology.conf", "--link-profile", "h100"), "h100-ndr"),
         (("topology.conf", "--link-profile", "none.toml"), "there is no file"),
@@ -124,6 +127,8 @@ def test_mistakes_are_sentences(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (folder / "links.toml").write_text(SLOWER)
+    (folder / "machine.xml").write_text('<system version="1">\n<cpu numaid="0">\n</cpu></system>')
+    (folder / "machine.txt").write_text("\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n")
     assert call(monkeypatch, "topology", "import", *arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -142,3 +147,30 @@ def test_profiles_are_listed_and_described(capsys: pytest.CaptureFixture[str], m
     assert call(monkeypatch, "topology", "profiles", "h100-ndr") == 0
     assert "infiniband-ndr" in capsys.readouterr().out
     assert call(monkeypatch, "topology", "profiles", "h100") == 2
+
+
+def test_levels_of_an_irregular_tree_keep_its_hosts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "topology.conf").write_text(
+        "SwitchName=s Switches=l[1-2]\nSwitchName=l1 Nodes=b[1-3]\nSwitchName=l2 Nodes=a1\n"
+    )
+    (folder / "links.toml").write_text(
+        'device = "h100-sxm"\ntiers = [{bandwidth = 4e9, latency = 1e-6, oversubscription = 2}, '
+        "{bandwidth = 4e9, latency = 1e-6}]\n"
+    )
+    given = ("topology.conf", "--link-profile", "links.toml", "-o", "cluster.yaml")
+    assert call(monkeypatch, "topology", "import", *given) == 0
+    assert call(monkeypatch, "topology", "levels", "cluster.yaml", "-o", "levels.yaml") == 0
+    whole, levels = (read(folder / name, ClusterOfFile).cluster for name in ("cluster.yaml", "levels.yaml"))
+    assert isinstance(whole.topology, dict)
+    assert sorted(levels.hosts or ()) == ["a1", "b1", "b2", "b3"]
+    assert (levels.hosts, levels.devices_per_host) == (whole.hosts, whole.devices_per_host)
+    assert call(monkeypatch, "topology", "levels", "cluster.yaml", "-o", "levels.json") == 2
+
+
+def test_a_section_is_not_a_topology(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "topology", "import", "topology.conf", "-o", "cluster.yaml") == 0
+    assert call(monkeypatch, "topology", "import", "cluster.yaml", "-o", "again.yaml") == 2
+    assert "cluster.yaml: this is a whole `cluster` section" in capsys.readouterr().err
+    assert not (folder / "again.yaml").exists()

@@ -139,6 +139,11 @@ def test_hosts_of_a_graph_come_in_the_order_of_its_levels(folder: Path) -> None:
         ({"topology": "ring.graphml", "link_profile": "a100-hdr"}, "of no use"),
         ({"topology": "net.own", "link_profile": "a100"}, "link profile.*a100-hdr"),
         ({"topology": "net.own", "link_profile": "none.toml"}, "there is no file"),
+        ({"topology": "net.own", "link_profile": "typo.toml"}, r"typo.toml: tiers\[1\].link: there is no link"),
+        (
+            {"topology": "net.own", "link_profile": {"device": "h100"}},
+            "cluster.link_profile.device: there is no device",
+        ),
         ({"topology": "net.own", "hosts": ["a", "b"], "devices_per_host": 2}, "names 2 hosts of 2 devices"),
         ({"topology": "net.own", "devices_per_host": 4}, "names 3 hosts of 4 devices"),
         ({"levels": [{"fanout": 6, "link": "nvlink4"}], "hosts": ["a", "b", "c", "d"], "memory": 1e9}, "names 4 hosts"),
@@ -150,6 +155,7 @@ def test_hosts_of_a_graph_come_in_the_order_of_its_levels(folder: Path) -> None:
 def test_what_does_not_fit_together_is_refused(spec: dict[str, Any], reason: str, folder: Path) -> None:
     text = (Path(__file__).parents[2] / "nest/testing/data/ring.graphml").read_text()
     (folder / "ring.graphml").write_text(text)
+    (folder / "typo.toml").write_text('tiers = [{link = "ethernet"}, {link = "etherne", bandwidth = 1e9}]')
     with pytest.raises(InputError, match=reason.replace(" ", r"\s")):
         build_cluster(structure(spec, ClusterSpec), known(Own(FOUND)), folder)
 

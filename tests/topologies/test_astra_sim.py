@@ -112,3 +112,8 @@ def test_shared_samples(shared: Path) -> None:
     assert len(ring.devices) == len(ring.ends) == 32
     with pytest.raises(InputError, match="fill it in"):
         imported(folder / "dgx_v100_8gpu.yml")
+
+
+def test_outer_dimensions_that_are_faster_are_told() -> None:
+    assert "faster than an inner one" in told(imported(network(["Switch", "Switch"], [4, 8], [10, 500], [1, 1])))
+    assert "faster than an inner one" not in told(imported(network(["Switch", "Switch"], [4, 8], [500, 10], [1, 1])))

@@ -158,3 +158,12 @@ def test_errors_of_files_name_their_line(tmp_path: Path) -> None:
     (tmp_path / "net.json").write_text(json.dumps(described(edges=edge(bandwidth=0)), indent=1))
     with pytest.raises(InputError, match=r"net\.json:\d+: edges\[0\]\.bandwidth must be above 0"):
         loaded("net.json", registry(), tmp_path)
+
+
+def test_a_link_listed_from_both_ends_is_one_or_two_links_as_the_file_says() -> None:
+    both = [{"source": one, "target": two, "bandwidth": 50e9} for one, two in (("a", "b"), ("b", "a"))]
+    graph = {"nodes": [{"id": name, "kind": "device"} for name in "ab"], "edges": both}
+    with pytest.raises(InputError, match=r"edges\[1\] is edges\[0\] the other way round; write `directed: true`"):
+        read_graph(graph)
+    assert pairs(read_graph({**graph, "directed": True})).bandwidth[0, 1] == 50e9
+    assert pairs(read_graph({**graph, "multigraph": True})).bandwidth[0, 1] == 100e9

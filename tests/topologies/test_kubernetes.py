@@ -139,3 +139,24 @@ def test_shared_samples(shared: Path) -> None:
     found = imported(shared / "topologies" / "k8s" / "nodes_topograph_labels.json")
     assert (levels(found), found.hosts) == ([(4, 900e9), (2, 50e9)], ("node-0", "node-1"))
     assert found.device == "gb200"
+
+
+def test_accelerators_that_jobs_share_are_counted_once() -> None:
+    shared = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED", "nvidia.com/gpu.replicas": "4"}
+    found = imported(listed(*(node(f"n{index}", ["leaf"], gpus=32, labels=shared) for index in range(2))))
+    assert (found.devices_per_host, levels(found)[0]) == (8, (8, 450e9))
+    assert "counted once" in told(found)
+
+
+def test_accelerators_that_are_out_of_order_are_not_planned_with() -> None:
+    product = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    dark = node("dark", ["leaf"], gpus=0, labels=product)
+    found = imported(listed(dark, *(node(f"n{index}", ["leaf"]) for index in range(2))))
+    assert found.hosts == ("n0", "n1")
+    with pytest.raises(InputError, match="no node has accelerators"):
+        imported(listed(dark))
+
+
+def test_what_is_no_list_of_nodes_is_refused() -> None:
+    with pytest.raises(InputError, match="items must be a list"):
+        imported({"kind": "NodeList", "items": 5})

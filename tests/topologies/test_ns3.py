@@ -77,7 +77,7 @@ def test_lost_packets_are_told(tmp_path: Path) -> None:
     ("old", "new", "sentence"),
     [
         ("400Gbps", "fast", "'fast' is no rate"),
-        ("400Gbps", "0Gbps", "'0Gbps' is no rate"),
+        ("400Gbps", "0Gbps", "line 3: '0Gbps' is no rate"),
         ("0.0005ms", "soon", "'soon' is no delay"),
         ("4 3 ", "4 7 ", "line 6 has '7' as the node of a link; nodes are 0 to 4"),
         ("5 1 4", "5 1 5", "the file ends where"),

@@ -285,3 +285,8 @@ def test_the_importers_conform(tmp_path: Path) -> None:
     for importer, name in ((SlurmConfImporter(), "topology.conf"), (SlurmYamlImporter(), "topology.yaml")):
         findings = check_topology_importer(importer, sources=[tmp_path / name])
         assert not [finding for finding in findings if not finding.passed]
+
+
+def test_a_switch_below_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="switch 's' is below itself"):
+        conf(tmp_path, "SwitchName=s Switches=s,l\nSwitchName=l Nodes=n[1-2]\n")

@@ -54,7 +54,7 @@ class MegatronBridgeExporter:
         """What Megatron-Bridge can run of `problem`: what Megatron-LM can, with its named precisions.
 
         Raises:
-            InputError: nothing.
+            InputError: the model or the training is beyond it.
         """
         for obstacle in _obstacles(problem.training):
             raise InputError(f"Megatron-Bridge cannot train this, because {obstacle}.")

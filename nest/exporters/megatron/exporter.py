@@ -40,7 +40,7 @@ class MegatronExporter:
         """What Megatron-LM can run of `problem`.
 
         Raises:
-            InputError: nothing.
+            InputError: the model or the training is beyond it.
         """
         return megatron_limits(problem)
 

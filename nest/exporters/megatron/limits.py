@@ -21,7 +21,7 @@ def megatron_limits(problem: Problem) -> Limits:
     """What Megatron-LM can run of `problem`.
 
     Raises:
-        InputError: nothing: the model or the training is beyond it.
+        InputError: the model or the training is beyond it.
     """
     model, training = transformer_of(problem), problem.training
     for obstacle in (*model_obstacles(model, training.sequence_length or 1), *training_obstacles(training)):

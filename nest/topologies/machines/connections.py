@@ -24,7 +24,7 @@ NEAREST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 MOST_LINKS = 18
 """NVLinks of a GPU that has direct ones: 18 of Hopper; later GPUs in servers are joined by switches."""
 
-_NVLINKS = re.compile(r"NV(\d+)")
+_NVLINKS = re.compile(r"NV([1-9]\d{0,2})")
 
 
 @frozen
@@ -54,7 +54,7 @@ def machine(connections: Connections, profile: LinkProfile | None, told: list[st
     names, kinds = connections.names, connections.kinds
     unknown = next((kind for kind in kinds.values() if kind not in NEAREST and not _NVLINKS.fullmatch(kind)), None)
     if unknown is not None:
-        raise InputError(f"a connection is {unknown!r:.20}; known are NV and a number, {', '.join(NEAREST)}.")
+        raise InputError(f"a connection is {unknown!r:.20}; known are NV and a number above 0, {', '.join(NEAREST)}.")
     for two in range(len(names)):
         for one in range(two):
             if (one, two) not in kinds:

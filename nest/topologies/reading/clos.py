@@ -56,7 +56,12 @@ class Fabric:
         self._links.setdefault(name, {})
 
     def link(self, one: str, two: str, bandwidth: float | None) -> None:
-        """Add a link between two switches: bytes per second and direction; None: not known."""
+        """Add a link between two switches: bytes per second and direction; None: not known.
+
+        A cable from a switch back to itself leads nowhere.
+        """
+        if one == two:
+            return
         for near, far in ((one, two), (two, one)):
             known = self._links.setdefault(near, {})
             before = known.get(far, 0.0)

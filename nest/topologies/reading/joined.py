@@ -1,9 +1,11 @@
 """Switches that share what is below them, as one: lists of links to trees."""
 
 from collections.abc import Iterable
+from itertools import combinations
 
 from attrs import evolve
 
+from nest.errors import InputError
 from nest.topologies.reading.switch_tree import Host
 
 SHOWN = 3
@@ -24,10 +26,14 @@ def joined(
 
     Returns:
         Each host once, the switch above each, and a sentence for each set of switches that became one.
+
+    Raises:
+        InputError: two that are below such a set have none of its switches in common, so that a path between them
+            goes higher, or over third ones, and may be slower than one switch.
     """
-    sets, above = _Sets(), list(links)
+    sets, above, listed = _Sets(), list(links), list(hosts)
     first: dict[str, Host] = {}
-    for host in hosts:
+    for host in listed:
         sets.unite(first.setdefault(host.name, host).switch, host.switch)
     changed = True
     while changed:  # Switches that became one may hang on several.
@@ -36,9 +42,28 @@ def joined(
         for child, parent in above:
             if sets.head(child) != sets.head(parent):
                 changed |= sets.unite(parents.setdefault(sets.head(child), parent), parent)
+    below = [(f"host {host.name!r:.60}", host.switch) for host in listed]
+    _check_shared(sets, below + [(f"switch {sets.head(child)!r:.60}", parent) for child, parent in above])
     found = {sets.head(child): sets.head(parent) for child, parent in above if sets.head(child) != sets.head(parent)}
     named = tuple(evolve(host, switch=sets.head(host.switch)) for host in first.values())
     return named, found, tuple(map(_sentence, sets.members.values()))
+
+
+def _check_shared(sets: "_Sets", below: Iterable[tuple[str, str]]) -> None:
+    """Refuse sets of which two things below them share no switch: each of `below` is a thing and a switch above it."""
+    on: dict[str, dict[str, set[str]]] = {}
+    for name, switch in below:
+        if sets.head(switch) in sets.members:
+            on.setdefault(sets.head(switch), {}).setdefault(name, set()).add(switch)
+    for things in on.values():
+        different = {frozenset(switches): name for name, switches in reversed(things.items())}
+        for (one, first), (two, second) in combinations(sorted(different.items(), key=lambda each: each[1]), 2):
+            if not one & two:
+                raise InputError(
+                    f"{first} and {second} have no switch in common, while {min(one)!r:.60} and {min(two)!r:.60} above "
+                    "them are joined by what hangs on both: this is no tree. List what hangs on several switches under "
+                    "one of them."
+                )
 
 
 def _sentence(names: list[str]) -> str:

@@ -93,6 +93,8 @@ def _check_named(switches: Sequence[Switch]) -> None:
         if switch.name in seen:
             raise InputError(f"switch {switch.name!r:.60} is described twice; Slurm takes one line a switch.")
         seen.add(switch.name)
+        if switch.name in expanded(switch.switches):
+            raise InputError(f"switch {switch.name!r:.60} is below itself; leave it out of its own `Switches`.")
     below = (child for switch in switches for child in expanded(switch.switches))
     lost = next((child for child in below if child not in seen), None)
     if lost is not None:

@@ -96,3 +96,10 @@ def test_what_is_no_tree() -> None:
     machines, fabric = built([("a/0", "x"), ("a/1", "y"), ("b/0", "y"), ("b/1", "z")], {})
     with pytest.raises(NoTreeError, match="hosts 'a' and 'b' share some"):
         folded(machines, fabric)
+
+
+def test_a_cable_back_to_its_own_switch_leads_nowhere() -> None:
+    fabric = Fabric()
+    fabric.link("leaf", "leaf", 50e9)
+    fabric.link("leaf", "spine", 50e9)
+    assert dict(fabric.beside("leaf")) == {"spine": 50e9}

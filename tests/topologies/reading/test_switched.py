@@ -239,3 +239,17 @@ def test_switches_above_those_that_became_one_become_one_too() -> None:
     assert parents == {"leaf": "spine0", "spine0": "top0"}
     assert len(told) == 2
     assert SwitchTree(hosts, parents).root == "top0"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "links"),
+    [
+        ([("a", "l1"), ("b", "l1"), ("b", "l2"), ("c", "l2")], []),
+        ([("a", "l1"), ("b", "l2"), ("c", "l3")], [("l1", "s1"), ("l2", "s1"), ("l2", "s2"), ("l3", "s2")]),
+    ],
+)
+def test_what_shares_no_switch_is_not_planned_as_if_it_did(
+    hosts: list[tuple[str, str]], links: list[tuple[str, str]]
+) -> None:
+    with pytest.raises(InputError, match=r"have no switch in common.*this is no tree"):
+        joined([Host(*each) for each in hosts], links)
