@@ -1,7 +1,7 @@
 """nest plans the training of large models on clusters, and proves its plans optimal."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import nest.simulate
 import nest.solve  # noqa: F401
 
 if TYPE_CHECKING:
+    from nest.comparing import Comparison
     from nest.hooks.registry import Registry
     from nest.instance import Standing
     from nest.plan import CheckReport
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from nest.simulate.replay import Replay
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "evaluate", "export", "simulate", "solve", "verify"]
+__all__ = ["__version__", "check", "compare", "evaluate", "export", "simulate", "solve", "verify"]
 
 __version__ = "0.1.0"
 
@@ -173,6 +174,56 @@ def simulate(
         from nest.simulate.trace import trace as trace_text
 
         write_text(Path(trace), trace_text(found))
+    return found
+
+
+def compare(
+    problem: "Source | Problem",
+    *,
+    planners: "Sequence[str] | None" = None,
+    plans: "Sequence[str | Path]" = (),
+    flags: "Mapping[str, Sequence[str | Path]] | None" = None,
+    nodes: int | None = None,
+    seed: int = 1,
+    evaluations: int = 1000,
+    time_limit: float | None = None,
+    progress: "Callable[[Standing], None] | None" = None,
+    strict_plugins: bool = False,
+) -> "Comparison":
+    """Our plan beside those of other planners, of plan files and of frameworks' flags, all priced by the same code.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        planners: names of planners, as `nest compare --list` shows them; None: all.
+        plans: plan files, whose decisions are priced on the problem.
+        flags: files of flags by the name of the exporter that reads them, such as `megatron`.
+        nodes: machines the flags are launched on; None: as they say.
+        seed: of planners that draw random numbers.
+        evaluations: plans that a planner which tries plans out may price.
+        time_limit: seconds for the search for our plan, and for each search of a planner.
+        progress: told now and then how far the search for our plan is.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Raises:
+        nest.errors.InputError: the problem or a file cannot be used, or there is no such planner.
+        nest.errors.InternalError: a plan is faster than the one proved to be the fastest.
+    """
+    from nest import comparing
+
+    with _plugins(strict_plugins) as known:
+        found = comparing.compare(
+            problem,
+            planners=planners,
+            plans=plans,
+            flags=flags,
+            nodes=nodes,
+            seed=seed,
+            evaluations=evaluations,
+            time_limit=time_limit,
+            progress=progress,
+            plugins=known,
+        )
+    found.assert_unbeaten()
     return found
 
 

@@ -80,7 +80,7 @@ def start(
         InputError: a file cannot be read, the flags contradict each other or the problem, or something is missing.
     """
     known = plugins or registry()
-    read = _read(flags, framework, nodes, known)
+    read = read_flags(flags, framework, nodes, known)
     written = dict(read_mapping(problem).mapping) if problem is not None else {}
     folder = problem.parent if problem is not None else None
     if cluster is not None:
@@ -101,7 +101,18 @@ def start(
     return Start(whole, (*read.notes, *notes))
 
 
-def _read(flags: Path, framework: str, nodes: int | None, known: Registry) -> FlagsRead:
+def read_flags(flags: Path, framework: str, nodes: int | None, known: Registry) -> FlagsRead:
+    """What the file `flags` says, as the exporter called `framework` reads it.
+
+    Args:
+        flags: a script or map of flags; it is read, never run.
+        framework: name of the exporter that reads it.
+        nodes: machines the flags are launched on; None: as the file says.
+        known: offers exporters.
+
+    Raises:
+        InputError: there is no such exporter, or the file cannot be read.
+    """
     readers = {name: each for name, each in known.exporters().items() if hasattr(each, "read")}
     if framework not in readers:
         raise unknown_name("the flags' framework", "exporter that reads flags", framework, readers)

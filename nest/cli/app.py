@@ -14,6 +14,7 @@ COMMANDS = (
     "check",
     "verify",
     "simulate",
+    "compare",
     "export",
     "models",
     "catalogue",

@@ -27,7 +27,7 @@ from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, Instance, LayerGraph
+from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
 
@@ -94,18 +94,23 @@ class Formulation:
         return evolve(self, together=()).even_blocks()
 
 
-def build_instance(problem: Problem, registry: Registry, base: Path | None = None) -> Instance:
+def build_instance(
+    problem: Problem, registry: Registry, base: Path | None = None, levels: tuple[Level, ...] | None = None
+) -> Instance:
     """The instance of `problem`; `formulate` says more."""
-    return formulate(problem, registry, base)[0]
+    return formulate(problem, registry, base, levels)[0]
 
 
-def formulate(problem: Problem, registry: Registry, base: Path | None = None) -> tuple[Instance, Formulation]:
+def formulate(
+    problem: Problem, registry: Registry, base: Path | None = None, levels: tuple[Level, ...] | None = None
+) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
 
     Args:
         problem: as written.
         registry: offers importers, strategies, models of cost, and schedules.
         base: folder that relative paths start from; None: the working directory.
+        levels: the network, in place of the problem's; None: the problem's.
 
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
@@ -117,6 +122,8 @@ def formulate(problem: Problem, registry: Registry, base: Path | None = None) ->
         problem = within(problem, limits, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
     cluster = cluster.with_margin(memory_margin(problem, device))
+    if levels is not None:
+        cluster = evolve(cluster, levels=levels)
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, base, cluster)
     else:

@@ -38,6 +38,7 @@ KINDS = {
     "collective_models": "CollectiveModel",
     "layer_times": "LayerTimes",
     "schedules": "Schedule",
+    "planners": "Planner",
     "exporters": "Exporter",
 }
 """Kinds of registered object, with their protocols in `nest.hooks.protocols`; hooks are `nest_<kind>`."""
@@ -51,6 +52,7 @@ WORDS = {
     "collective_models": "collective model",
     "layer_times": "model of layer times",
     "schedules": "schedule",
+    "planners": "planner",
     "exporters": "exporter",
 }
 """One object of each kind, for people."""

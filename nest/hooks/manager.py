@@ -37,6 +37,7 @@ BUILT_INS = (
     "nest.costs",
     "nest.collectives",
     "nest.schedules",
+    "nest.planners",
     "nest.exporters",
 )
 """Modules of the built-ins, by path so that nobody imports them before they are needed."""

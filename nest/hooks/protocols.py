@@ -6,6 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 from attrs import frozen
 
 from nest.graph import Block, Operator, OperatorGraph
+from nest.hooks.planning import PlannerContext, Proposal
+from nest.instance import Instance
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
 from nest.instance.passes import Pass
@@ -24,6 +26,7 @@ __all__ = [
     "OperatorCost",
     "OrderedSchedule",
     "Pass",
+    "Planner",
     "ProfiledImporter",
     "Schedule",
     "Strategy",
@@ -201,6 +204,28 @@ class LayerTimes(Protocol):
             engines: the engine of the device that runs each operator. Shape `(operators,)`.
             precedence: `(before, after)`, indices of two operators, the second of which waits for the first.
         """
+        ...
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """Plans a problem in a way of its own; `nest compare` puts what it decides beside the fastest plan.
+
+    It says what is decided and nothing of what that costs: all plans are priced by the same code.
+    """
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """One line on how it plans."""
+        ...
+
+    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
+        """What it decides for `instance`, or why nothing; the same for the same seed and number of evaluations."""
         ...
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Exporter,
         LayerTimes,
         ModelImporter,
+        Planner,
         Schedule,
         Strategy,
         TopologyImporter,
@@ -142,7 +143,7 @@ class Registry:
         if kind == "strategies":
             return "; its degree is 1"
         usual = next(iter(self._objects.get(kind, ())), None)
-        if usual is None or kind in ("model_importers", "topology_importers", "exporters"):
+        if usual is None or kind in ("model_importers", "topology_importers", "planners", "exporters"):
             return ""
         others = "the problem's other schedules, or " if kind == "schedules" else ""
         return f"; in its place: {others}{usual}"
@@ -180,6 +181,10 @@ class Registry:
     def schedules(self) -> Mapping[str, Schedule]:
         """Pipeline schedules, the default first."""
         return self._collect("schedules")
+
+    def planners(self) -> Mapping[str, Planner]:
+        """Planners to compare with."""
+        return self._collect("planners")
 
     def exporters(self) -> Mapping[str, Exporter]:
         """Exporters."""

@@ -14,8 +14,9 @@ from nest.hooks import protocols
 from nest.hooks.graph_results import sound_block, sound_graph
 from nest.hooks.guard import KINDS, Nonsense
 from nest.hooks.network_results import sound_network
+from nest.hooks.planning import Proposal, sound_proposal
 from nest.hooks.protocols import OperatorCost
-from nest.instance import Array, Cluster
+from nest.instance import Array, Cluster, Instance
 from nest.instance.pairs import Pairs
 from nest.instance.passes import PASSES, Pass
 from nest.network.graph import LinkGraph
@@ -147,6 +148,10 @@ def _flags_read(found: Any, *_: Any, **__: Any) -> FlagsRead:
     return found
 
 
+def _proposal(found: Any, instance: Instance, context: Any) -> Proposal:
+    return sound_proposal(found, instance)
+
+
 def _limits(found: Any, *_: Any, **__: Any) -> Limits:
     if not isinstance(found, Limits):
         raise Nonsense(f"{_shown(found)} is no Limits")
@@ -178,6 +183,8 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "in_flight"): _in_flight,
     ("schedules", "order"): _order,
     ("schedules", "staggered"): truth,
+    ("planners", "summary"): _word,
+    ("planners", "plan"): _proposal,
     ("exporters", "summary"): _word,
     ("exporters", "limits"): _limits,
     ("exporters", "rank_order"): _rank_order,

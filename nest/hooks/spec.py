@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Exporter,
         LayerTimes,
         ModelImporter,
+        Planner,
         Schedule,
         Strategy,
         TopologyImporter,
@@ -66,6 +67,11 @@ def nest_layer_times() -> Iterable[LayerTimes]:  # type: ignore[empty-body]
 @hookspec
 def nest_schedules() -> Iterable[Schedule]:  # type: ignore[empty-body]
     """Pipeline schedules: batch-time weights and micro-batches in flight."""
+
+
+@hookspec
+def nest_planners() -> Iterable[Planner]:  # type: ignore[empty-body]
+    """Planners: each plans in a way of its own, to be compared with."""
 
 
 @hookspec

@@ -13,6 +13,7 @@ from nest.testing.costs import check_cost_model, check_layer_times
 from nest.testing.exporter import check_exporter
 from nest.testing.finding import Finding
 from nest.testing.importers import check_model_importer, check_topology_importer
+from nest.testing.planner import check_planner
 from nest.testing.schedule import check_schedule
 from nest.testing.strategy import check_strategy
 
@@ -24,6 +25,7 @@ CHECKS: dict[str, Callable[..., tuple[Finding, ...]]] = {
     "collective_models": check_collective_model,
     "layer_times": check_layer_times,
     "schedules": check_schedule,
+    "planners": check_planner,
     "exporters": check_exporter,
 }
 """The checks of each kind of object; hooks are `nest_<kind>`."""

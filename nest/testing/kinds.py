@@ -75,6 +75,13 @@ KINDS = (
         f"{_ASKED} `cluster.topology` says: `topology: {{$name: {{devices: 8, bandwidth: 50e9}}}}`.",
     ),
     Kind(
+        "planner",
+        "planners",
+        "Planner",
+        "A planner for nest to compare with.",
+        "Installed, `nest compare --list` has it, and `nest compare PROBLEM --planner $name` compares with it.",
+    ),
+    Kind(
         "exporter",
         "exporters",
         "Exporter",

@@ -1,0 +1,134 @@
+"""The cells of the paper's figures: which model on which devices in micro-batches of what size."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from nest.catalogue import clusters
+
+Problem = dict[str, Any]
+
+TPU, GPU = "nest-tpuv4-fat-tree", "nest-h100-spine-leaf"
+"""The paper's networks, as the catalogue has them: 8 devices a node, 4 nodes a rack, as many racks as there are."""
+
+RACK = 32
+"""Devices below the outermost level of both."""
+
+GLOBAL_BATCH = 4096
+"""Samples per optimizer step (NEST artifact, scai-tech/Nest)."""
+
+SEQUENCE_LENGTHS = {"bert-large": 512, "llama-2-7b": 4096, "llama-3-70b": 4096, "mixtral-8x7b": 4096, "gpt3-175b": 2048}
+"""Tokens per sample by model, as the names of the artifact's files of estimates have them (`..._sl_4096`)."""
+
+MODELS = tuple(SEQUENCE_LENGTHS)
+DEVICES = (64, 128, 256, 512, 1024)
+MICRO_BATCHES = (1, 2, 4, 8)
+
+
+@frozen
+class Cell:
+    """One problem of the paper.
+
+    Attributes:
+        model: as `nest models` lists it.
+        cluster: as `nest clusters` lists it.
+        devices: how many of them.
+        micro_batch: samples.
+        source: file that holds the problem; None: it is made of the names.
+    """
+
+    model: str
+    cluster: str
+    devices: int
+    micro_batch: int
+    source: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.model} on {self.devices} devices of {self.cluster}, micro-batch {self.micro_batch}"
+
+    def problem(self) -> Problem:
+        """What is planned: the paper's schedule, and its search with ZeRO and recomputation left open.
+
+        Samples that are no multiple of the replicas are rounded up, as the artifact does. Context parallelism is left
+        out: no sequence here is long, and but for one estimate of Mixtral the artifact's files all say `cp_1`.
+        """
+        if self.source is not None:
+            written: Problem = json.loads(self.source.read_text(encoding="utf-8"))
+            return written
+        entry = clusters()[self.cluster]
+        levels: list[dict[str, Any]] = [
+            {"name": each.name, "fanout": each.fanout, "bandwidth": each.bandwidth, "latency": each.latency}
+            for each in entry.levels
+        ]
+        levels[-1]["fanout"] = self.devices // RACK
+        return {
+            "nest": 1,
+            "model": self.model,
+            "training": {
+                "global_batch": GLOBAL_BATCH,
+                "sequence_length": SEQUENCE_LENGTHS[self.model],
+                "micro_batch": [self.micro_batch],
+                "schedule": "nest",
+                "uneven_batch": True,
+            },
+            "cluster": {"device": entry.device, "memory": entry.memory, "levels": levels},
+            "strategies": {"cp": [1]},
+            "search": {
+                "rank_order": ["pp-inner", "dp-inner"],
+                "zero": [0, 1, 2, 3],
+                "recompute": ["none", "selective", "full"],
+            },
+        }
+
+
+def figure_5(quick: bool = False) -> tuple[Cell, ...]:
+    """Every model on 64 to 1,024 devices of the TPUv4 fat-tree, micro-batch 1."""
+    if quick:
+        return tuple(Cell("llama-2-7b", TPU, devices, 1) for devices in DEVICES[:2])
+    return tuple(Cell(model, TPU, devices, 1) for model in MODELS for devices in DEVICES)
+
+
+def figure_6(quick: bool = False) -> tuple[Cell, ...]:
+    """Every model on 256 devices of the TPUv4 fat-tree, in micro-batches of 1 to 8; the paper has three of them."""
+    if quick:
+        return tuple(Cell("bert-large", TPU, 64, size) for size in MICRO_BATCHES[:2])
+    return tuple(Cell(model, TPU, 256, size) for model in MODELS for size in MICRO_BATCHES)
+
+
+def table_3(quick: bool = False) -> tuple[Cell, ...]:
+    """Every model on 128 and 1,024 devices of the H100 spine-leaf network, micro-batch 1."""
+    if quick:
+        return (Cell("llama-2-7b", GPU, 64, 1),)
+    return tuple(Cell(model, GPU, devices, 1) for model in MODELS for devices in (128, 1024))
+
+
+ARTIFACT_MODELS = {"bert": "bert-large", "llama2": "llama-2-7b", "llama3": "llama-3-70b", "gpt3": "gpt3-175b"}
+"""What the artifact's files call the models; of Mixtral there is none."""
+
+
+def artifact(folder: Path, ending: str = "") -> tuple[Cell, ...]:
+    """The artifact's solver inputs for Figure 5, as profile problems, as far as `folder` holds them.
+
+    Args:
+        folder: with files such as `tpuv4_fatTree__llama2__n64__mbs1.json`.
+        ending: of their names behind the micro-batch; `__seconds`: those with the slip of units repaired.
+    """
+    pattern = re.compile(rf"tpuv4_fatTree__(\w+?)__n(\d+)__mbs1{ending}\.json")
+    found = [(match, path) for path in sorted(folder.glob("*.json")) if (match := pattern.fullmatch(path.name))]
+    cells = [
+        Cell(ARTIFACT_MODELS[match[1]], f"artifact{ending}", int(match[2]), 1, path)
+        for match, path in found
+        if match[1] in ARTIFACT_MODELS
+    ]
+    return tuple(sorted(cells, key=lambda cell: (MODELS.index(cell.model), cell.devices)))
+
+
+def every(groups: Sequence[Sequence[Cell]]) -> tuple[Cell, ...]:
+    """All cells of some figures, each once."""
+    return tuple(dict.fromkeys(cell for group in groups for cell in group))

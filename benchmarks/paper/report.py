@@ -1,0 +1,140 @@
+"""The figures as tables, and what they say of the baselines."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.paper.cells import DEVICES, MODELS, Cell
+from benchmarks.paper.measure import EQUAL, OURS, Outcome
+from benchmarks.paper.published import FIGURE_5, TABLE_3
+from nest.report.table import table
+from nest.units import format_bytes
+
+REFERENCE = "manual"
+"""The baseline that throughputs are divided by, as in the paper."""
+
+
+class Results:
+    """Outcomes by cell."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes = tuple(outcomes)
+        self._by_cell = {each.cell: each for each in outcomes}
+        self.planners = tuple(row.planner for row in outcomes[0].rows)
+
+    def of(self, cell: Cell) -> Outcome:
+        """What was found for a cell."""
+        return self._by_cell[cell]
+
+
+def figure_5_text(results: Results, cells: Sequence[Cell]) -> str:
+    """Throughput by devices, over Manual's at the smallest size at which that has a plan that fits."""
+    rows = []
+    for cell in cells:
+        same = [results.of(each) for each in cells if each.model == cell.model]
+        base = next((each.throughput(REFERENCE) for each in same if each.throughput(REFERENCE)), None)
+        published = FIGURE_5[cell.model][DEVICES.index(cell.devices)]
+        rows.append([cell.model, str(cell.devices), *_shares(results.of(cell), base), f"{published:.2f}"])
+    return table(("model", "devices", *results.planners, "paper's NEST"), rows, range(1, 3 + len(results.planners)))
+
+
+def figure_6_text(results: Results, cells: Sequence[Cell]) -> str:
+    """Throughput by micro-batch, over that of Manual with micro-batches of 1."""
+    rows = []
+    for cell in cells:
+        first = next(each for each in cells if each.model == cell.model)
+        base = results.of(first).throughput(REFERENCE)
+        rows.append([cell.model, str(cell.micro_batch), *_shares(results.of(cell), base)])
+    return table(("model", "micro-batch", *results.planners), rows, range(1, 2 + len(results.planners)))
+
+
+def table_3_text(results: Results, cells: Sequence[Cell]) -> str:
+    """Throughput over Manual's in the same cell, and the paper's where it states one."""
+    rows = []
+    for cell in cells:
+        outcome = results.of(cell)
+        published = TABLE_3.get((cell.model, cell.devices), {})
+        told = ", ".join(f"{name} {share:.2f}" for name, share in published.items() if name != REFERENCE)
+        rows.append([cell.model, str(cell.devices), *_shares(outcome, outcome.throughput(REFERENCE)), told])
+    return table(("model", "devices", *results.planners, "the paper"), rows, range(1, 2 + len(results.planners)))
+
+
+def gains_text(results: Results) -> str:
+    """By baseline: how often ours is as fast, how much faster it is else, how often the baseline has no plan."""
+    rows = []
+    for name in results.planners:
+        if name == OURS:
+            continue
+        gains = [gain for each in results.outcomes if (gain := each.gain(name)) is not None]
+        faster = [gain for gain in gains if gain > 1 + EQUAL]
+        missing = [row.missing for each in results.outcomes for row in each.rows if row.planner == name and row.missing]
+        rows.append(
+            [
+                name,
+                str(len(gains)),
+                str(len(gains) - len(faster)),
+                f"{median(gains):.3f}" if gains else "-",
+                f"{max(gains):.3f}" if gains else "-",
+                str(len(results.outcomes) - len(gains)),
+                format_bytes(max(missing)) if missing else "-",
+            ]
+        )
+    header = (
+        "baseline",
+        "plans",
+        "as fast as ours",
+        "median gain",
+        "largest gain",
+        "no plan that fits",
+        "at most over",
+    )
+    return table(header, rows, range(1, 7))
+
+
+def verdict(results: Results) -> str:
+    """Whether a baseline beats ours anywhere, and how long it took."""
+    refuted = [each.cell.name for each in results.outcomes if each.refuted]
+    seconds = sum(each.seconds for each in results.outcomes)
+    cells = f"{len(results.outcomes)} cells, {seconds / 60:.1f} minutes"
+    if refuted:
+        return f"{cells}. A BASELINE BEATS OUR PLAN, which is a bug of ours: {'; '.join(refuted)}."
+    open_cells = sum(each.status == "feasible" for each in results.outcomes)
+    proved = "every plan of ours that there is, is proved optimal" if not open_cells else f"{open_cells} not proved"
+    return f"{cells}; no baseline is faster in any of them; {proved}."
+
+
+def text(results: Results, figures: Sequence[tuple[str, str]]) -> str:
+    """All of it as Markdown."""
+    parts = [f"## {title}\n\n```text\n{body}\n```\n" for title, body in (*figures, ("Gains", gains_text(results)))]
+    return "\n".join(parts) + f"\n{verdict(results)}\n\n{_decisions(results)}"
+
+
+def _decisions(results: Results) -> str:
+    rows = []
+    for model in MODELS:
+        for each in results.outcomes:
+            if each.cell.model == model:
+                where = f"{each.cell.cluster} {each.cell.devices} mb{each.cell.micro_batch}"
+                rows += [
+                    [f"{model} {where}", row.planner, row.told, format_bytes(row.missing) if row.missing else ""]
+                    for row in each.rows
+                ]
+    return "## Plans\n\n```text\n" + table(("cell", "planner", "decisions", "does not fit by"), rows) + "\n```\n"
+
+
+def write(folder: Path, results: Results, figures: Sequence[tuple[str, str]], machine: dict[str, str]) -> None:
+    """`paper.md` and `paper.json`."""
+    heading = "# The paper's set-ups\n\n" + "".join(f"- {name}: {value}\n" for name, value in machine.items()) + "\n"
+    (folder / "paper.md").write_text(heading + text(results, figures), encoding="utf-8")
+    document = {"machine": machine, "cells": [each.to_dict() for each in results.outcomes]}
+    (folder / "paper.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _shares(outcome: Outcome, base: float | None) -> list[str]:
+    """Each planner's throughput over `base`; `-` where it has no plan that fits."""
+    found = []
+    for row in outcome.rows:
+        share = None if row.throughput is None or not base else row.throughput / base
+        found.append("-" if share is None else f"{share:.2f}")
+    return found

@@ -1,0 +1,96 @@
+"""`nest compare`: our plan beside those of other planners."""
+
+from pathlib import Path
+
+import typer
+
+from nest.cli.options import STRICT_PLUGINS
+from nest.cli.output import NO_PLAN, tell_assumed, to_json, warn
+from nest.cli.progress import progress_line
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare")(compare)
+
+
+def compare(
+    problem: Path | None = typer.Argument(None, metavar="PROBLEM", help="A problem file: YAML, JSON or TOML."),
+    planners: list[str] = typer.Option(
+        [], "--planner", metavar="NAME", help="A planner from the list; may be repeated. Left out, all of them."
+    ),
+    plans: list[Path] = typer.Option(
+        [], "--plan", metavar="FILE", help="A plan file, priced on this problem; may be repeated."
+    ),
+    from_megatron: list[Path] = typer.Option(
+        [],
+        "--from-megatron",
+        metavar="FILE",
+        help="A script (or YAML map) of Megatron-LM flags, priced on this problem; it is read, never run.",
+    ),
+    nodes: int | None = typer.Option(None, "--nodes", metavar="N", help="With flags: machines they are launched on."),
+    seed: int | None = typer.Option(None, "--seed", metavar="N", help="Seed of planners that draw random numbers (1)."),
+    evaluations: int | None = typer.Option(
+        None, "--evaluations", metavar="N", help="Plans that a planner which tries plans out may price (1000)."
+    ),
+    time_limit: float | None = typer.Option(
+        None, "--time-limit", metavar="S", help="Seconds for each search; then the best plan so far is taken."
+    ),
+    listing: bool = typer.Option(False, "--list", help="List the planners."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    strict_plugins: bool = STRICT_PLUGINS,
+) -> None:
+    """Put the fastest plan beside those of other planners, of plan files and of Megatron-LM flags.
+
+    All are priced by the same code on the same problem. Exit code 0: done; 1: no plan is feasible, or a plan is faster
+    than the one proved to be the fastest, which is a bug in nest; 2: bad input.
+    """
+    from nest import comparing
+    from nest.errors import InputError
+    from nest.hooks.registry import registry
+    from nest.report.comparison import comparison_text
+
+    if listing:
+        _list(as_json)
+        return
+    if problem is None:
+        raise InputError("nest compare takes a problem file; `nest compare --list` lists the planners.")
+    if nodes is not None and not from_megatron:
+        raise InputError("--nodes goes with flags; give --from-megatron.")
+    progress = progress_line("searching")
+    found = comparing.compare(
+        problem,
+        planners=planners or None,
+        plans=plans,
+        flags={"megatron": from_megatron} if from_megatron else {},
+        nodes=nodes,
+        seed=comparing.SEED if seed is None else seed,
+        evaluations=comparing.EVALUATIONS if evaluations is None else evaluations,
+        time_limit=time_limit,
+        progress=progress,
+    )
+    if progress is not None:
+        progress.clear()
+    warn(registry().warnings)
+    tell_assumed(found.ours.problem["cluster"].get("assumed", ()))
+    told = found.to_dict()
+    typer.echo(to_json(told) if as_json else comparison_text(told))
+    found.assert_unbeaten()
+    if found.ours.status == "infeasible":
+        raise typer.Exit(NO_PLAN)
+
+
+def _list(as_json: bool) -> None:
+    """Print what planners there are."""
+    from nest.comparing import planner_rows
+    from nest.hooks.registry import registry
+    from nest.report.table import table
+
+    rows = planner_rows()
+    warn(registry().warnings)
+    if as_json:
+        typer.echo(to_json({"planners": rows}))
+    else:
+        typer.echo(
+            table(("name", "plans", "from"), [(row["name"], row["summary"], row["distribution"]) for row in rows])
+        )

@@ -1,0 +1,348 @@
+"""Our plan beside those of other planners: searched within the same cost model, priced by the same code."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from nest import planner
+from nest.catalogue.names import unknown_name
+from nest.errors import InputError, InternalError
+from nest.files import structure, unstructure
+from nest.formulate.instance import build_instance
+from nest.formulate.other_network import on_network
+from nest.formulate.priced_elsewhere import decided_elsewhere
+from nest.hooks.planning import Assessment, PlannerContext
+from nest.hooks.registry import Registry, registry
+from nest.instance import Instance, Result, Solution
+from nest.plan import check as check_plan
+from nest.plan import document
+from nest.plan import evaluate as price
+from nest.plan.document import solution_of
+from nest.plan.legality import permission_violations, structure_violations
+from nest.planner import Progress, Source
+from nest.spec import PlanDocument, Problem
+
+SEED = 1
+"""Of planners that draw random numbers, unless another is given."""
+
+EVALUATIONS = 1000
+"""Plans that a planner which tries plans out prices, unless another number is given: seconds for most problems."""
+
+TOLERANCE = planner.AGREEMENT
+
+
+@frozen
+class Entry:
+    """One plan of a comparison.
+
+    Attributes:
+        name: the planner's, or that of the file.
+        summary: one line on where the plan comes from.
+        plan: the plan, priced on the problem; None: there is none.
+        reasons: why there is none, or why it is none of the problem's, a sentence each; none: it is one.
+        remarks: what the planner tells, a sentence each.
+        missing: bytes that its fullest stage needs beyond those of a device.
+    """
+
+    name: str
+    summary: str
+    plan: PlanDocument | None
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    missing: float = 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a plan of the problem that fits, so that ours must be as fast."""
+        return self.plan is not None and self.plan.fits and not self.reasons
+
+    @property
+    def batch_time(self) -> float | None:
+        """Seconds per optimizer step; None where there is no plan."""
+        return None if self.plan is None else self.plan.batch_time
+
+
+@frozen
+class Comparison:
+    """Our plan and others.
+
+    Attributes:
+        ours: as `nest solve` finds it.
+        others: in the order asked for.
+        seed: of planners that draw random numbers.
+        evaluations: plans that planners which try plans out were allowed to price.
+    """
+
+    ours: PlanDocument
+    others: tuple[Entry, ...]
+    seed: int = SEED
+    evaluations: int = EVALUATIONS
+
+    def relative(self, entry: Entry) -> float | None:
+        """How many times as long as ours a plan takes; None where there is no such number."""
+        if entry.batch_time is None or not self.ours.batch_time:
+            return None
+        return entry.batch_time / self.ours.batch_time
+
+    @property
+    def faster(self) -> tuple[Entry, ...]:
+        """Plans of the problem that fit and are faster than ours."""
+        mine = self.ours.batch_time
+        return tuple(
+            each
+            for each in self.others
+            if each.counts
+            and each.batch_time is not None
+            and (mine is None or each.batch_time < mine * (1 - TOLERANCE))
+        )
+
+    @property
+    def refuting(self) -> tuple[Entry, ...]:
+        """Those among them that cannot be: faster than what was proved that no plan is faster than."""
+        bound = self.ours.lower_bound
+        return tuple(
+            each
+            for each in self.faster
+            if bound is None or each.batch_time is None or each.batch_time < bound * (1 - TOLERANCE)
+        )
+
+    def assert_unbeaten(self) -> None:
+        """Our plan is proved to be the fastest, so that a faster one shows a bug of ours.
+
+        Raises:
+            InternalError: one is faster than the bound proved.
+        """
+        for each in self.refuting:
+            raise InternalError(
+                f"the plan of {each.name} takes {each.batch_time:.9g} s, but nest claims that no plan takes less than "
+                f"{self.ours.lower_bound} s (status {self.ours.status}). This is a bug in nest; please report it with "
+                "the problem file."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain mappings, lists and numbers."""
+        return {
+            "plan": self.ours.to_dict(),
+            "others": [
+                {
+                    "name": each.name,
+                    "summary": each.summary,
+                    "batch_time": each.batch_time,
+                    "relative": self.relative(each),
+                    "within_problem": each.plan is not None and not each.reasons,
+                    "fits": each.plan is not None and each.plan.fits,
+                    "missing_bytes": each.missing,
+                    "reasons": list(each.reasons),
+                    "remarks": list(each.remarks),
+                    "plan": None if each.plan is None else each.plan.to_dict(),
+                }
+                for each in self.others
+            ],
+            "seed": self.seed,
+            "evaluations": self.evaluations,
+        }
+
+
+def compare(
+    problem: Source | Problem,
+    *,
+    planners: Sequence[str] | None = None,
+    plans: Sequence[str | Path] = (),
+    flags: Mapping[str, Sequence[str | Path]] | None = None,
+    nodes: int | None = None,
+    seed: int = SEED,
+    evaluations: int = EVALUATIONS,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    plugins: Registry | None = None,
+) -> Comparison:
+    """Our plan beside those of other planners, of plan files and of frameworks' flags.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        planners: names of registered planners; None: all.
+        plans: plan files, whose decisions are priced on the problem.
+        flags: files of flags by the name of the exporter that reads them, whose decisions are priced on the problem.
+        nodes: machines the flags are launched on; None: as they say.
+        seed: of planners that draw random numbers.
+        evaluations: plans that a planner which tries plans out may price.
+        time_limit: seconds for the search for our plan, and for each search of a planner.
+        progress: told now and then how far the search for our plan is.
+        plugins: registered planners and the like; left out, those installed.
+
+    Raises:
+        InputError: the problem or a file cannot be used, or there is no such planner.
+    """
+    known = plugins or registry()
+    if evaluations < 1:
+        raise InputError(f"the number of evaluations is {evaluations}; it must be at least 1.")
+    given = [(Path(path), planner.read_plan(path)) for path in plans]
+
+    def walk() -> Comparison:
+        chosen = _chosen(planners, known)
+        ours = planner.solve(problem, time_limit=time_limit, progress=progress, plugins=known)
+        task = _Task(structure(ours.problem, Problem), known, ours.lower_bound, seed, evaluations, time_limit)
+        found = [task.planned(name) for name in chosen]
+        found += [task.given(str(path), "a plan file", plan) for path, plan in given]
+        for framework, files in (flags or {}).items():
+            found += [task.flags(Path(file), framework, nodes) for file in files]
+        return Comparison(ours, tuple(found), seed, evaluations)
+
+    return known.run(walk)
+
+
+def planner_rows(*, plugins: Registry | None = None) -> list[dict[str, str]]:
+    """Name, summary and distribution of every planner."""
+    known = plugins or registry()
+    return known.run(
+        lambda: [
+            {
+                "name": name,
+                "summary": each.summary,
+                "distribution": known.origin("planners", name)[0],
+                "version": known.origin("planners", name)[1],
+            }
+            for name, each in known.planners().items()
+        ]
+    )
+
+
+def _chosen(names: Sequence[str] | None, known: Registry) -> tuple[str, ...]:
+    registered = known.planners()
+    for name in names or ():
+        if name in known.absent("planners"):
+            raise InputError(f"the planner {name!r} is faulty and was set aside; `nest plugins doctor` says more.")
+        if name not in registered:
+            raise unknown_name("--planner", "planner", name, registered)
+    return tuple(registered) if names is None else tuple(dict.fromkeys(names))
+
+
+@frozen
+class _Task:
+    """One problem on which plans are made and priced.
+
+    Attributes:
+        problem: self-contained.
+        known: offers what it names, and planners.
+        bound: no plan of the problem is faster, seconds; None: it has no plan.
+        seed: of planners that draw random numbers.
+        evaluations: plans that a planner which tries plans out may price.
+        time_limit: seconds for each search.
+        instance: the problem in numbers.
+    """
+
+    problem: Problem
+    known: Registry
+    bound: float | None
+    seed: int
+    evaluations: int
+    time_limit: float | None
+    instance: Instance = field(init=False)
+
+    @instance.default
+    def _formulated(self) -> Instance:
+        return build_instance(self.problem, self.known)
+
+    def planned(self, name: str) -> Entry:
+        """What a registered planner decides."""
+        from nest.solve.dp import solve
+
+        def search(instance: Instance) -> Result:
+            return solve(instance, self.time_limit)
+
+        chosen = self.known.planners()[name]
+        context = PlannerContext(
+            seed=self.seed,
+            evaluations=self.evaluations,
+            assess=partial(_assessed, self.instance),
+            search=search,
+            on_network=lambda levels: on_network(self.problem, self.instance, levels, self.known),
+        )
+        proposal = chosen.plan(self.instance, context)
+        if proposal.solution is None:
+            return Entry(name, chosen.summary, None, proposal.remarks or ("It finds no plan.",))
+        seen = _assessed(self.instance, proposal.solution)
+        if seen.priced is None:
+            told = tuple(f"It is no plan of the problem: {fault}." for fault in seen.faults)
+            return Entry(name, chosen.summary, None, told, proposal.remarks)
+        plan = self._document(self.instance, proposal.solution, self.problem, within=True)
+        return Entry(name, chosen.summary, plan, (), proposal.remarks, seen.missing)
+
+    def given(self, name: str, summary: str, plan: PlanDocument, remarks: tuple[str, ...] = ()) -> Entry:
+        """The decisions of a plan that somebody else made, on this problem."""
+        if plan.status == "infeasible":
+            return Entry(name, summary, None, ("It is no plan: its problem has none.",), remarks)
+        try:
+            solution = solution_of(self.instance, plan)
+            structure_faults = structure_violations(self.instance, solution)
+            outside = structure_faults or permission_violations(self.instance, solution)
+        except InputError as error:
+            structure_faults = outside = [str(error).rstrip(".")]
+        reasons = tuple(f"{fault[:1].upper()}{fault[1:]}." for fault in outside)
+        instance, problem = self.instance, self.problem
+        if structure_faults:
+            try:
+                problem, instance, solution = decided_elsewhere(self.problem, plan, self.known)
+            except InputError as error:
+                return Entry(name, summary, None, (str(error),), remarks)
+        seen = Assessment((), price(instance, solution))
+        made = self._document(instance, solution, problem, within=not outside)
+        return Entry(name, summary, made, reasons, remarks, seen.missing)
+
+    def flags(self, file: Path, framework: str, nodes: int | None) -> Entry:
+        """What flags of a framework decide, on this problem."""
+        from nest.starting import read_flags
+
+        read = read_flags(file, framework, nodes, self.known)
+        remarks = (*read.notes, *self._otherwise(read.settings.get("training", {})))
+        summary = f"flags of {framework}"
+        decisions: dict[str, Any] = dict(read.settings.get("fixed", {}))
+        try:
+            plan = planner.evaluate(evolve(self.problem, fixed=None), fix=decisions, plugins=self.known)
+        except InputError as error:
+            return Entry(str(file), summary, None, (str(error),), remarks)
+        return self.given(str(file), summary, plan, remarks)
+
+    def _otherwise(self, training: Mapping[str, Any]) -> tuple[str, ...]:
+        """What flags say of the training that the problem says otherwise, which wins."""
+        ours = unstructure(self.problem.training)
+        return tuple(
+            f"it trains with {name} {value}; priced with the problem's {ours[name]}."
+            for name, value in training.items()
+            if isinstance(value, (int, float, str)) and name in ours and ours[name] != value
+        )
+
+    def _document(self, instance: Instance, solution: Solution, problem: Problem, *, within: bool) -> PlanDocument:
+        """The plan, priced and checked.
+
+        Raises:
+            InternalError: the check finds otherwise.
+        """
+        priced = price(instance, solution)
+        # What a search could have found states what no plan is faster than, so that `nest check` reads it as such.
+        bound = min(self.bound or 0.0, priced.batch_time) if within else None
+        made = document(
+            instance,
+            solution,
+            priced,
+            status="feasible",
+            lower_bound=bound,
+            problem=problem.to_dict(),
+            plugins=self.known.distributions(),
+        )
+        report = check_plan(instance, made)
+        if not report.ok:
+            raise InternalError(
+                f"a plan to compare with does not hold: {report.disagreements[0]} "
+                "This is a bug in nest; please report it with the problem file."
+            )
+        return made
+
+
+def _assessed(instance: Instance, solution: Solution) -> Assessment:
+    """What decisions come to."""
+    faults = structure_violations(instance, solution) or permission_violations(instance, solution)
+    return Assessment(tuple(faults), None if faults else price(instance, solution))

@@ -1,0 +1,154 @@
+"""Megatron-LM's rules of thumb (arXiv 2104.04473, sections 3.2 to 3.4)."""
+
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from nest.hooks.planning import Assessment, PlannerContext, Proposal
+from nest.instance import Instance, Solution, chunks_of
+from nest.planners.shapes import Choices, dealt, even_cuts, modes, partition, replica_counts, units
+
+USUAL_RANK_ORDER = "dp-inner"
+"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
+
+FAVOURED = ("tp", "sp", "ep")
+"""What the devices of a block are used for, the first before the others: tensor parallelism inside a node, sequence
+parallelism wherever there is any (arXiv 2205.05198, section 4.2.2: it sends no more), then experts of their own."""
+
+
+class Manual:
+    """Tensor parallelism inside a node as far as memory needs, then stages, then replicas.
+
+    Takeaway 1: tensor parallelism up to the devices of a node, then pipeline parallelism. Takeaway 2: as few devices
+    for one copy of the model as it fits into, all others for data parallelism. Takeaway 3: the best micro-batch depends
+    on the rest, so the fastest of those that fit is taken. Blocks are dealt to stages evenly. Recomputation, then
+    ZeRO from stage 1 (Megatron-LM's distributed optimizer) on, are used where nothing fits without.
+    """
+
+    name = "manual"
+    summary = "Megatron-LM's rules of thumb: tensor parallelism inside the node, then stages, then replicas"
+
+    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
+        """The first step of the ladder that fits; else the one that is short of the least memory."""
+        closest: tuple[float, Solution] | None = None
+        faults: tuple[str, ...] = ("no degrees and number of stages leave every stage a layer.",)
+        for step in _ladder(instance):
+            found = [_on_step(instance, context, step, index) for index in step.candidates]
+            fitting = [(seen.priced.batch_time, plan) for plan, seen in found if plan and seen.priced and seen.fits]
+            if fitting:
+                return Proposal(min(fitting, key=lambda each: each[0])[1])
+            for plan, seen in found:
+                if plan is not None and seen.priced is not None and (closest is None or seen.missing < closest[0]):
+                    closest = seen.missing, plan
+                elif seen.faults:
+                    faults = seen.faults
+        if closest is not None:
+            return Proposal(closest[1], ("no step of the rules fits into memory; this is the closest.",))
+        return Proposal(None, (f"no step of the rules is a plan of the problem; of the last one: {faults[0]}.",))
+
+
+@frozen
+class _Step:
+    """One step of the ladder: how large one copy of the model is, and what is done to make it fit.
+
+    Attributes:
+        candidates: of one width and the same degrees, which differ in their micro-batches.
+        stages: in number.
+        saving: place in the list of recompute modes, those that cost least first.
+        zero: ZeRO stage.
+    """
+
+    candidates: tuple[int, ...]
+    stages: int
+    saving: int
+    zero: int
+
+
+def _ladder(instance: Instance) -> Iterator[_Step]:
+    """Every step, the first to be taken first.
+
+    A copy of the model grows before anything else is done to save memory; what the rules do not name comes last.
+    """
+    savings = max(len(modes(instance, each)) for each in instance.candidates)
+    for shapes in _shapes(instance):
+        for zero in sorted(set(instance.space.zero)):
+            for saving in range(savings):
+                for candidates, stages in shapes:
+                    yield _Step(candidates, stages, saving, zero)
+
+
+def _shapes(instance: Instance) -> tuple[list[tuple[tuple[int, ...], int]], ...]:
+    """Candidates and numbers of stages: wider blocks up to a node, then more stages of the widest; and all others."""
+    by_width = _by_width(instance)
+    node = next((size for size in instance.cluster.capacities if size > 1), 1)
+    inside = [width for width in by_width if width <= node]
+    counts = {width: _stage_counts(instance, width) for width in by_width}
+    usual = [(width, 1) for width in inside if 1 in counts[width]]
+    usual += [(width, count) for width in inside[-1:] for count in counts[width] if count > 1]
+    others = [(width, count) for width in by_width for count in counts[width] if (width, count) not in usual]
+    return tuple(
+        [(by_width[width], count) for width, count in shapes if width * count <= instance.cluster.size]
+        for shapes in (usual, others)
+    )
+
+
+def _by_width(instance: Instance) -> dict[int, tuple[int, ...]]:
+    """For each width, ascending, the candidates of the most favoured degrees."""
+    found: dict[int, tuple[int, ...]] = {}
+    for width in sorted({each.width for each in instance.candidates}):
+        indices = [index for index, each in enumerate(instance.candidates) if each.width == width]
+        degrees = [instance.candidates[index].degrees for index in indices]
+        best = max(degrees, key=lambda each: [each.get(name, 1) for name in FAVOURED])
+        found[width] = tuple(index for index, each in zip(indices, degrees, strict=True) if each == best)
+    return found
+
+
+def _stage_counts(instance: Instance, width: int) -> list[int]:
+    """Numbers of stages of so wide blocks, those first that Megatron-LM takes without being told more.
+
+    It asks for replicas of tp x cp x pp devices that use all there are, and for blocks that divide into the stages,
+    unless `--decoder-first-pipeline-num-layers` or a layout says otherwise.
+    """
+    fixed = instance.space.partition
+    if fixed is not None:
+        return [len(fixed)]
+    devices, count = instance.cluster.size, len(units(instance))
+    return sorted(
+        range(1, min(count, devices // width) + 1),
+        key=lambda stages: (devices % (stages * width) != 0, count % stages != 0, stages),
+    )
+
+
+def _on_step(
+    instance: Instance, context: PlannerContext, step: _Step, index: int
+) -> tuple[Solution | None, Assessment]:
+    """The plan of one candidate on a step, with the most replicas there may be."""
+    candidate, space = instance.candidates[index], instance.space
+    allowed = modes(instance, candidate)
+    order = USUAL_RANK_ORDER if USUAL_RANK_ORDER in space.rank_orders else space.rank_orders[0]
+    last = Assessment((f"the batch cannot be dealt to replicas of {step.stages} stages",), None)
+    if step.saving >= len(allowed):
+        return None, last
+    for schedule in space.schedules:
+        split = _split(instance, step.stages, chunks_of(schedule))
+        if split is None:
+            continue
+        for replicas in replica_counts(instance, candidate, step.stages):
+            chosen = Choices(
+                index, replicas, order, schedule, allowed[step.saving], step.zero, space.zero_degrees[0]
+            ).solution(instance, split)
+            last = context.assess(chosen)
+            if last.priced is not None:
+                return chosen, last
+    return None, last
+
+
+def _split(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
+    """The layers of each stage: as fixed, else dealt evenly."""
+    if chunks > 1:
+        return dealt(instance, stages, chunks)
+    fixed = instance.space.partition
+    if fixed is not None:
+        return tuple(tuple(sorted(layers)) for layers in fixed) if len(fixed) == stages else None
+    pieces = units(instance)
+    return partition(pieces, even_cuts(len(pieces), stages)) if stages <= len(pieces) else None

@@ -1,0 +1,118 @@
+"""Plans of equal stages, from which rules of thumb and random searches start."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from attrs import frozen
+
+from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
+
+Units = tuple[tuple[int, ...], ...]
+"""Groups of layers that no cut parts, in an order in which any cut between two of them is allowed."""
+
+
+def units(instance: Instance) -> Units:
+    """What stages are cut between: the blocks that are dealt evenly where there are any, else the layers.
+
+    Layers that must share a stage are one unit, with all that lies between them in the order.
+    """
+    space = instance.space
+    order = instance.graph.topological_order()
+    place = {layer: index for index, layer in enumerate(order)}
+    names = {name: index for index, name in enumerate(instance.graph.layers)}
+    groups = [*space.together, *([names[name] for name in each.same_stage] for each in space.constraints)]
+    blocks = [each for each in space.blocks if each]
+    if sorted(layer for block in blocks for layer in block) == sorted(order):
+        groups += blocks
+    spans = sorted(
+        (min(places), max(places)) for places in ([place[layer] for layer in each] for each in groups if each)
+    )
+    found: list[tuple[int, ...]] = []
+    start = 0
+    while start < len(order):
+        end = start
+        for first, last in spans:
+            if first <= end:
+                end = max(end, last) if last >= start else end
+        found.append(tuple(order[start : end + 1]))
+        start = end + 1
+    return tuple(found)
+
+
+def even_cuts(count: int, stages: int) -> tuple[int, ...]:
+    """Where each stage but the first starts when `count` units are dealt evenly, earlier stages taking one more."""
+    size, longer = divmod(count, stages)
+    return tuple(index * size + min(index, longer) for index in range(1, stages))
+
+
+def partition(pieces: Units, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The layers of each stage, ascending."""
+    ends = (0, *cuts, len(pieces))
+    return tuple(
+        tuple(sorted(layer for unit in pieces[first:last] for layer in unit)) for first, last in pairwise(ends)
+    )
+
+
+def dealt(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
+    """The layers of each stage where chunks are dealt (PROBLEM.md section 4); None: they do not come out even."""
+    blocks = instance.space.blocks
+    size, left = divmod(len(blocks), stages * chunks)
+    if left or not size or stages < 2:
+        return None
+    runs = [blocks[first : first + size] for first in range(0, len(blocks), size)]
+    return tuple(
+        tuple(sorted(layer for run in runs[stage::stages] for block in run for layer in block))
+        for stage in range(stages)
+    )
+
+
+def replica_counts(instance: Instance, candidate: Candidate, stages: int) -> Iterator[int]:
+    """Numbers of replicas that the batch can be dealt to and that leave room for so many stages, most first."""
+    for replicas in range(instance.cluster.size // (candidate.width * stages), 0, -1):
+        if instance.micro_batches(candidate, replicas) is not None:
+            yield replicas
+
+
+def modes(instance: Instance, candidate: Candidate) -> tuple[str, ...]:
+    """Recompute modes that may be used, those that cost least time first."""
+    allowed = instance.space.recompute
+    found = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
+    return tuple(mode.name for mode in sorted(found, key=lambda mode: float(mode.extra.sum())))
+
+
+@frozen
+class Choices:
+    """What is decided alike for all stages.
+
+    Attributes:
+        candidate: index of their candidate.
+        replicas: data-parallel degree.
+        rank_order: how replicas and stages lie.
+        schedule: the pipeline schedule.
+        recompute: name of the recompute mode.
+        zero: ZeRO stage.
+        zero_degree: ranks over which ZeRO shards at most; None: all.
+    """
+
+    candidate: int
+    replicas: int
+    rank_order: str
+    schedule: Schedule
+    recompute: str
+    zero: int
+    zero_degree: int | None = None
+
+    def solution(self, instance: Instance, stages: Sequence[tuple[int, ...]]) -> Solution:
+        """The plan of stages with these layers, side by side without gaps."""
+        width = instance.candidates[self.candidate].width
+        return Solution(
+            self.replicas,
+            self.rank_order,
+            self.schedule.name,
+            tuple(
+                StageDecision(layers, self.candidate, self.recompute, self.zero, place * width)
+                for place, layers in enumerate(stages)
+            ),
+            chunks_of(self.schedule),
+            self.zero_degree,
+        )

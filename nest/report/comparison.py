@@ -1,0 +1,81 @@
+"""A comparison of plans as a table."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nest.report.table import table
+from nest.units import format_bytes, format_seconds
+
+HEADER = (
+    "planner",
+    "batch time",
+    "of ours",
+    "samples/s",
+    "degrees",
+    "pp",
+    "replicas",
+    "micro-batch",
+    "ZeRO",
+    "recompute",
+    "fits",
+)
+NUMBERS = (1, 2, 3, 5, 6)
+"""Columns that are flush right."""
+
+OURS = "nest"
+
+
+def comparison_text(comparison: Mapping[str, Any]) -> str:
+    """The plans below each other, and what there is to say of each.
+
+    Args:
+        comparison: `Comparison.to_dict()` of `nest.comparing`.
+    """
+    ours = comparison["plan"]
+    rows = [_row(OURS, ours, 1.0, 0.0, True)]
+    told = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]
+    for each in comparison["others"]:
+        rows.append(_row(each["name"], each["plan"], each["relative"], each["missing_bytes"], each["within_problem"]))
+        told += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
+    lines = [table(HEADER, rows, NUMBERS), *([""] if told else []), *told]
+    if ours["batch_time"] is not None:
+        lines += ["", _claim(ours)]
+    return "\n".join(lines)
+
+
+def _claim(ours: Mapping[str, Any]) -> str:
+    if ours["status"] == "optimal":
+        return "Optimal plan: no plan of this problem that fits is faster than nest's, whoever makes it."
+    return f"Best plan found in time: no plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+
+
+def _row(
+    name: str, plan: Mapping[str, Any] | None, relative: float | None, missing: float, within: bool
+) -> tuple[str, ...]:
+    if plan is None or plan["batch_time"] is None:
+        return (name, "no plan", *("",) * (len(HEADER) - 2))
+    stages, candidate = plan["stages"], plan["candidate"]
+    mixed = len({stage["candidate"] for stage in stages})
+    degrees = " ".join(f"{name}{degree}" for name, degree in candidate["degrees"].items() if degree > 1) or "-"
+    return (
+        name,
+        format_seconds(plan["batch_time"]),
+        "" if relative is None else f"{relative:.3f}",
+        f"{plan['throughput']:.4g}" if plan["throughput"] else "",
+        degrees if mixed == 1 else f"{mixed} candidates mixed",
+        str(len(stages)),
+        str(plan["data_parallel"]),
+        f"{candidate['micro_batch'] or candidate['samples']} x {plan['micro_batches']}",
+        _each(stages, "zero"),
+        _each(stages, "recompute"),
+        _fits(plan["fits"], missing) + ("" if within else ", beyond the problem"),
+    )
+
+
+def _each(stages: list[Mapping[str, Any]], key: str) -> str:
+    """What the stages have, each value once, in the order of the pipeline."""
+    return ", ".join(dict.fromkeys(str(stage[key]) for stage in stages))
+
+
+def _fits(fits: bool, missing: float) -> str:
+    return "yes" if fits else f"no, by {format_bytes(missing)}"

@@ -1,0 +1,89 @@
+"""`nest compare`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nest import comparing
+from tests.command_line import call
+from tests.planners.instances import problem
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem(2e9, zero=(0, 1))))
+    return str(path)
+
+
+def test_the_table(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "compare", file, "--evaluations", "20", "--seed", "2") == 0
+    told = capsys.readouterr().out
+    lines = told.splitlines()
+    assert lines[0].split()[:4] == ["planner", "batch", "time", "of"]
+    assert [line.split()[0] for line in lines[2:7]] == ["nest", "manual", "phaze", "alpa", "mcmc"]
+    assert "mcmc: 20 plans priced, seed 2." in lines
+    assert lines[-1].startswith("Optimal plan: ")
+
+
+def test_json_says_the_same(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "compare", file, "--planner", "manual", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    (other,) = told["others"]
+    assert other["name"] == "manual"
+    assert other["relative"] == pytest.approx(other["batch_time"] / told["plan"]["batch_time"])
+    assert other["plan"]["problem"] == told["plan"]["problem"]
+
+
+def test_what_does_not_fit_says_by_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem(1e6)))
+    assert call(monkeypatch, "compare", str(path), "--planner", "alpa") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["nest", "no", "plan"]
+    assert "no, by " in lines[3]
+    assert any(line.startswith("nest: no feasible plan. ") for line in lines)
+
+
+def test_a_plan_that_beats_ours_is_an_internal_error(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refuting = comparing.Comparison.faster
+    monkeypatch.setattr(comparing.Comparison, "refuting", property(lambda self: self.others[:1]))
+    assert refuting is not None
+    assert call(monkeypatch, "compare", file, "--planner", "manual") == 1
+    told = capsys.readouterr()
+    assert "manual" in told.out
+    assert "internal error: the plan of manual takes" in told.err
+
+
+def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "compare", "--list", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["planners"]
+    assert [row["name"] for row in rows] == ["manual", "phaze", "alpa", "mcmc"]
+    assert call(monkeypatch, "compare", "--list") == 0
+    assert "Megatron-LM's rules of thumb" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "takes a problem file"),
+        (("{}", "--planner", "best"), "there is no planner called 'best'"),
+        (("{}", "--nodes", "2"), "--nodes goes with flags"),
+        (("{}", "--plan", "{}"), "this is a problem, not a plan"),
+        (("{}", "--evaluations", "-1"), "number of evaluations is -1"),
+    ],
+)
+def test_bad_input(
+    arguments: tuple[str, ...],
+    told: str,
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, "compare", *(each.format(file) if each == "{}" else each for each in arguments)) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,65 @@
+"""Megatron-LM's rules: each step of the ladder is taken where, and only where, memory asks for it."""
+
+import pytest
+
+from tests.planners.instances import LAYERS, candidate, planned, problem
+
+STATE = 5e8
+"""Bytes a layer's state takes on one device."""
+
+
+def shape(memory: float, *candidates, **keys):
+    instance, proposal, seen = planned("manual", problem(memory, *candidates, **keys))
+    assert seen.faults == ()
+    stage = proposal.solution.stages[0]
+    width = instance.candidates[stage.candidate].width
+    return width, len(proposal.solution.stages), proposal.solution.replicas, stage.recompute, stage.zero, seen.fits
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        (1, (1, 1, 16, "none", 0, True)),
+        (2, (2, 1, 8, "none", 0, True)),
+        (4, (4, 1, 4, "none", 0, True)),
+        (8, (4, 2, 2, "none", 0, True)),  # Blocks of 8 would leave the node.
+        (16, (4, 4, 1, "none", 0, True)),
+    ],
+)
+def test_tensor_parallelism_inside_the_node_then_stages_then_replicas(devices, expected):
+    """Memory for the state on so many devices, with room for what one micro-batch keeps."""
+    room = (STATE + 4 * 1e8) * LAYERS / devices
+    assert shape(room) == expected
+
+
+def test_recomputation_and_zero_come_only_where_nothing_else_fits():
+    tight = STATE * LAYERS / 16 * 1.15
+    assert shape(tight)[3:] == ("full", 0, True)
+    tighter = STATE * LAYERS / 8 * 0.8
+    wide = [candidate(4), candidate(8)]
+    found = shape(tighter, *wide, zero=(0, 1), constraints=["pp <= 2", "width == 4"])
+    assert found[4:] == (1, True)
+
+
+def test_a_wider_block_than_a_node_is_the_last_resort():
+    assert shape(1e12, candidate(8))[0] == 8
+
+
+def test_what_fits_nowhere_is_told_with_the_closest_plan():
+    _, proposal, seen = planned("manual", problem(1e6))
+    assert not seen.fits
+    assert seen.missing > 0
+    assert "closest" in proposal.remarks[0]
+
+
+def test_the_fastest_micro_batch_of_a_step_is_taken():
+    slow, quick = candidate(1, samples=1), candidate(1, samples=2)
+    quick["forward"] = [each / 4 for each in quick["forward"]]
+    instance, proposal, _ = planned("manual", problem(1e12, slow, quick))
+    assert instance.candidates[proposal.solution.stages[0].candidate].samples == 2
+
+
+def test_no_plan_is_explained():
+    _, proposal, _ = planned("manual", problem(1e12, constraints=["pp > 100"]))
+    assert proposal.solution is None
+    assert "pp > 100" in proposal.remarks[0]

@@ -1,0 +1,41 @@
+"""The random walk: the same for the same seed, and at the optimum where there is little to find."""
+
+import pytest
+
+import nest
+from tests.planners.instances import candidate, planned, problem
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_seed_gives_the_same_plan(seed):
+    first, second = (planned("mcmc", problem(2e9, zero=(0, 1)), seed=seed)[1] for _ in range(2))
+    assert first == second
+
+
+def test_it_keeps_to_its_number_of_evaluations():
+    for evaluations in (1, 7, 50):
+        _, proposal, _ = planned("mcmc", problem(2e9, zero=(0, 1)), evaluations=evaluations)
+        assert int(proposal.remarks[0].split()[0]) == evaluations
+
+
+def test_more_evaluations_do_no_harm():
+    times = [planned("mcmc", problem(1e12), evaluations=count)[2].priced.batch_time for count in (1, 30, 300)]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] < times[0]
+
+
+def test_it_finds_the_best_of_few_plans():
+    written = problem(1e12, candidate(4), zero=(0,))
+    _, _, seen = planned("mcmc", written, evaluations=1000)
+    assert seen.priced.batch_time == pytest.approx(nest.solve(written).batch_time, rel=1e-9)
+
+
+def test_it_finds_its_way_to_plans_that_fit():
+    _, _, seen = planned("mcmc", problem(1.5e9, zero=(0, 3)), evaluations=300)
+    assert seen.fits
+
+
+def test_no_plan_is_explained():
+    _, proposal, _ = planned("mcmc", problem(1e12, constraints=["pp > 100"]), evaluations=20)
+    assert proposal.solution is None
+    assert "none of the" in proposal.remarks[0]

@@ -1,0 +1,212 @@
+"""Comparisons: no other plan is faster than ours, everybody's plan holds, and what does not count is told."""
+
+import json
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings, strategies
+
+import nest
+from nest import comparing
+from nest.errors import InputError, InternalError
+from nest.hooks import hook
+from nest.hooks.planning import Proposal
+from nest.hooks.registry import registry
+from tests.agreement.problems import KINDS, random_problem
+from tests.cli.test_from_megatron import CLUSTER, SCRIPT
+from tests.planners.instances import candidate, problem
+
+quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+streams = strategies.randoms(use_true_random=False)
+
+
+def examine(written: dict) -> None:
+    """No plan that counts is faster, and every plan passes the check that rebuilds its problem."""
+    found = comparing.compare(written, evaluations=40)
+    found.assert_unbeaten()
+    assert not found.faster
+    assert [each.name for each in found.others] == ["manual", "phaze", "alpa", "mcmc"]
+    for each in found.others:
+        if each.plan is None:
+            assert each.reasons
+            continue
+        assert nest.check(each.plan).ok, each.name
+        assert each.plan.fits == (each.missing == 0.0)
+    if found.ours.status == "infeasible":
+        assert not any(each.counts for each in found.others)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_other_plan_is_faster(seed):
+    random = Random(seed)
+    examine(random_problem(random, KINDS[seed % len(KINDS)], sharded=seed % 3 == 0))
+
+
+@settings(quick, max_examples=25)
+@given(written=streams.map(random_problem))
+def test_no_other_plan_is_faster_on_odd_problems(written):
+    with suppress(InputError):  # Some have no combination of candidates and choices at all.
+        examine(written)
+
+
+def test_a_faster_plan_is_called_a_bug():
+    found = comparing.compare(problem(1e12), planners=["phaze"])
+    entry = found.others[0]
+    beaten = evolve(found, others=(evolve(entry, plan=evolve(entry.plan, batch_time=entry.batch_time / 2)),))
+    with pytest.raises(InternalError, match="the plan of phaze takes"):
+        beaten.assert_unbeaten()
+    # One that does not fit, or is none of the problem's, may be as fast as it likes.
+    faster = beaten.others[0]
+    for harmless in (evolve(faster, plan=evolve(faster.plan, fits=False)), evolve(faster, reasons=("It is none.",))):
+        evolve(beaten, others=(harmless,)).assert_unbeaten()
+
+
+def test_a_search_that_was_stopped_may_be_beaten_down_to_its_bound():
+    found = comparing.compare(problem(1e12), planners=["phaze"])
+    ours = found.ours
+    stopped = evolve(ours, status="feasible", batch_time=ours.batch_time * 2, lower_bound=ours.batch_time / 2)
+    unproved = evolve(found, ours=stopped)
+    assert [each.name for each in unproved.faster] == ["phaze"]
+    unproved.assert_unbeaten()
+
+
+def test_a_plan_file_is_priced_on_the_problem_at_hand(tmp_path: Path):
+    slow = problem(1e12)
+    slow["cluster"]["levels"][1]["bandwidth"] = 1e8
+    other = tmp_path / "plan.json"
+    other.write_text(json.dumps(nest.solve(problem(1e12)).to_dict()))
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(nest.solve(slow).to_dict()))
+    found = comparing.compare(slow, planners=[], plans=[other, own])
+    assert [each.name for each in found.others] == [str(other), str(own)]
+    assert found.others[0].counts
+    assert found.others[0].batch_time > json.loads(other.read_text())["batch_time"]
+    assert found.relative(found.others[1]) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_a_plan_that_the_problem_does_not_allow_is_priced_and_does_not_count(tmp_path: Path):
+    wide = nest.solve(problem(1e12, constraints=["width == 8"]))
+    path = tmp_path / "wide.json"
+    path.write_text(json.dumps(wide.to_dict()))
+    (entry,) = comparing.compare(problem(1e12, constraints=["width <= 4"]), planners=[], plans=[path]).others
+    assert not entry.counts
+    assert entry.batch_time == pytest.approx(wide.batch_time, rel=1e-12)
+    assert "`width <= 4` does not hold" in entry.reasons[0]
+    # A schedule that is not among the problem's is no reason to be silent on its price.
+    piped = problem(1e12, constraints=["pp == 4"])
+    piped["training"]["schedule"] = "gpipe"
+    path.write_text(json.dumps(nest.solve(piped).to_dict()))
+    (entry,) = comparing.compare(problem(1e12), planners=[], plans=[path]).others
+    assert entry.plan.schedule == "gpipe"
+    assert "Schedule 'gpipe' is not among those allowed" in entry.reasons[0]
+
+
+def test_a_plan_of_another_model_is_none(tmp_path: Path):
+    strange = problem(1e12)
+    strange["profile"] = deepcopy(strange["profile"])
+    strange["profile"]["layers"][0] = "something else"
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(nest.solve(strange).to_dict()))
+    (entry,) = comparing.compare(problem(1e12), planners=[], plans=[path]).others
+    assert entry.plan is None
+    assert "'something else', which the problem does not have" in entry.reasons[0]
+
+
+def test_flags_are_priced_on_the_problem(tmp_path: Path):
+    script = tmp_path / "run.sh"
+    script.write_text(SCRIPT)
+    written = tmp_path / "problem.yaml"
+    model = "{layers: 8, hidden: 256, ffn: 640, heads: 8, vocab: 1024, gated_mlp: true}"
+    written.write_text(
+        f"nest: 1\nmodel: {{transformer: {model}}}\ntraining: {{global_batch: 16, sequence_length: 512}}\n{CLUSTER}"
+    )
+    (entry,) = comparing.compare(written, planners=[], flags={"megatron": [script]}).others
+    assert entry.name == str(script)
+    assert entry.plan is not None, entry.reasons
+    assert entry.plan.candidate.degrees["tp"] == 8
+    assert len(entry.plan.stages) == 2
+    assert "it trains with global_batch 32; priced with the problem's 16." in entry.remarks
+    assert entry.plan.micro_batches * entry.plan.data_parallel * entry.plan.candidate.samples == 16
+
+
+class Copying:
+    """Proposes what the exact search finds, for one replica fewer than it should where asked to."""
+
+    name = "copying"
+    summary = "what the search finds"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def plan(self, instance, context):
+        return self.answer(instance, context)
+
+
+def compared(answer, **options):
+    class Plugin:
+        @hook
+        def nest_planners(self):
+            return [Copying(answer)]
+
+    known = registry([Plugin()])
+    return comparing.compare(problem(1e12), plugins=known, **options), known
+
+
+def test_planners_of_plug_ins_take_part():
+    found, known = compared(lambda instance, context: Proposal(context.search(instance).solution))
+    assert known.warnings == ()
+    entry = next(each for each in found.others if each.name == "copying")
+    assert found.relative(entry) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_what_is_no_plan_is_told():
+    def overlapping(instance, context):
+        solution = context.search(instance).solution
+        return Proposal(evolve(solution, replicas=1000))
+
+    found, _ = compared(overlapping, planners=["copying"])
+    (entry,) = found.others
+    assert entry.plan is None
+    assert entry.reasons[0].startswith("It is no plan of the problem: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda *_: None, "NoneType is no Proposal"),
+        (lambda *_: Proposal("pp 4"), "the solution is no Solution"),
+        (lambda *_: 1 / 0, "raised ZeroDivisionError"),
+        (
+            lambda instance, context: Proposal(
+                evolve(s := context.search(instance).solution, stages=(evolve(s.stages[0], candidate=99),))
+            ),
+            "names candidate 99",
+        ),
+    ],
+)
+def test_a_faulty_planner_is_set_aside(answer, told):
+    found, known = compared(answer)
+    assert [each.name for each in found.others] == ["manual", "phaze", "alpa", "mcmc"]
+    assert told in known.warnings[0]
+
+
+def test_slips_are_told():
+    with pytest.raises(InputError, match=r"there is no planner called 'maunal'\. Did you mean 'manual'"):
+        comparing.compare(problem(1e12), planners=["maunal"])
+    with pytest.raises(InputError, match="number of evaluations is 0"):
+        comparing.compare(problem(1e12), evaluations=0)
+
+
+def test_seed_and_evaluations_reach_the_planner():
+    first = comparing.compare(problem(2e9), planners=["mcmc"], seed=3, evaluations=11)
+    assert first.others[0].remarks == ("11 plans priced, seed 3.",)
+    assert first.to_dict() == comparing.compare(problem(2e9), planners=["mcmc"], seed=3, evaluations=11).to_dict()
+
+
+def test_from_python():
+    found = nest.compare(problem(1e12, candidate(1)), planners=["phaze", "manual"])
+    assert [each.name for each in found.others] == ["phaze", "manual"]
