@@ -206,7 +206,7 @@ def test_every_combination_adds_up(family: str, exchange: str) -> None:
 
 
 def test_every_family_is_tried() -> None:
-    assert {*FAMILIES, "operator_graph"} == set(registry().model_importers())
+    assert {*FAMILIES, "operator_graph", "captured_program"} == set(registry().model_importers())
 
 
 @settings(deadline=None, max_examples=60)

@@ -50,18 +50,17 @@ class LeanMode:
     first: Array
     more: Array
     peak: Array
-    _memory: dict[float, Array] = field(factory=dict, init=False, repr=False)
 
     def reach(self, start: int, in_flight: float, time_limit: float, room: float) -> int:
         """The last downset that a stage which begins behind `start` may end at."""
         end = int(self.seconds.searchsorted(self.seconds[start] + time_limit, side="right")) - 1
         if end <= start:
             return start
-        if in_flight not in self._memory:
-            self._memory[in_flight] = self.first + (in_flight - 1) * self.more
-        memory = self._memory[in_flight]
-        needed = memory[start + 1 : end + 1] + numpy.maximum.accumulate(self.peak[start:end])
-        return start + int(needed.searchsorted(memory[start] + room, side="right"))
+        further = in_flight - 1
+        held = self.first[start + 1 : end + 1] + further * self.more[start + 1 : end + 1]
+        needed = held + numpy.maximum.accumulate(self.peak[start:end])
+        before = self.first[start] + further * self.more[start]
+        return start + int(needed.searchsorted(before + room, side="right"))
 
 
 def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_limit: float, room: float) -> int:
