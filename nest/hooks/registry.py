@@ -13,11 +13,13 @@ from nest.hooks.guard import KINDS, SECONDS, WORDS, Faulty, Nonsense, PluginFaul
 from nest.hooks.guarded import Guarded
 from nest.hooks.manager import (
     DISABLED,
+    DISTRIBUTION,
     Manager,
     Plugin,
     built_in_plugins,
     given_plugins,
     installed_plugins,
+    own_version,
     switched_off,
 )
 from nest.hooks.states import PluginState, states
@@ -202,10 +204,11 @@ class Registry:
 
     def distributions(self) -> dict[str, str]:
         """Distributions that registered something, by name, with their versions."""
+        if not self._plugins:  # No built-in need be loaded to know that.
+            return {DISTRIBUTION: own_version()}
         for kind in KINDS:
             self._collect(kind)
-        plugins = {plugin.distribution: plugin.version for plugin in self._origins.values()}
-        return dict(sorted(plugins.items()))
+        return dict(sorted({each.distribution: each.version for each in self._origins.values()}.items()))
 
     def unguarded(self, kind: str, name: str) -> Any:
         """The object of `kind` called `name` itself, without a guard: for trying it out, not for planning.
@@ -219,7 +222,8 @@ class Registry:
     def states(self) -> tuple[PluginState, ...]:
         """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
         plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
-        self.distributions()
+        for kind in KINDS:
+            self._collect(kind)
         hooks = {
             plugin.name: {
                 hook: tuple(
