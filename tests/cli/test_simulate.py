@@ -1,6 +1,7 @@
 """`nest simulate` as a person calls it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,24 @@ def test_infeasible_and_wrong_plans_are_not_replayed(
     wrong.write_text(json.dumps(infeasible))
     assert call(monkeypatch, "simulate", str(wrong)) == 1
     assert "too large" in capsys.readouterr().err
+
+
+def test_a_plan_may_come_through_a_pipe(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `nest simulate <(nest solve problem.yaml --json)`: what was read once is gone."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(Path(plan).read_bytes())
+    try:
+        assert call(monkeypatch, "simulate", f"/dev/fd/{reading}") == 0
+    finally:
+        os.close(reading)
+
+
+def test_errors_of_the_problem_name_the_file(
+    plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(Path(plan).read_text())
+    document["problem"]["cluster"]["levels"][0]["fanout"] = 0
+    Path(plan).write_text(json.dumps(document))
+    assert call(monkeypatch, "simulate", plan) == 2
+    assert "plan.json:1: problem.cluster.levels" in capsys.readouterr().err
