@@ -1,6 +1,6 @@
 """Replays in which tasks take longer or shorter than planned, on every replica."""
 
-import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +23,9 @@ AT_ONCE = 8192
 MOST_JITTER = 10.0
 """Above this, a task's factor leaves the range of numbers."""
 
+MOST_SLOWER = 1e9
+"""Above this, the figures of a batch leave the range of numbers, or of what a trace can hold."""
+
 PERCENTILES = (5, 50, 90, 95, 99)
 
 
@@ -33,7 +36,7 @@ class SlowDevice:
     Attributes:
         stage: from 0.
         replica: from 0.
-        factor: how many times as long it computes; communication takes as long as planned.
+        factor: how many times as long it computes, at most `MOST_SLOWER`; communication takes as long as planned.
     """
 
     stage: int
@@ -68,8 +71,15 @@ class Disturbance:
         if self.runs < 1:
             raise InputError(f"there must be at least 1 run, not {self.runs}.")
         for each in self.slow:
-            if not 0 < each.factor < math.inf:
-                raise InputError(f"a slow device's factor must be a number above 0, is {each.factor:g}.")
+            if not 0 < each.factor <= MOST_SLOWER:
+                raise InputError(
+                    f"a slow device's factor must be a number above 0, at most {MOST_SLOWER:g}, is {each.factor:g}."
+                )
+        twice = [
+            place for place, count in Counter((each.stage, each.replica) for each in self.slow).items() if count > 1
+        ]
+        if twice:
+            raise InputError(f"stage {twice[0][0] + 1} of replica {twice[0][1]} is named twice as slow; name it once.")
 
 
 @frozen

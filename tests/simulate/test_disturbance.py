@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 import nest
 from nest.errors import InputError
 from nest.instance import Instance, Solution
-from nest.simulate.disturbance import AT_ONCE, Disturbance, SlowDevice
+from nest.simulate.disturbance import AT_ONCE, MOST_JITTER, MOST_SLOWER, Disturbance, SlowDevice
 from nest.simulate.replay import Replay, replay
 from nest.simulate.timeline import batch_time
+from nest.simulate.trace import trace
 from tests.plan.mixed_plans import mixed_plans
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 
@@ -123,8 +124,19 @@ def test_runs_are_replayed_in_parts_where_there_are_many() -> None:
         ({"slow_devices": {"1": 0.0}}, "factor"),
         ({"slow_devices": {"1": float("inf")}}, "factor"),
         ({"slow_devices": {"1": "fast"}}, "factor"),
+        ({"slow_devices": {"1": float("nan")}}, "factor"),
+        ({"slow_devices": {"1": 1e308}}, "at most"),
+        ({"slow_devices": {"1": 2.0, "1/0": 2.0}}, "twice"),
+        ({"slow_devices": {"1": 2.0, "01": 3.0}}, "twice"),
     ],
 )
 def test_what_cannot_be_is_told(asked: dict[str, object], told: str) -> None:
     with pytest.raises(InputError, match=told):
         nest.simulate(uniform_plan(1, "1f1b"), **asked)  # type: ignore[arg-type]
+
+
+def test_the_slowest_device_there_may_be_has_figures_and_a_trace() -> None:
+    found = nest.simulate(uniform_plan(1, "1f1b"), jitter=MOST_JITTER, runs=9, slow_devices={"1": MOST_SLOWER})
+    assert found.disturbed is not None
+    assert all(map(numpy.isfinite, found.disturbed.batch_times))
+    assert trace(found)
