@@ -13,7 +13,8 @@ MOST_ROWS = 24
 
 _REASONS = {
     "passes": "the schedule's closed form takes passes to have other shares of a stage's time than these have",
-    "stages": "stages differ, and the closed form fills and drains the pipeline with the whole time of each",
+    "chunks": "chunks of a stage differ, and the schedule's closed form takes them to be alike",
+    "stages": "stages differ, and the closed form fills and drains the pipeline with whole times of stages",
     "synchronisation": "stages synchronise as soon as they are done, not all at the end",
 }
 

@@ -170,8 +170,17 @@ def test_stages_that_divide_their_time_alike_never_take_longer(
         assert name == "1f1b" or found == pytest.approx(form, rel=1e-9, abs=1e-12)
 
 
-def stages_of(forward: list[float], backward: list[float], micro_batches: int) -> PlanDocument:
-    """A stage for each layer, without communication."""
+def test_chunks_that_differ_are_not_taken_for_stages_that_do() -> None:
+    """Two stages that are equal in all: each runs a chunk of 1 s and one of 3 s, forward and backward."""
+    found = nest.simulate(stages_of([1.0, 1.0, 3.0, 3.0], [1.0, 1.0, 3.0, 3.0], 4, chunks=2))
+    assert found.difference.total == pytest.approx(found.batch_time - found.closed_form)
+    assert found.difference.chunks == pytest.approx(found.difference.total)
+    assert abs(found.difference.total) > 0.1
+    assert found.difference.stages == 0.0
+
+
+def stages_of(forward: list[float], backward: list[float], micro_batches: int, chunks: int = 1) -> PlanDocument:
+    """A chunk for each layer, without communication."""
     count = len(forward)
     none = [0.0] * count
     problem = {
@@ -193,10 +202,10 @@ def stages_of(forward: list[float], backward: list[float], micro_batches: int) -
                 }
             ],
         },
-        "training": {"global_batch": micro_batches},
+        "training": {"global_batch": micro_batches, "schedule": "interleaved" if chunks > 1 else "1f1b"},
         "cluster": {"levels": [{"name": "node", "fanout": count, "bandwidth": 1.0, "latency": 0.0}], "memory": 1.0},
     }
-    return nest.evaluate(problem, fix={"pp": count})
+    return nest.evaluate(problem, fix={"pp": count // chunks, "chunks": chunks})
 
 
 def test_steps_that_do_not_wait_are_counted_from_each_stage_s_own_beginning() -> None:
