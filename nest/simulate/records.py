@@ -16,7 +16,7 @@ RECEIVES = frozenset({"receive-activations", "receive-gradients"})
 """Kinds of pieces that occupy the link to another stage."""
 
 Points = tuple[tuple[float, float], ...]
-"""Seconds from the beginning of the batch, and bytes from then on."""
+"""Seconds from the beginning of the batch, and bytes from then on; of several at one time, the last."""
 
 
 @frozen

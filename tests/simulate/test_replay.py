@@ -71,6 +71,9 @@ def check(found: Replay, plan: PlanDocument) -> None:
         if found.chunks == 1:
             # Of several chunks the plan counts the average one.
             assert stage.memory_peak <= record.memory * (1 + 1e-9)
+    for stage, points in zip(found.stages, found.timeline.memory, strict=True):
+        assert stage.memory_peak == max(size for _, size in points)
+        assert [time for time, _ in points] == sorted(time for time, _ in points)
     causal(found)
     ordered(found)
 
@@ -179,7 +182,14 @@ def test_chunks_that_differ_are_not_taken_for_stages_that_do() -> None:
     assert found.difference.stages == 0.0
 
 
-def stages_of(forward: list[float], backward: list[float], micro_batches: int, chunks: int = 1) -> PlanDocument:
+def test_a_pass_that_takes_no_time_still_shows_its_memory() -> None:
+    found = nest.simulate(stages_of([0.0], [1.0], 1, peak=0.5))
+    assert found.timeline.memory == (((0.0, 0.5), (1.0, 0.0)),)
+    found = nest.simulate(stages_of([0.0, 1.0], [0.0, 1.0], 1, peak=0.5))
+    assert found.timeline.memory[0] == ((0.0, 0.5), (0.0, 0.0), (2.0, 0.5), (2.0, 0.0))
+
+
+def stages_of(forward: list[float], backward: list[float], micro_batches: int, chunks: int = 1, peak: float = 0.0) -> PlanDocument:
     """A chunk for each layer, without communication."""
     count = len(forward)
     none = [0.0] * count
@@ -197,7 +207,7 @@ def stages_of(forward: list[float], backward: list[float], micro_batches: int, c
                     "forward": forward,
                     "backward": backward,
                     "state": {},
-                    "recompute": {"none": {"extra": none, "first": none, "more": none, "peak": none}},
+                    "recompute": {"none": {"extra": none, "first": none, "more": none, "peak": [peak] * count}},
                     "edge_bytes": [0.0] * (count - 1),
                 }
             ],
