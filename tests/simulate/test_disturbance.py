@@ -12,6 +12,7 @@ from nest.simulate.disturbance import AT_ONCE, MOST_JITTER, MOST_SLOWER, Disturb
 from nest.simulate.replay import Replay, replay
 from nest.simulate.timeline import batch_time
 from nest.simulate.trace import trace
+from nest.spec import PlanDocument
 from tests.plan.mixed_plans import mixed_plans
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 
@@ -64,6 +65,53 @@ def test_the_slowest_replica_is_waited_for() -> None:
     update = sum(task.end - task.start for task in found.timeline.tasks if task.kind == "update")
     assert found.disturbed.batch_times[0] == pytest.approx(found.batch_time + late + 0.5 * update)
     assert found.disturbed.timeline.replica == 2
+
+
+@pytest.mark.parametrize(("degree", "waits"), [("all", 0.0), (2, 3.0), (1, 4.5)])
+def test_only_a_shard_group_marches_in_step(degree: int | str, waits: float) -> None:
+    """By hand: 4 replicas of one stage, ZeRO 3, four micro-batches of 3 s, which the first replica takes 4.5 s for.
+
+    It is late by 6 s, and with it those that gather weights from it in every micro-batch; the others wait at the end.
+    """
+    found = nest.simulate(sharded_plan(degree), slow_devices={"1/0": 1.5})
+    assert found.disturbed is not None
+    assert found.disturbed.waits == pytest.approx([waits], abs=1e-3)
+    assert found.disturbed.batch_times[0] == pytest.approx(found.batch_time + 6.0, abs=1e-3)
+
+
+def sharded_plan(degree: int | str) -> PlanDocument:
+    """A single layer with ZeRO 3 on 4 replicas, whose network takes next to no time."""
+    problem = {
+        "nest": 1,
+        "profile": {
+            "layers": ["one"],
+            "edges": [],
+            "candidates": [
+                {
+                    "name": "one",
+                    "degrees": {},
+                    "width": 1,
+                    "samples": 1,
+                    "forward": [1.0],
+                    "backward": [2.0],
+                    "state": {
+                        "dense": {
+                            "ranks": [0],
+                            "weights": [8.0],
+                            "gradients": [8.0],
+                            "optimizer": [8.0],
+                            "update": [0.0],
+                        }
+                    },
+                    "recompute": {"none": {"extra": [0.0], "first": [1.0], "more": [1.0], "peak": [0.0]}},
+                    "edge_bytes": [],
+                }
+            ],
+        },
+        "training": {"global_batch": 16},
+        "cluster": {"levels": [{"name": "rack", "fanout": 4, "bandwidth": 1e6, "latency": 1e-6}], "memory": 1e3},
+    }
+    return nest.evaluate(problem, fix={"pp": 1, "replicas": 4, "zero": 3, "zero_degree": degree})
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -189,7 +189,9 @@ def test_a_pass_that_takes_no_time_still_shows_its_memory() -> None:
     assert found.timeline.memory[0] == ((0.0, 0.5), (0.0, 0.0), (2.0, 0.5), (2.0, 0.0))
 
 
-def stages_of(forward: list[float], backward: list[float], micro_batches: int, chunks: int = 1, peak: float = 0.0) -> PlanDocument:
+def stages_of(
+    forward: list[float], backward: list[float], micro_batches: int, chunks: int = 1, peak: float = 0.0
+) -> PlanDocument:
     """A chunk for each layer, without communication."""
     count = len(forward)
     none = [0.0] * count
