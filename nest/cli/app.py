@@ -16,6 +16,7 @@ COMMANDS = (
     "simulate",
     "compare",
     "export",
+    "report",
     "models",
     "catalogue",
     "topology",

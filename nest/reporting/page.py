@@ -1,0 +1,41 @@
+"""The page of a plan, section by section."""
+
+from nest import planner
+from nest.files import structure
+from nest.hooks.registry import Registry
+from nest.planner import Source
+from nest.reporting.headline import headline, standing
+from nest.reporting.naming import title
+from nest.reporting.records import Section
+from nest.reporting.rendering import rendered
+from nest.reporting.subject import Subject, subject
+from nest.spec import PlanDocument, Problem
+
+
+def page(plan: Source | PlanDocument, known: Registry) -> str:
+    """The HTML file of a plan.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        known: registered exporters and the like.
+
+    Raises:
+        InputError: the plan cannot be read, or its numbers do not hold.
+    """
+    read = planner.read_plan(plan)
+    if read.status == "infeasible":
+        return _infeasible(read)
+    found = subject(plan, read, known)
+    return rendered(title(found.problem, found.instance.cluster.size), standing(read), sections(found))
+
+
+def sections(subject: Subject) -> tuple[Section, ...]:
+    """What is told of a feasible plan, from top to bottom."""
+    return (headline(subject),)
+
+
+def _infeasible(plan: PlanDocument) -> str:
+    """The page of a problem without a plan."""
+    problem = structure(plan.problem, Problem)
+    why = Section("headline", "Why there is no plan", paragraphs=(plan.diagnosis or "No reason is given.",))
+    return rendered(title(problem, None), standing(plan), (why,))
