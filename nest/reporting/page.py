@@ -5,10 +5,12 @@ from nest.files import structure
 from nest.hooks.registry import Registry
 from nest.planner import Source
 from nest.reporting.headline import headline, standing
+from nest.reporting.memory_figure import memory_figure
 from nest.reporting.naming import title
 from nest.reporting.records import Section
 from nest.reporting.rendering import rendered
 from nest.reporting.subject import Subject, subject
+from nest.reporting.time_figure import time_figure
 from nest.spec import PlanDocument, Problem
 
 
@@ -31,7 +33,11 @@ def page(plan: Source | PlanDocument, known: Registry) -> str:
 
 def sections(subject: Subject) -> tuple[Section, ...]:
     """What is told of a feasible plan, from top to bottom."""
-    return (headline(subject),)
+    return (
+        headline(subject),
+        Section("memory", "Memory", figures=(memory_figure(subject),)),
+        Section("time", "Time", figures=(time_figure(subject),)),
+    )
 
 
 def _infeasible(plan: PlanDocument) -> str:

@@ -7,9 +7,10 @@ from functools import cache
 
 from attrs import frozen
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from nest.hooks.manager import own_version
-from nest.reporting.palette import style_sheet
+from nest.reporting.palette import hatches, style_sheet
 from nest.reporting.records import Section
 from nest.reporting.svg import number
 
@@ -46,19 +47,11 @@ def rendered(title: str, standing: Standing, sections: Sequence[Section]) -> str
         title=title,
         standing=standing,
         sections=sections,
-        style=_Verbatim(style),
+        style=Markup(style),
         style_hash=style_hash,
+        hatches=hatches(),
         version=own_version(),
     )
-
-
-class _Verbatim(str):
-    """Our own style sheet, which is not escaped."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        return self
 
 
 @cache
