@@ -4,6 +4,7 @@ from nest import planner
 from nest.files import structure
 from nest.hooks.registry import Registry
 from nest.planner import Source
+from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
 from nest.reporting.memory_figure import memory_figure
 from nest.reporting.naming import title
@@ -35,6 +36,7 @@ def sections(subject: Subject) -> tuple[Section, ...]:
     """What is told of a feasible plan, from top to bottom."""
     return (
         headline(subject),
+        Section("cluster", "Cluster", figures=(cluster_figure(subject),)),
         Section("memory", "Memory", figures=(memory_figure(subject),)),
         Section("time", "Time", figures=(time_figure(subject),)),
     )
