@@ -7,11 +7,13 @@ and Chromium is `NEST_CHROMIUM` or the first of `CHROMIUM` on the path.
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.browser.pages import written
 from tests.browser.visit import Visit, visited
 
 HERE = Path(__file__).parent
@@ -45,3 +47,9 @@ def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
     """Opens a file: `visit(path, width=390, dark=True)`; closed when the test ends."""
     with visited(chromium) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def report_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The report of a plan of `PLANS`, by its name."""
+    return partial(written, folder=tmp_path_factory.mktemp("reports"))

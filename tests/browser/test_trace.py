@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import nest
-from nest.spec import PlanDocument
 from tests.browser.perfetto import Perfetto, perfetto
+from tests.browser.plans import of_llama
 from tests.command_line import call
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 
@@ -107,22 +107,6 @@ def same(viewer: Perfetto, trace: Path) -> None:
             "join thread b on b.utid = it.utid"
         )
     )
-
-
-def of_llama(schedule: str = "1f1b", **fix: Any) -> PlanDocument:
-    """Llama 2 13B on 16 devices: stages that differ, and collectives between replicas."""
-    levels = [
-        {"name": "node", "fanout": 8, "bandwidth": "300 GB/s", "link": "nvlink3"},
-        {"name": "pod", "fanout": 2, "bandwidth": "25 GB/s", "link": "infiniband-hdr"},
-    ]
-    problem = {
-        "nest": 1,
-        "model": "llama-2-13b",
-        "training": {"global_batch": 16, "sequence_length": 4096, "schedule": schedule},
-        "cluster": {"device": "a100-sxm-80g", "levels": levels},
-    }
-    decided = {"tp": 2, "pp": 4, "replicas": 2, "micro_batch": 1, "schedule": schedule}
-    return nest.evaluate(problem, fix={**decided, **fix})
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
