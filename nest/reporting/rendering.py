@@ -7,7 +7,7 @@ from functools import cache
 
 from attrs import frozen
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from nest.hooks.manager import own_version
 from nest.reporting.palette import hatches, style_sheet
@@ -54,6 +54,16 @@ def rendered(title: str, standing: Standing, sections: Sequence[Section]) -> str
     )
 
 
+def prose(sentence: str) -> Markup:
+    """A sentence, escaped, in which what stands between backquotes is set as code."""
+    parts = sentence.split("`")
+    if len(parts) % 2 == 0:  # One that has no partner is but a character.
+        return escape(sentence)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts)
+    )
+
+
 @cache
 def _environment() -> Environment:
     found = Environment(
@@ -65,4 +75,5 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     found.filters["coordinate"] = number
+    found.filters["prose"] = prose
     return found
