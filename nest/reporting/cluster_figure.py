@@ -58,7 +58,7 @@ def cluster_figure(subject: Subject) -> Figure:
     used = sum(place is not None for place in found.places)
     caption = _caption(subject, picture, used)
     drawing = Drawing(
-        max(width, WIDTH), height + 1, body, f"The {len(found.places):,} devices of the cluster by stage", caption
+        max(width, 1.0), height + 1, body, f"The {len(found.places):,} devices of the cluster by stage", caption
     )
     rows = tuple(_row(index, found) for index in range(stages))
     words = (0, 3)

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from nest.hooks.manager import own_version
 from nest.reporting.palette import hatches, style_sheet
 from nest.reporting.records import Section
-from nest.reporting.svg import number
+from nest.reporting.svg import WIDTH, number
 
 
 @frozen
@@ -74,6 +74,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    found.globals["wide"] = WIDTH
     found.filters["coordinate"] = number
     found.filters["prose"] = prose
     return found
