@@ -39,7 +39,7 @@ def rendered(title: str, standing: Standing, sections: Sequence[Section]) -> str
         sections: from top to bottom.
     """
     environment = _environment()
-    style = style_sheet() + environment.get_template("page.css").render()
+    style = style_sheet() + "".join(environment.get_template(name).render() for name in ("page.css", "charts.css"))
     # The browser applies no style but this one, and loads nothing (Content Security Policy 3, sections 6.1 and 8.4).
     style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = environment.get_template("page.html.j2")
