@@ -4,6 +4,7 @@ from nest import planner
 from nest.files import structure
 from nest.hooks.registry import Registry
 from nest.planner import Source
+from nest.reporting.batch import batch
 from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
 from nest.reporting.launch import launch
@@ -40,6 +41,7 @@ def sections(subject: Subject) -> tuple[Section, ...]:
         headline(subject),
         launch(subject),
         Section("cluster", "Cluster", figures=(cluster_figure(subject),)),
+        batch(subject),
         Section("memory", "Memory", figures=(memory_figure(subject),)),
         Section("time", "Time", figures=(time_figure(subject),)),
         stage_table(subject),
