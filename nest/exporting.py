@@ -140,11 +140,14 @@ def _expressible(plan: PlanDocument, name: str, near: bool, known: Registry) -> 
 def reasons(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
     """Why each framework that states limits cannot run a plan, a sentence each; none where it can."""
     problem = structure(plan.problem, Problem)
-    return {
-        name: tuple(violations(plan, known.run(lambda name=name: limits_of(name, problem, known, "--to")), name))  # type: ignore[misc]
-        for name, exporter in sorted(known.exporters().items())
-        if hasattr(exporter, "limits")
-    }
+
+    def against(name: str) -> tuple[str, ...]:
+        try:
+            return tuple(violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name))
+        except InputError as error:  # It can run nothing of such a problem.
+            return (str(error).rstrip("."),)
+
+    return {name: against(name) for name, exporter in sorted(known.exporters().items()) if hasattr(exporter, "limits")}
 
 
 def exporters(plan: PlanDocument | None = None, *, plugins: Registry | None = None) -> list[dict[str, Any]]:

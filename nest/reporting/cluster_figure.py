@@ -58,7 +58,7 @@ def cluster_figure(subject: Subject) -> Figure:
     used = sum(place is not None for place in found.places)
     caption = _caption(subject, picture, used)
     drawing = Drawing(
-        max(width, WIDTH), height + 1, body, f"The {len(found.places):,} devices of the cluster by stage", caption
+        max(width, 1.0), height + 1, body, f"The {len(found.places):,} devices of the cluster by stage", caption
     )
     rows = tuple(_row(index, found) for index in range(stages))
     words = (0, 3)
@@ -151,12 +151,15 @@ def _cells(picture: _Picture) -> Iterable[Markup]:
     if any(not _is_first(picture.place(cell)) for members in by_stage.values() for cell in members):
         yield element("path", class_="line strong", d=_squares(sorted(first), at, layout.cell))
     numbers = [
-        Markup(f'<text x="{number(at[cell][0] + layout.cell / 2)}" y="{number(at[cell][1] + layout.cell / 2 + 3.5)}">')
-        + Markup(f"{stage + 1}</text>")
-        for stage, members in sorted(by_stage.items())
-        for cell in members
+        _numbered(stage + 1, *at[cell], layout.cell) for stage, members in sorted(by_stage.items()) for cell in members
     ]
     yield element("g", joined(numbers), class_="cells", text_anchor="middle")
+
+
+def _numbered(stage: int, x: float, y: float, side: float) -> Markup:
+    """A stage's number in the middle of a cell; one of two digits is set smaller in a small cell."""
+    tight = ' class="tight"' if stage >= 10 and side < _LARGE[0] else ""
+    return Markup(f'<text{tight} x="{number(x + side / 2)}" y="{number(y + side / 2 + 3.5)}">{stage}</text>')
 
 
 def _is_first(place: Place | None) -> bool:
