@@ -42,7 +42,8 @@ _CUT_OFF = """slack => {
         const style = getComputedStyle(element);
         const {scrollWidth, scrollHeight, clientWidth, clientHeight} = element;
         const across = ['hidden', 'clip'].includes(style.overflowX) && scrollWidth > clientWidth + slack;
-        const down = style.overflowY !== 'visible' && scrollHeight > clientHeight + slack;
+        const mayScroll = ['auto', 'scroll'].includes(style.overflowY) && style.maxHeight !== 'none';
+        const down = style.overflowY !== 'visible' && !mayScroll && scrollHeight > clientHeight + slack;
         if (across || down) found.push(told(element));
     }
     for (const svg of document.querySelectorAll('svg')) {
