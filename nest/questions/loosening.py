@@ -11,7 +11,7 @@ from nest.spec import Problem, ProfileSpec
 from nest.spec.problem import ALL_RANKS, RANK_ORDERS, ZERO_STAGES
 
 PLENTY = 1024.0
-"""How many times a device's memory stands for as much as anybody likes: no model here needs it on one device."""
+"""How many times a device's memory stands for any amount of it: a device then holds what a thousand held before."""
 
 
 @frozen
