@@ -9,6 +9,7 @@ from nest.hooks.registry import Registry
 from nest.questions.parameters import parameters
 from nest.spec import Problem, ProfileSpec
 from nest.spec.problem import ALL_RANKS, RANK_ORDERS, ZERO_STAGES
+from nest.units import format_bytes
 
 PLENTY = 1024.0
 """How many times a device's memory stands for any amount of it: a device then holds what a thousand held before."""
@@ -141,7 +142,7 @@ def _memory(problem: Problem, known: Registry) -> Iterator[Loosening]:
     for parameter in parameters(problem, known):
         if parameter.unit == "bytes":
             found = parameter.changed(problem, parameter.value * PLENTY)
-            yield Loosening("cluster.memory", f"{parameter.value / 1e9:.4g} GB", "any amount of memory", found)
+            yield Loosening("cluster.memory", format_bytes(parameter.value), "any amount of memory", found)
 
 
 def _listed(values: Iterable[object]) -> str:
