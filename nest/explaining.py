@@ -1,7 +1,8 @@
 """Why a plan is what it is: what it runs into, what restrictions cost, what comes next, and what would change it."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from attrs import frozen
 
@@ -23,6 +24,8 @@ PARTS = ("binding", "constraints", "alternatives", "flips")
 
 SOLVES_OF_A_FLIP = 3
 """That a flip takes about as many solves as so many other questions; for progress only."""
+
+Answer = TypeVar("Answer")
 
 Told = Callable[[str, float], None]
 """Told what is being asked, and which share of the questions is answered."""
@@ -128,9 +131,9 @@ def _explain(
         best,
         parts,
         binding(read) if "binding" in parts else (),
-        tuple(line.after(1, lambda each=each: price(best, each, solver)) for each in priced),
-        tuple(line.after(1, lambda each=each: alternative(read, each, solver)) for each in asked),
-        tuple(line.after(SOLVES_OF_A_FLIP, lambda each=each: flip(best, problem, each, solver)) for each in varied),
+        tuple(line.after(1, partial(price, best, each, solver)) for each in priced),
+        tuple(line.after(1, partial(alternative, read, each, solver)) for each in asked),
+        tuple(line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied),
         solver.solves,
     )
 
@@ -150,7 +153,7 @@ class _Progress:
         if self._told is not None:
             self._told(asking, self._done / self._of)
 
-    def after(self, questions: int, answer: Callable[[], Any]) -> Any:
+    def after(self, questions: int, answer: Callable[[], Answer]) -> Answer:
         """The answer; so many questions are answered then."""
         found = answer()
         self._done += questions

@@ -39,9 +39,7 @@ def explain(
 
     line = share_line()
     try:
-        found = explaining.explain(
-            plan, only=only, time_limit=time_limit, progress=None if line is None else line.tell
-        )
+        found = explaining.explain(plan, only=only, time_limit=time_limit, progress=None if line is None else line.tell)
     finally:
         if line is not None:
             line.clear()

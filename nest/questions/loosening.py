@@ -43,15 +43,13 @@ def loosenings(problem: Problem, known: Registry) -> tuple[Loosening, ...]:
         problem: its files read into it.
         known: offers strategies and schedules.
     """
-    return tuple(
-        [
-            *_constraints(problem),
-            *_fixed(problem, known),
-            *_strategies(problem, known),
-            *_search(problem),
-            *_training(problem, known),
-            *_memory(problem, known),
-        ]
+    return (
+        *_constraints(problem),
+        *_fixed(problem, known),
+        *_strategies(problem, known),
+        *_search(problem),
+        *_training(problem, known),
+        *_memory(problem, known),
     )
 
 

@@ -58,6 +58,4 @@ def price(best: PlanDocument, loosening: Loosening, solver: Solver) -> Price:
         solver: solves the problem without it.
     """
     found = solver.plan(loosening.problem, f"without {loosening.place}")
-    return Price(
-        loosening.place, loosening.written, loosening.instead, outcome(best, found, solver.plugins)
-    )
+    return Price(loosening.place, loosening.written, loosening.instead, outcome(best, found, solver.plugins))

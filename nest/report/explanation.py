@@ -242,4 +242,3 @@ def _changes(each: Told) -> str:
 
 def _arrows(changes: Sequence[Told]) -> str:
     return ", ".join(f"{change['name']} {change['before']} -> {change['now']}" for change in changes)
-
