@@ -10,6 +10,7 @@ from nest.hooks.registry import Registry
 from nest.plan import evaluate as price
 from nest.plan.document import solution_of
 from nest.plan.legality import structure_violations
+from nest.questions.alternatives import EACH_STAGE
 from nest.questions.binding import needed_memory
 from nest.questions.outcome import TIE, Outcome, decided, outcome
 from nest.questions.parameters import Parameter, parameters
@@ -98,8 +99,8 @@ def turns(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Turn, 
 def flip(best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> Flip:
     """The flip of the best plan nearest to what the problem has, by solves.
 
-    A plan stays the best where the best plan decides the same (but for how layers are dealt to stages), or where the
-    plan, kept as it is, is as fast: a tie is no change. The plan is solved for at the end of the reach. Where it is not
+    A plan stays the best where the best plan decides the same (`signature`), or where the plan, kept as it is, is as
+    fast: a tie is no change. The plan is solved for at the end of the reach. Where it is not
     the best there, the value at which it and the plan found there take the same time is guessed from a straight line
     (in the reciprocal of the parameter, as transfers and products take); for memory it is what the plans need. Solves
     on both sides of the guess confirm it or say on which side the flip lies, until it lies between two values that
@@ -153,7 +154,7 @@ class _Search:
 
     def __init__(self, best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> None:
         self.best, self.problem, self.turn, self.solver = best, problem, turn, solver
-        self.signature = decided(best, solver.plugins)
+        self.signature = signature(best, solver.plugins)
 
     def ladder(self) -> tuple[_Probe, _Probe | None]:
         """The neighbours among the doublings (or halvings) of a whole number between which the plan changes."""
@@ -206,7 +207,7 @@ class _Search:
         """Whether the plan asked about is not the best there."""
         if probe.plan is None or probe.plan.batch_time is None:
             return bool(self.signature)
-        if decided(probe.plan, self.solver.plugins) == self.signature:
+        if signature(probe.plan, self.solver.plugins) == self.signature:
             return False
         kept = self.kept(self.best, probe.value)
         return kept is None or kept > probe.plan.batch_time * (1 + TIE)
@@ -250,6 +251,16 @@ class _Search:
             return None
         share = before / (before + after)
         return 1 / ((1 - share) / same.value + share / changed.value)
+
+
+def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
+    """What plans have in common between which there is no flip; nothing of an infeasible one.
+
+    Of what stages decide for themselves it is which values there are, not which stage has which: one stage more or less
+    that recomputes is no other plan.
+    """
+    own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
+    return {name: own.get(name, (told,)) for name, told in decided(plan, known).items()}
 
 
 def kept_time(plan: PlanDocument, problem: Problem, known: Registry) -> float | None:
