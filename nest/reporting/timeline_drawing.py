@@ -27,6 +27,9 @@ TOP = 24
 ROOMY, DENSE = 26, 13
 """Height of a row with its space where there are few stages, and where there are many, px."""
 
+THIN = 250
+"""Tasks in a row above which they are thin."""
+
 NUMBER_SIZE = 9.5
 """Of micro-batches in their boxes, px."""
 
@@ -146,11 +149,14 @@ def task_boxes(table: TaskTable, shown: Shown, place: Placing) -> tuple[Box, ...
 def _tasks(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
     """A path for every style: a tenth of the bytes of an element for every task."""
     paths: dict[int, list[tuple[float, float, float, float]]] = {}
-    for box in task_boxes(table, shown, place):
+    drawn = task_boxes(table, shown, place)
+    # Between thin boxes, a line as thick as between others would take their colour.
+    apart = "thin" if len(drawn) > THIN * len(shown.stages) else "parted"
+    for box in drawn:
         size = (box.left, place.top(box.row), box.right - box.left, place.bar)
         paths.setdefault(int(table.style[box.task]), []).append(size)
     return [
-        element("path", d=boxes(sizes), class_=f"task-{STYLES[style][0]} parted")
+        element("path", d=boxes(sizes), class_=f"task-{STYLES[style][0]} {apart}")
         for style, sizes in sorted(paths.items())
     ]
 
