@@ -25,7 +25,44 @@ def headline(subject: Subject) -> Section:
     facts.append(Fact("Bubble share", f"{found['bubble_share']:.1%}", found["bubble_share"]))
     used, there = found["devices_used"], found["devices"]
     facts.append(Fact("Devices used", f"{used:,} of {there:,}", float(used)))
-    return Section("headline", "The plan", facts=tuple(facts), paragraphs=_runner_up(plan))
+    if plan.lower_bound is not None:
+        gap = subject.batch_time / plan.lower_bound - 1 if plan.lower_bound > 0 else 0.0
+        note = "proved, no gap" if plan.status == "optimal" else f"gap {gap:.2%}"
+        facts.append(Fact("No plan is faster than", format_seconds(plan.lower_bound), plan.lower_bound, note))
+    return Section("headline", "The plan", facts=tuple(facts), decisions=_decisions(plan), paragraphs=_told(plan))
+
+
+def _decisions(plan: PlanDocument) -> tuple[Fact, ...]:
+    """What the plan decides for all stages, and what each stage chooses."""
+    assert plan.candidate is not None
+    used = list(dict.fromkeys(stage.candidate for stage in plan.stages))
+    if len(used) > 1:
+        found = [Fact("Candidates", ", ".join(used))]
+    else:
+        found = [
+            Fact(name, str(degree), float(degree)) for name, degree in plan.candidate.degrees.items() if degree > 1
+        ]
+    size = plan.candidate.micro_batch or plan.candidate.samples
+    found += [
+        Fact("pp", str(len(plan.stages)), float(len(plan.stages)), "stages"),
+        Fact("Replicas", str(plan.data_parallel), float(plan.data_parallel or 1)),
+        Fact("Micro-batches", f"{plan.micro_batches:,}", float(plan.micro_batches or 0), f"of {size:,} in a replica"),
+        Fact("Schedule", str(plan.schedule), None, f"{plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
+        Fact("Rank order", str(plan.rank_order)),
+        Fact("ZeRO", _choices([str(stage.zero) for stage in plan.stages])),
+        Fact("Recomputation", _choices([stage.recompute for stage in plan.stages])),
+    ]
+    if plan.zero_degree is not None:
+        found.append(Fact("Shard groups", str(plan.zero_degree), float(plan.zero_degree), "ranks"))
+    return tuple(found)
+
+
+def _choices(each: list[str]) -> str:
+    """What all stages choose, or the choices with the number of stages that make them."""
+    counted = {choice: each.count(choice) for choice in dict.fromkeys(each)}
+    if len(counted) == 1:
+        return each[0]
+    return ", ".join(f"{choice} on {count}" for choice, count in counted.items()) + " stages"
 
 
 def _count(value: float) -> str:
@@ -36,8 +73,18 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _runner_up(plan: PlanDocument) -> tuple[str, ...]:
-    return () if plan.runner_up is None else (f"Runner-up: {plan.runner_up['reason']}.",)
+def _told(plan: PlanDocument) -> tuple[str, ...]:
+    """Sentences on what the figures do not say."""
+    told = []
+    if plan.placement is not None:
+        proved = "proved the best for this plan" if plan.placement.status == "optimal" else "the best found"
+        told.append(
+            f"The network is no hierarchy: levels come near it. On the network itself the batch takes "
+            f"{format_seconds(plan.placement.batch_time)}, with the placement below, {proved}."
+        )
+    if plan.runner_up is not None:
+        told.append(f"Runner-up: {plan.runner_up['reason']}.")
+    return tuple(told)
 
 
 def standing(plan: PlanDocument) -> Standing:

@@ -4,11 +4,16 @@ from nest import planner
 from nest.files import structure
 from nest.hooks.registry import Registry
 from nest.planner import Source
+from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
+from nest.reporting.launch import launch
+from nest.reporting.memory_figure import memory_figure
 from nest.reporting.naming import title
 from nest.reporting.records import Section
 from nest.reporting.rendering import rendered
+from nest.reporting.stages import reproduce, stage_table
 from nest.reporting.subject import Subject, subject
+from nest.reporting.time_figure import time_figure
 from nest.spec import PlanDocument, Problem
 
 
@@ -31,7 +36,15 @@ def page(plan: Source | PlanDocument, known: Registry) -> str:
 
 def sections(subject: Subject) -> tuple[Section, ...]:
     """What is told of a feasible plan, from top to bottom."""
-    return (headline(subject),)
+    return (
+        headline(subject),
+        launch(subject),
+        Section("cluster", "Cluster", figures=(cluster_figure(subject),)),
+        Section("memory", "Memory", figures=(memory_figure(subject),)),
+        Section("time", "Time", figures=(time_figure(subject),)),
+        stage_table(subject),
+        reproduce(subject.plan),
+    )
 
 
 def _infeasible(plan: PlanDocument) -> str:

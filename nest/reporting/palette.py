@@ -7,6 +7,10 @@ page, so one set serves both schemes.
 
 from collections.abc import Mapping
 
+from markupsafe import Markup
+
+from nest.reporting.svg import element, joined
+
 HUES: Mapping[str, str] = {
     "blue": "#528ed9",
     "orange": "#d77c35",
@@ -88,6 +92,9 @@ CAUSES: Mapping[str, str] = {
 }
 """Hue of each cause; a figure fills it with the class `cause-NAME`."""
 
+HATCHED = frozenset({"bubble", "idle", "reserve", "fragmentation"})
+"""Causes that nothing useful stands behind: drawn as lines on the page's panel, not as a filled box."""
+
 
 def stage_style(stage: int) -> str:
     """The class that fills what belongs to a stage, counted from 0."""
@@ -99,13 +106,38 @@ def cause_style(cause: str) -> str:
     return f"cause-{cause}"
 
 
+def label_style(cause: str) -> str:
+    """The class of text that stands on what has a cause; empty: the page's own."""
+    return "" if cause in HATCHED else "on"
+
+
+def hatches() -> Markup:
+    """Definitions that the classes of hatched causes refer to, once for the page."""
+    return joined(
+        element(
+            "pattern",
+            element("rect", class_="paper", width=6, height=6)
+            + element("path", d="M-1 1L1 -1M0 6L6 0M5 7L7 5", class_=f"hatch line-{CAUSES[cause]}"),
+            id=f"hatch-{cause}",
+            width="6",
+            height="6",
+            patternUnits="userSpaceOnUse",
+        )
+        for cause in sorted(HATCHED)
+    )
+
+
 def style_sheet() -> str:
     """The variables of both schemes, and a class for each stage and cause."""
     lines = [":root{color-scheme:light dark;" + _variables({**LIGHT, **HUES, "on-hue": ON_HUE}) + "}"]
     lines.append("@media (prefers-color-scheme:dark){:root{" + _variables(DARK) + "}}")
     lines.append("@media print{:root{color-scheme:light;" + _variables(LIGHT) + "}}")
     lines += [_fill(f"stage-{index}", hue) for index, hue in enumerate(STAGES)]
-    lines += [_fill(f"cause-{cause}", hue) for cause, hue in CAUSES.items()]
+    lines += [
+        f".cause-{cause}{{fill:url(#hatch-{cause})}}" if cause in HATCHED else _fill(f"cause-{cause}", hue)
+        for cause, hue in CAUSES.items()
+    ]
+    lines += [f".line-{hue}{{stroke:var(--{hue})}}" for hue in HUES]
     return "\n".join(lines) + "\n"
 
 
@@ -114,4 +146,4 @@ def _variables(colours: Mapping[str, str]) -> str:
 
 
 def _fill(name: str, hue: str) -> str:
-    return f".{name}{{fill:var(--{hue});background-color:var(--{hue})}}"
+    return f".{name}{{fill:var(--{hue})}}"

@@ -78,7 +78,7 @@ class Figure:
     Attributes:
         name: unique on the page, for links: `memory`.
         title: heading.
-        caption: what is drawn, and what was left out.
+        caption: what is drawn, and what was left out; `backquoted` words are set as code.
         drawings: from top to bottom.
         table: the same figures as numbers.
         keys: legend, in the order of the drawing.
@@ -138,13 +138,14 @@ class Section:
     Attributes:
         name: unique on the page, for links.
         title: heading.
-        paragraphs: sentences that stand first.
+        paragraphs: what stands above figures and listings; `backquoted` words are set as code.
         figures: drawings and their numbers.
         tables: numbers without a drawing.
         listings: to be copied, the most useful first.
-        more: further listings, folded away.
+        more: further listings, each folded away.
         more_title: what these are.
         facts: figures that stand out.
+        decisions: of a plan, in short.
     """
 
     name: str
@@ -156,3 +157,4 @@ class Section:
     more: tuple[Listing, ...] = ()
     more_title: str = ""
     facts: tuple[Fact, ...] = ()
+    decisions: tuple[Fact, ...] = ()

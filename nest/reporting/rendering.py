@@ -7,11 +7,12 @@ from functools import cache
 
 from attrs import frozen
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from nest.hooks.manager import own_version
-from nest.reporting.palette import style_sheet
+from nest.reporting.palette import hatches, style_sheet
 from nest.reporting.records import Section
-from nest.reporting.svg import number
+from nest.reporting.svg import WIDTH, number
 
 
 @frozen
@@ -46,19 +47,21 @@ def rendered(title: str, standing: Standing, sections: Sequence[Section]) -> str
         title=title,
         standing=standing,
         sections=sections,
-        style=_Verbatim(style),
+        style=Markup(style),
         style_hash=style_hash,
+        hatches=hatches(),
         version=own_version(),
     )
 
 
-class _Verbatim(str):
-    """Our own style sheet, which is not escaped."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        return self
+def prose(sentence: str) -> Markup:
+    """A sentence, escaped, in which what stands between backquotes is set as code."""
+    parts = sentence.split("`")
+    if len(parts) % 2 == 0:  # One that has no partner is but a character.
+        return escape(sentence)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts)
+    )
 
 
 @cache
@@ -71,5 +74,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    found.globals["wide"] = WIDTH
     found.filters["coordinate"] = number
+    found.filters["prose"] = prose
     return found

@@ -9,7 +9,8 @@ from attrs import frozen
 from nest import planner
 from nest.errors import InputError
 from nest.files import placed, structure
-from nest.formulate.fixed_plan import decided_instance
+from nest.formulate.fixed_plan import decided_formulation
+from nest.formulate.instance import Formulation
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
@@ -27,6 +28,7 @@ class Subject:
         plan: as read.
         problem: the plan's, self-contained.
         instance: its problem in numbers.
+        formulation: what that was made of.
         solution: its decisions.
         priced: every number of it.
         known: registered exporters and the like.
@@ -35,6 +37,7 @@ class Subject:
     plan: PlanDocument
     problem: Problem
     instance: Instance
+    formulation: Formulation
     solution: Solution
     priced: PricedPlan
     known: Registry
@@ -66,8 +69,8 @@ def subject(source: Source | PlanDocument, read: PlanDocument, known: Registry) 
         raise InputError(f"the plan does not hold, so it is not reported on: {report.disagreements[0]}")
     try:
         problem = self_contained(structure(read.problem, Problem), None, known)
-        instance = decided_instance(problem, read, known)
+        instance, formulation = decided_formulation(problem, read, known)
     except InputError as error:
         raise (placed(Path(source), error, "problem") if isinstance(source, (str, Path)) else error) from None
     solution = solution_of(instance, read)
-    return Subject(read, problem, instance, solution, evaluate(instance, solution), known)
+    return Subject(read, problem, instance, formulation, solution, evaluate(instance, solution), known)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-WIDTH = 1040
+WIDTH = 1120
 """Of a figure that fills the page, in units of its view box: CSS pixels on a large screen."""
 
 _DIGIT = 6.7
@@ -55,9 +55,3 @@ def boxes(places: Iterable[tuple[float, float, float, float]]) -> str:
 def fits(content: str, width: float, size: float = 12) -> bool:
     """Whether a text at `size` px is sure to fit into `width` px."""
     return len(content) * _DIGIT * size / 12 <= width
-
-
-def pattern(name: str, style: str) -> Markup:
-    """A hatch to be laid over a filled box: what tells its colour from others where colours are not seen."""
-    line = element("path", d="M0 6L6 0", class_=f"hatch {style}")
-    return element("pattern", line, id=name, width=6, height=6, patternUnits="userSpaceOnUse")
