@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy
 from attrs import frozen
 from markupsafe import Markup
+
 from nest.reporting.axes import Scale
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.svg import WIDTH, element, joined, number, text
@@ -56,14 +57,16 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
         capacity: bytes of a device.
         planned: bytes that the plan counts for each stage.
     """
-    peaks = tuple(_peak(points, peak) for points, peak in zip(replay.timeline.memory, replay.timeline.peaks, strict=True))
+    peaks = tuple(
+        _peak(points, peak) for points, peak in zip(replay.timeline.memory, replay.timeline.peaks, strict=True)
+    )
     most = max(range(len(peaks)), key=lambda stage: peaks[stage].size)
     parts = " The same stages and parts of the batch are drawn as in the timeline." if shown.gaps else ""
     above = " The capacity lies above what is drawn." if _top(peaks, capacity) < capacity else ""
     caption = (
         f"What a device of each stage holds, against its capacity of {format_bytes(capacity)}. The most is "
-        f"{format_bytes(peaks[most].size)}, on stage {most + 1} after {format_seconds(peaks[most].time)}; the plan counts "
-        f"{format_bytes(planned[most])} there. Dots and numbers are the peaks of the whole batch.{above}{parts}"
+        f"{format_bytes(peaks[most].size)}, on stage {most + 1} after {format_seconds(peaks[most].time)}; the plan "
+        f"counts {format_bytes(planned[most])} there. Dots and numbers are the peaks of the whole batch.{above}{parts}"
     )
     return Figure(
         "memory-over-time",
@@ -117,9 +120,9 @@ def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: floa
         ]
     body += breaks(shown, scales, TOP, bottom)
     told = (
-        f"A row for each of {len(shown.stages)} stages: bytes held over time as an area, the peak as a dot with its size "
-        "on the right, the capacity of a device as a dashed line where it is not far above. The table below has the "
-        "peaks."
+        f"A row for each of {len(shown.stages)} stages: bytes held over time as an area, the peak as a dot with its "
+        "size on the right, the capacity of a device as a dashed line where it is not far above. The table below has "
+        "the peaks."
     )
     return Drawing(WIDTH, bottom + 30, joined(body), "Memory of stages over the batch", told)
 

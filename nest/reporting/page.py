@@ -14,6 +14,7 @@ from nest.reporting.rendering import rendered
 from nest.reporting.stages import reproduce, stage_table
 from nest.reporting.subject import Subject, subject
 from nest.reporting.time_figure import time_figure
+from nest.reporting.timeline import batch_section
 from nest.spec import PlanDocument, Problem
 
 
@@ -40,6 +41,7 @@ def sections(subject: Subject) -> tuple[Section, ...]:
         headline(subject),
         launch(subject),
         Section("cluster", "Cluster", figures=(cluster_figure(subject),)),
+        batch_section(subject),
         Section("memory", "Memory", figures=(memory_figure(subject),)),
         Section("time", "Time", figures=(time_figure(subject),)),
         stage_table(subject),

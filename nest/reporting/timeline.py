@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 
+from nest.errors import InputError
 from nest.reporting.batch_strip import PARTS, strip
 from nest.reporting.batch_strip import keys as strip_keys
 from nest.reporting.busy import Busy, busy
 from nest.reporting.memory_over_time import memory_over_time_figure
-from nest.reporting.records import Cell, Drawing, Figure, Key, Table
+from nest.reporting.records import Cell, Drawing, Figure, Key, Section, Table
 from nest.reporting.rhythm import LeftOut
+from nest.reporting.subject import Subject
 from nest.reporting.svg import WIDTH
 from nest.reporting.task_table import STYLES, TaskTable
 from nest.reporting.timeline_drawing import drawn, patterns, placing
 from nest.reporting.windows import Shown, shown
-from nest.simulate.replay import Replay
+from nest.simulate.replay import Replay, replay
 from nest.units import format_bytes, format_seconds
 
 SMALL = 5e-5
@@ -23,6 +25,16 @@ _REASONS = {
     "stages": "fills and drains the pipeline with the whole time of every stage",
     "synchronisation": "lets all stages synchronise at the end",
 }
+
+
+def batch_section(subject: Subject) -> Section:
+    """The batch of a plan, replayed; or why it cannot be."""
+    try:
+        found = replay(subject.instance, subject.solution)
+    except InputError as error:
+        return Section("batch", "Batch over time", paragraphs=(f"There is no timeline: {error}",))
+    planned = [stage.memory for stage in subject.priced.stages]
+    return Section("batch", "Batch over time", figures=batch_figures(found, subject.priced.device_memory, planned))
 
 
 def batch_figures(replay: Replay, capacity: float, planned: Sequence[float]) -> tuple[Figure, Figure]:
@@ -121,7 +133,11 @@ def _idle(replay: Replay) -> str:
 
 def _parts(replay: Replay, found: Shown, table: TaskTable) -> list[str]:
     """What is drawn, and what is left out."""
-    told = [f"All {replay.replicas} replicas do the same at the same time; one is drawn."] if replay.replicas > 1 else []
+    told = (
+        [f"The {replay.replicas} replicas all do the same at the same time; one is drawn."]
+        if replay.replicas > 1
+        else []
+    )
     if len(found.stages) < table.stages:
         told.append(
             f"Of {table.stages} stages, {len(found.stages)} are drawn, spread evenly from the first to the last; the "
@@ -131,8 +147,8 @@ def _parts(replay: Replay, found: Shown, table: TaskTable) -> list[str]:
         return told
     seconds = sum(gap.end - gap.start for gap in found.gaps)
     told.append(
-        f"The strip shows the whole batch; below it, {len(found.windows)} parts of it are drawn, all at the same scale, and "
-        f"{format_seconds(seconds)} ({seconds / table.end_of_all:.1%}) between them are left out."
+        f"The strip shows the whole batch; below it, {len(found.windows)} parts of it are drawn, all at the same "
+        f"scale, and {format_seconds(seconds)} ({seconds / table.end_of_all:.1%}) between them are left out."
     )
     tasks, unlike = sum(gap.tasks for gap in found.gaps), sum(gap.unlike for gap in found.gaps)
     if not unlike:

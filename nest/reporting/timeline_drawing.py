@@ -169,7 +169,9 @@ def _numbers(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
     for box in task_boxes(table, shown, place):
         told = str(int(table.micro_batch[box.task]) + 1)
         if int(table.style[box.task]) in NUMBERED and fits(told, box.right - box.left - 2, NUMBER_SIZE):
-            rows.setdefault(box.row, []).append(Markup(f'<tspan x="{number((box.left + box.right) / 2)}">{told}</tspan>'))
+            rows.setdefault(box.row, []).append(
+                Markup(f'<tspan x="{number((box.left + box.right) / 2)}">{told}</tspan>')
+            )
     return [
         element("text", Markup("").join(parts), y=place.top(row) + place.bar / 2 + 3.4, class_="batch")
         for row, parts in sorted(rows.items())
@@ -214,8 +216,13 @@ def patterns() -> Markup:
     """What `charts.css` fills tasks with; colour alone tells no style from another."""
     found = []
     for name, (kind, path) in PATTERNED.items():
-        inner = [element("rect", width=6, height=6, class_=f"ground-{name}"), element("path", d=path, class_=f"texture-{kind}")]
+        inner = [
+            element("rect", width=6, height=6, class_=f"ground-{name}"),
+            element("path", d=path, class_=f"texture-{kind}"),
+        ]
         found.append(
-            element("pattern", Markup("").join(inner), id=f"task-{name}", width=6, height=6, patternUnits="userSpaceOnUse")
+            element(
+                "pattern", Markup("").join(inner), id=f"task-{name}", width=6, height=6, patternUnits="userSpaceOnUse"
+            )
         )
     return element("defs", Markup("").join(found))
