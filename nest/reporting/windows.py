@@ -94,7 +94,7 @@ def _wanted(table: TaskTable, told: Rhythm) -> tuple[Window, ...]:
         period = told.period(table, start, end)
         middle, piece = (start + end) / 2, max(PIECE * period, PIECE_SHARE * irregular)
         found.append((reached, start + MARGIN * period))
-        found.append((middle - piece / 2, middle + piece / 2))
+        found.append((max(middle - piece / 2, start), min(middle + piece / 2, end)))
         reached = end - MARGIN * period
     return _merged([*found, (reached, table.end_of_all)])
 
