@@ -4,6 +4,7 @@ from nest import planner
 from nest.files import structure
 from nest.hooks.registry import Registry
 from nest.planner import Source
+from nest.reporting.batch import batch
 from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
 from nest.reporting.launch import launch
@@ -14,7 +15,6 @@ from nest.reporting.rendering import rendered
 from nest.reporting.stages import reproduce, stage_table
 from nest.reporting.subject import Subject, subject
 from nest.reporting.time_figure import time_figure
-from nest.reporting.timeline import batch_section
 from nest.spec import PlanDocument, Problem
 
 
@@ -41,7 +41,7 @@ def sections(subject: Subject) -> tuple[Section, ...]:
         headline(subject),
         launch(subject),
         Section("cluster", "Cluster", figures=(cluster_figure(subject),)),
-        batch_section(subject),
+        batch(subject),
         Section("memory", "Memory", figures=(memory_figure(subject),)),
         Section("time", "Time", figures=(time_figure(subject),)),
         stage_table(subject),

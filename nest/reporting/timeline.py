@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 
-from nest.errors import InputError
 from nest.reporting.batch_strip import PARTS, strip
 from nest.reporting.batch_strip import keys as strip_keys
 from nest.reporting.busy import Busy, busy
 from nest.reporting.memory_over_time import memory_over_time_figure
-from nest.reporting.records import Cell, Drawing, Figure, Key, Section, Table
+from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.rhythm import LeftOut
-from nest.reporting.subject import Subject
 from nest.reporting.svg import WIDTH
 from nest.reporting.task_table import STYLES, TaskTable
 from nest.reporting.timeline_drawing import drawn, patterns, placing
 from nest.reporting.windows import Shown, shown
-from nest.simulate.replay import Replay, replay
+from nest.simulate.replay import Replay
 from nest.units import format_bytes, format_seconds
 
 SMALL = 5e-5
@@ -25,16 +23,6 @@ _REASONS = {
     "stages": "fills and drains the pipeline with the whole time of every stage",
     "synchronisation": "lets all stages synchronise at the end",
 }
-
-
-def batch_section(subject: Subject) -> Section:
-    """The batch of a plan, replayed; or why it cannot be."""
-    try:
-        found = replay(subject.instance, subject.solution)
-    except InputError as error:
-        return Section("batch", "Batch over time", paragraphs=(f"There is no timeline: {error}",))
-    planned = [stage.memory for stage in subject.priced.stages]
-    return Section("batch", "Batch over time", figures=batch_figures(found, subject.priced.device_memory, planned))
 
 
 def batch_figures(replay: Replay, capacity: float, planned: Sequence[float]) -> tuple[Figure, Figure]:
