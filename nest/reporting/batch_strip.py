@@ -56,9 +56,10 @@ def strip(busy: Busy, shown: Shown) -> Drawing:
         time_axis((scale,), end, bottom + 9, bottom + 12),
     ]
     share = busy.seconds.sum() / (end * busy.seconds.shape[0]) if end else 0.0
+    row_of = "stage" if len(rows) == busy.seconds.shape[0] else "group of neighbouring stages"
     told = (
-        f"A strip from the beginning to the end of the batch, with a row for every {'stage' if len(rows) == busy.seconds.shape[0] else 'group of stages'}; "
-        f"the darker, the busier. Stages are busy for {share:.1%} of it. Marks below it show which parts are drawn in detail."
+        f"A strip from the beginning to the end of the batch, with a row for every {row_of}; the darker, the busier. "
+        f"Stages are busy for {share:.1%} of it. Marks below it show which parts are drawn in detail."
     )
     return Drawing(WIDTH, bottom + 34, joined(body), "The whole batch", told)
 
@@ -80,9 +81,7 @@ def _names(rows: tuple[tuple[int, int], ...], row: float) -> list[Markup]:
     told = [index for index in range(0, len(rows), apart) if index == 0 or index + apart <= len(rows) - 1]
     if len(rows) > 1:
         told.append(len(rows) - 1)
-    return [
-        text(LEFT - 8, TOP + index * row + row / 2 + 4, _name(*rows[index]), "tick small", "end") for index in told
-    ]
+    return [text(LEFT - 8, TOP + index * row + row / 2 + 4, _name(*rows[index]), "tick small", "end") for index in told]
 
 
 def _name(first: int, last: int) -> str:

@@ -1,6 +1,7 @@
 """What stages do over the whole batch, second by second: nothing is left out here."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy
 from attrs import field, frozen
@@ -45,12 +46,12 @@ def busy(table: TaskTable, parts: int) -> Busy:
     """
     edges = numpy.linspace(0.0, table.end_of_all, parts + 1)
     seconds = numpy.zeros((table.stages, len(STYLES), parts))
-    for stage in range(table.stages):
-        own = table.stage == stage
-        for style in range(len(STYLES)):
-            chosen = own & (table.style == style)
-            if chosen.any():
-                seconds[stage, style] = numpy.diff(_until(edges, table.start[chosen], table.end[chosen]))
+    bounds = numpy.searchsorted(table.stage, numpy.arange(table.stages + 1)).tolist()
+    for stage, (first, last) in enumerate(pairwise(bounds)):
+        styles, starts, ends = (column[first:last] for column in (table.style, table.start, table.end))
+        for style in numpy.unique(styles).tolist():
+            chosen = styles == style
+            seconds[stage, style] = numpy.diff(_until(edges, starts[chosen], ends[chosen]))
     return Busy(edges, seconds)
 
 

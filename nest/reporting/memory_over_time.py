@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy
 from attrs import frozen
+from markupsafe import Markup
+
 from nest.reporting.axes import Scale
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.svg import WIDTH, element, joined, number, text
@@ -18,6 +20,12 @@ FINE, COARSE = 2, 4
 """Px of a part of the batch of which the most bytes are drawn, where there are few rows, and where there are many."""
 
 FEW_ROWS = 12
+
+FLAT = 0.25
+"""Share of the capacity below which rows are not drawn up to it."""
+
+HEADROOM = 0.8
+"""Share of a row that the highest peak then takes."""
 
 RIGHT = WIDTH - 84
 """Where time ends, px; behind it stand the peaks."""
@@ -49,13 +57,16 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
         capacity: bytes of a device.
         planned: bytes that the plan counts for each stage.
     """
-    peaks = tuple(_peak(points, peak) for points, peak in zip(replay.timeline.memory, replay.timeline.peaks, strict=True))
+    peaks = tuple(
+        _peak(points, peak) for points, peak in zip(replay.timeline.memory, replay.timeline.peaks, strict=True)
+    )
     most = max(range(len(peaks)), key=lambda stage: peaks[stage].size)
     parts = " The same stages and parts of the batch are drawn as in the timeline." if shown.gaps else ""
+    above = " The capacity lies above what is drawn." if _top(peaks, capacity) < capacity else ""
     caption = (
         f"What a device of each stage holds, against its capacity of {format_bytes(capacity)}. The most is "
-        f"{format_bytes(peaks[most].size)}, on stage {most + 1} after {format_seconds(peaks[most].time)}; the plan counts "
-        f"{format_bytes(planned[most])} there. Dots and numbers are the peaks of the whole batch.{parts}"
+        f"{format_bytes(peaks[most].size)}, on stage {most + 1} after {format_seconds(peaks[most].time)}; the plan "
+        f"counts {format_bytes(planned[most])} there. Dots and numbers are the peaks of the whole batch.{above}{parts}"
     )
     return Figure(
         "memory-over-time",
@@ -63,7 +74,7 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
         caption,
         (_drawing(replay, shown, peaks, capacity),),
         _table(replay, peaks, capacity, planned),
-        (Key("bytes held", "held"), Key("peak", "peak"), Key("capacity", "capacity")),
+        (Key("bytes held", "held"), Key("peak", "peak"), *([] if above else [Key("capacity", "capacity")])),
     )
 
 
@@ -94,7 +105,7 @@ def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: floa
     scales = window_scales(shown, RIGHT)
     row = min(TALL, max(LOW, 420 // len(shown.stages)))
     bottom = TOP + row * len(shown.stages)
-    top = max(capacity, *(peak.size for peak in peaks))
+    top = _top(peaks, capacity)
     body = [time_axis(scales, shown.windows[-1][1], TOP, bottom)]
     for index, stage in enumerate(shown.stages):
         up = Scale(0.0, top, TOP + (index + 1) * row - 2, TOP + index * row + 4)
@@ -102,17 +113,31 @@ def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: floa
         areas = "".join(_area(points, scale, up, FINE if len(shown.stages) <= FEW_ROWS else COARSE) for scale in scales)
         body += [
             element("path", d=areas, class_="held"),
-            element("path", d=f"M{LEFT} {number(up(capacity))}H{RIGHT}", class_="capacity-line"),
+            *_line(up, capacity),
             element("circle", cx=_across(peak.time, scales), cy=up(peak.size), r=2.5, class_="peak"),
             text(LEFT - 8, middle, f"stage {stage + 1}", "tick", "end"),
             text(RIGHT + 8, middle, format_bytes(peak.size), "tick"),
         ]
     body += breaks(shown, scales, TOP, bottom)
     told = (
-        f"A row for each of {len(shown.stages)} stages: bytes held over time as an area, the peak as a dot with its size "
-        "on the right, the capacity of a device as a dashed line at the top. The table below has the peaks."
+        f"A row for each of {len(shown.stages)} stages: bytes held over time as an area, the peak as a dot with its "
+        "size on the right, the capacity of a device as a dashed line where it is not far above. The table below has "
+        "the peaks."
     )
     return Drawing(WIDTH, bottom + 30, joined(body), "Memory of stages over the batch", told)
+
+
+def _top(peaks: Sequence[Peak], capacity: float) -> float:
+    """Bytes up to which rows are drawn: the capacity, unless everything would then lie flat on the ground."""
+    most = max(peak.size for peak in peaks)
+    return max(most, capacity) if most >= FLAT * capacity else most / HEADROOM
+
+
+def _line(up: Scale, capacity: float) -> list[Markup]:
+    """The capacity, where it lies on the drawing."""
+    if capacity > up.high:
+        return []
+    return [element("path", d=f"M{LEFT} {number(up(capacity))}H{RIGHT}", class_="capacity-line")]
 
 
 def _across(time: float, scales: Sequence[Scale]) -> float:

@@ -10,6 +10,9 @@ from nest.reporting.task_table import TaskTable, Times
 ALIKE = 1e-6
 """Relative difference below which two distances in time are equal; additions leave some 1e-10 in the longest batch."""
 
+ENOUGH = 0.5
+"""Share of the batch that repeats itself by which a step is good enough: further ones are not tried."""
+
 LEAST_REPEATS = 4
 """Periods below which leaving out a repetition gains nothing."""
 
@@ -29,6 +32,11 @@ class Rhythm:
     distance: Times
     stretches: tuple[tuple[float, float], ...]
 
+    def share(self, table: TaskTable) -> float:
+        """The share of the batch that the stretches take."""
+        whole = sum(end - start for start, end in self.stretches)
+        return whole / table.end_of_all if table.end_of_all else 0.0
+
     def period(self, table: TaskTable, start: float, end: float) -> float:
         """The longest distance of the tasks that start in an interval, in seconds; 0 where there is none."""
         told = self.distance[(table.start >= start) & (table.start < end) & ~numpy.isnan(self.distance)]
@@ -36,15 +44,19 @@ class Rhythm:
 
 
 def rhythm(table: TaskTable, steps: Sequence[int]) -> Rhythm:
-    """The rhythm with the step by which most of the batch repeats itself; of equals the first.
+    """The rhythm with the first step by which most of the batch repeats itself, or else the one that explains the most.
 
     Args:
         table: of the batch.
         steps: in micro-batches, those to try.
     """
-    found = [_rhythm(table, step) for step in steps]
+    found = []
+    for step in steps:
+        found.append(_rhythm(table, step))
+        if found[-1].share(table) > ENOUGH:
+            return found[-1]
     # Rounding must not prefer one of two steps that explain as much.
-    return max(found, key=lambda each: round(sum(end - start for start, end in each.stretches) / table.end_of_all, 6))
+    return max(found, key=lambda each: round(each.share(table), 6))
 
 
 def _rhythm(table: TaskTable, step: int) -> Rhythm:

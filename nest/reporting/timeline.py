@@ -121,7 +121,11 @@ def _idle(replay: Replay) -> str:
 
 def _parts(replay: Replay, found: Shown, table: TaskTable) -> list[str]:
     """What is drawn, and what is left out."""
-    told = [f"All {replay.replicas} replicas do the same at the same time; one is drawn."] if replay.replicas > 1 else []
+    told = (
+        [f"The {replay.replicas} replicas all do the same at the same time; one is drawn."]
+        if replay.replicas > 1
+        else []
+    )
     if len(found.stages) < table.stages:
         told.append(
             f"Of {table.stages} stages, {len(found.stages)} are drawn, spread evenly from the first to the last; the "
@@ -131,8 +135,8 @@ def _parts(replay: Replay, found: Shown, table: TaskTable) -> list[str]:
         return told
     seconds = sum(gap.end - gap.start for gap in found.gaps)
     told.append(
-        f"The strip shows the whole batch; below it, {len(found.windows)} parts of it are drawn, all at the same scale, and "
-        f"{format_seconds(seconds)} ({seconds / table.end_of_all:.1%}) between them are left out."
+        f"The strip shows the whole batch; below it, {len(found.windows)} parts of it are drawn, all at the same "
+        f"scale, and {format_seconds(seconds)} ({seconds / table.end_of_all:.1%}) between them are left out."
     )
     tasks, unlike = sum(gap.tasks for gap in found.gaps), sum(gap.unlike for gap in found.gaps)
     if not unlike:

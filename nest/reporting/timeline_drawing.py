@@ -27,6 +27,9 @@ TOP = 24
 ROOMY, DENSE = 26, 13
 """Height of a row with its space where there are few stages, and where there are many, px."""
 
+THIN = 250
+"""Tasks in a row above which they are thin."""
+
 NUMBER_SIZE = 9.5
 """Of micro-batches in their boxes, px."""
 
@@ -146,11 +149,14 @@ def task_boxes(table: TaskTable, shown: Shown, place: Placing) -> tuple[Box, ...
 def _tasks(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
     """A path for every style: a tenth of the bytes of an element for every task."""
     paths: dict[int, list[tuple[float, float, float, float]]] = {}
-    for box in task_boxes(table, shown, place):
+    drawn = task_boxes(table, shown, place)
+    # Between thin boxes, a line as thick as between others would take their colour.
+    apart = "thin" if len(drawn) > THIN * len(shown.stages) else "parted"
+    for box in drawn:
         size = (box.left, place.top(box.row), box.right - box.left, place.bar)
         paths.setdefault(int(table.style[box.task]), []).append(size)
     return [
-        element("path", d=boxes(sizes), class_=f"task-{STYLES[style][0]} parted")
+        element("path", d=boxes(sizes), class_=f"task-{STYLES[style][0]} {apart}")
         for style, sizes in sorted(paths.items())
     ]
 
@@ -163,7 +169,9 @@ def _numbers(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
     for box in task_boxes(table, shown, place):
         told = str(int(table.micro_batch[box.task]) + 1)
         if int(table.style[box.task]) in NUMBERED and fits(told, box.right - box.left - 2, NUMBER_SIZE):
-            rows.setdefault(box.row, []).append(Markup(f'<tspan x="{number((box.left + box.right) / 2)}">{told}</tspan>'))
+            rows.setdefault(box.row, []).append(
+                Markup(f'<tspan x="{number((box.left + box.right) / 2)}">{told}</tspan>')
+            )
     return [
         element("text", Markup("").join(parts), y=place.top(row) + place.bar / 2 + 3.4, class_="batch")
         for row, parts in sorted(rows.items())
@@ -208,8 +216,13 @@ def patterns() -> Markup:
     """What `charts.css` fills tasks with; colour alone tells no style from another."""
     found = []
     for name, (kind, path) in PATTERNED.items():
-        inner = [element("rect", width=6, height=6, class_=f"ground-{name}"), element("path", d=path, class_=f"texture-{kind}")]
+        inner = [
+            element("rect", width=6, height=6, class_=f"ground-{name}"),
+            element("path", d=path, class_=f"texture-{kind}"),
+        ]
         found.append(
-            element("pattern", Markup("").join(inner), id=f"task-{name}", width=6, height=6, patternUnits="userSpaceOnUse")
+            element(
+                "pattern", Markup("").join(inner), id=f"task-{name}", width=6, height=6, patternUnits="userSpaceOnUse"
+            )
         )
     return element("defs", Markup("").join(found))

@@ -1,6 +1,7 @@
 """Which parts of a batch a timeline shows: its beginning, a piece of every rhythm, and its end."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy
 from attrs import frozen
@@ -93,7 +94,7 @@ def _wanted(table: TaskTable, told: Rhythm) -> tuple[Window, ...]:
         period = told.period(table, start, end)
         middle, piece = (start + end) / 2, max(PIECE * period, PIECE_SHARE * irregular)
         found.append((reached, start + MARGIN * period))
-        found.append((middle - piece / 2, middle + piece / 2))
+        found.append((max(middle - piece / 2, start), min(middle + piece / 2, end)))
         reached = end - MARGIN * period
     return _merged([*found, (reached, table.end_of_all)])
 
@@ -140,6 +141,4 @@ def _boxes(table: TaskTable, windows: Sequence[Window], rows: Sequence[int]) -> 
 
 
 def _gaps(table: TaskTable, told: Rhythm, windows: Sequence[Window]) -> tuple[LeftOut, ...]:
-    return tuple(
-        left_out(table, told, before[1], after[0]) for before, after in zip(windows[:-1], windows[1:], strict=True)
-    )
+    return tuple(left_out(table, told, before[1], after[0]) for before, after in pairwise(windows))
