@@ -1,6 +1,7 @@
 """Ticks and coordinates."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -20,7 +21,7 @@ def test_ticks_are_few_even_round_and_inside(low: float, span: float, most: int,
     found = ticks(low, high, most, base)
     assert 1 <= len(found) <= most
     assert all(low - 1e-6 * span <= each <= high + 1e-6 * span for each in found)
-    steps = [later - earlier for earlier, later in zip(found, found[1:], strict=False)]
+    steps = [later - earlier for earlier, later in pairwise(found)]
     for step in steps:
         assert step == pytest.approx(steps[0], rel=1e-6)
         if base == 2:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest import planner, reporting
+from nest import planner
 from nest.deployment import rank_table
 from nest.hooks.registry import registry
 from nest.reporting.cluster_figure import MOST_CELLS, cluster_figure
@@ -18,7 +18,7 @@ from nest.reporting.palette import stage_style
 from nest.reporting.subject import subject
 from nest.spec import PlanDocument
 from nest.units import format_seconds
-from tests.reporting.plans import decided, problem, solved
+from tests.reporting.plans import decided, problem, quick, solved
 from tests.reporting.reading import Page
 
 PART = r"\d+(?:-\d+)?(?: and every \d+ further, \d+ times)?"
@@ -64,7 +64,7 @@ def test_devices_that_are_not_used_are_empty_cells() -> None:
     empty = re.search(r'<path class="frame" d="([^"]*)"><title>not used', drawing)
     assert empty is not None
     assert empty[1].count("M") == 16 - 6
-    assert "10 of 16 devices are not used" in reporting.report(plan)
+    assert "10 of 16 devices are not used" in quick(plan)
 
 
 @given(fanouts=FANOUTS, cell=st.sampled_from([10.0, 22.0]))
@@ -109,7 +109,7 @@ def test_tens_of_thousands_of_devices_stay_small() -> None:
     training = {"global_batch": 32768, "sequence_length": 512}
     for fix in ({"tp": 8, "pp": 8, "dp": 512, "micro_batch": 1}, {"tp": 1, "pp": 8, "dp": 4096}):
         written = problem(cluster={"device": "h100-sxm", "levels": levels}, training=training)
-        text = reporting.report(planner.evaluate(written, fix=fix))
+        text = quick(planner.evaluate(written, fix=fix))
         assert len(text.encode()) < 1_500_000
         drawing = text.split('id="figure-cluster"')[1].split("</svg>")[0]
         cells = drawing.split('class="cells"')[1].count("<text")
@@ -168,7 +168,7 @@ def test_a_placement_names_its_devices() -> None:
     )
     assert plan.placement is not None
     assert plan.placement.batch_time < (plan.batch_time or 0.0)
-    text = reporting.report(plan)
+    text = quick(plan)
     table = Page(text).table("Devices by stage")
     assert [row[-1].text for row in table.rows] == [" ".join(block) for block in plan.placement.replicas[0]]
     assert format_seconds(plan.placement.batch_time) in Page(text).text

@@ -1,10 +1,14 @@
 """Colours can be told from the page and carry text, in both schemes (WCAG 2.2, sections 1.4.3 and 1.4.11)."""
 
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from nest.reporting import palette
+from nest.reporting.causes import TIME_CAUSES
+from nest.reporting.memory_figure import MEMORY_CAUSES
 
 PAGES = {"light": palette.LIGHT, "dark": palette.DARK}
 
@@ -46,23 +50,18 @@ def test_neighbouring_stages_differ() -> None:
     count = len(palette.STAGES)
     assert len(set(palette.STAGES)) == count
     styles = [palette.stage_style(stage) for stage in range(3 * count)]
-    assert all(one != other for one, other in zip(styles, styles[1:], strict=False))
+    assert all(one != other for one, other in pairwise(styles))
     sheet = palette.style_sheet()
     assert all(f".{style}{{" in sheet for style in styles)
 
 
 def test_causes_drawn_side_by_side_differ() -> None:
-    from nest.reporting.causes import TIME_CAUSES
-    from nest.reporting.memory_figure import MEMORY_CAUSES
-
     for causes in (TIME_CAUSES, MEMORY_CAUSES):
         assert len({palette.CAUSES[cause] for cause in causes}) == len(causes)
         assert all(f".{palette.cause_style(cause)}{{" in palette.style_sheet() for cause in causes)
 
 
 def test_every_variable_is_defined() -> None:
-    import re
-
     folder = Path(palette.__file__).with_name("templates")
     sheets = palette.style_sheet() + "".join(path.read_text() for path in sorted(folder.glob("*.css")))
     used = set(re.findall(r"var\(--([a-z-]+)\)", sheets))
