@@ -13,6 +13,7 @@ import nest.solve  # noqa: F401
 
 if TYPE_CHECKING:
     from nest.comparing import Comparison
+    from nest.explaining import Explanation
     from nest.hooks.registry import Registry
     from nest.instance import Standing
     from nest.plan import CheckReport
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from nest.simulate.replay import Replay
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "compare", "evaluate", "export", "simulate", "solve", "verify"]
+__all__ = ["__version__", "check", "compare", "evaluate", "explain", "export", "simulate", "solve", "verify"]
 
 __version__ = "0.1.0"
 
@@ -225,6 +226,34 @@ def compare(
         )
     found.assert_unbeaten()
     return found
+
+
+def explain(
+    plan: "Source | PlanDocument",
+    *,
+    only: Sequence[str] = (),
+    time_limit: float | None = None,
+    progress: "Callable[[str, float], None] | None" = None,
+    strict_plugins: bool = False,
+) -> "Explanation":
+    """Why a plan is what it is: what binds, what restrictions cost, the next best by decision, what would change it.
+
+    The plan is checked first; each answer but what binds is a search of a changed problem.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; may be infeasible.
+        only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
+        time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
+        progress: told what is being asked and which share of the questions is answered.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read or does not hold, or there is no such part.
+    """
+    from nest import explaining
+
+    with _plugins(strict_plugins) as known:
+        return explaining.explain(plan, only=only, time_limit=time_limit, progress=progress, plugins=known)
 
 
 def export(

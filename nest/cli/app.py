@@ -14,6 +14,7 @@ COMMANDS = (
     "check",
     "verify",
     "simulate",
+    "explain",
     "compare",
     "export",
     "report",
