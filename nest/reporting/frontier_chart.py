@@ -88,14 +88,16 @@ def _drawing(points: Sequence[FrontierPoint], counts: Sequence[int], own: OwnPla
     ]
     ends = []
     for index, devices in enumerate(counts):
-        found = sorted((each for each in points if each.devices == devices and each.throughput is not None), key=_memory)
+        found = sorted(
+            (each for each in points if each.devices == devices and each.throughput is not None), key=_memory
+        )
         if found:
             hue, form = STAGES[index % len(STAGES)], FORMS[index % len(FORMS)]
             body += _line(found, across, up, hue, form)
             ends.append((up(found[-1].throughput or 0.0), f"{devices:,} devices", form, hue))
     body += _names(ends)
     body.append(element("circle", cx=across(own.memory), cy=up(own.throughput), r=9.0, class_="own"))
-    body.append(text(across(own.memory), up(own.throughput) + 24, "this plan", "", "middle"))
+    body.append(text(across(own.memory), up(own.throughput) + 24, "this plan", "halo", "middle"))
     told = (
         f"Throughput over the memory of a device, a line of steps for each of {len(counts)} numbers of devices: "
         + "; ".join(_described(points, devices) for devices in counts)

@@ -24,6 +24,9 @@ LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 62.0, 18.0, 34.0, 150.0, 200.0
 MARGIN = 0.12
 """Share of the axis left free above and below."""
 
+SEEN = 1.0
+"""Distance from which the plan kept has a mark of its own beside that of the best plan, px."""
+
 LEAST_SPAN = 0.02
 """Change that axes span at least: what is far below it looks as level as it is."""
 
@@ -130,7 +133,7 @@ def _panel(name: str, own: Sequence[Response], up: Scale, left: float, factors: 
         x = along(log2(each.factor))
         if each.kept is None:
             body.append(mark("cross", x, up.start - 8, "cross"))
-        if each.kept is not None:
+        elif each.best is None or abs(up(each.kept) - up(each.best)) >= SEEN:
             body.append(mark("square", x, up(each.kept), "mark-kept"))
         if each.best is not None:
             form, style = ("diamond", "mark-changed") if each.changed else ("circle", "mark-best")
