@@ -34,7 +34,7 @@ def launch(subject: Subject) -> Section:
     more = listings[1:]
     for name in LAUNCHERS:
         if name in known.exporters():
-            more += _launcher(subject, name, first)
+            more += _launcher(subject, name, first, made[first].files if first is not None else {})
     more += [listing for name in made if name != first for listing in _files(name, made[name].files)]
     return Section(
         "launch",
@@ -80,16 +80,14 @@ def _files(exporter: str, files: Mapping[str, str]) -> list[Listing]:
     return found
 
 
-def _launcher(subject: Subject, name: str, framework: str | None) -> list[Listing]:
-    """Its files for the ranks of the framework; of a launcher that refuses, the reason."""
+def _launcher(subject: Subject, name: str, framework: str | None, others: Mapping[str, str]) -> list[Listing]:
+    """Its files for the ranks of the framework, whose own are `others`; of a launcher that refuses, the reason."""
+    to = (name,) if framework is None else (framework, name)
     try:
-        own = export_checked(subject.plan, (name,), subject.known).files
-        both = own
-        if framework is not None:
-            both = export_checked(subject.plan, (framework, name), subject.known).files
+        files = export_checked(subject.plan, to, subject.known).files
     except InputError as error:
         return [Listing(name, "", str(error))]
-    return _files(name, {file: both[file] for file in own})
+    return _files(name, {file: text for file, text in files.items() if file not in others})
 
 
 def _refusals(against: Mapping[str, tuple[str, ...]]) -> tuple[Table, ...]:

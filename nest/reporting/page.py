@@ -1,9 +1,13 @@
 """The page of a plan, section by section."""
 
+from collections.abc import Collection
+
 from nest import planner
 from nest.files import structure
 from nest.hooks.registry import Registry
 from nest.planner import Source
+from nest.questions.solver import Solver
+from nest.reporting.answers import answers
 from nest.reporting.batch import batch
 from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
@@ -18,12 +22,14 @@ from nest.reporting.time_figure import time_figure
 from nest.spec import PlanDocument, Problem
 
 
-def page(plan: Source | PlanDocument, known: Registry) -> str:
+def page(plan: Source | PlanDocument, known: Registry, solver: Solver, without: Collection[str]) -> str:
     """The HTML file of a plan.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
         known: registered exporters and the like.
+        solver: of problems that differ from the plan's.
+        without: parts that are left out.
 
     Raises:
         InputError: the plan cannot be read, or its numbers do not hold.
@@ -32,11 +38,12 @@ def page(plan: Source | PlanDocument, known: Registry) -> str:
     if read.status == "infeasible":
         return _infeasible(read)
     found = subject(plan, read, known)
-    return rendered(title(found.problem, found.instance.cluster.size), standing(read), sections(found))
+    told = (*described(found), *answers(found, solver, without), stage_table(found), reproduce(read))
+    return rendered(title(found.problem, found.instance.cluster.size), standing(read), told)
 
 
-def sections(subject: Subject) -> tuple[Section, ...]:
-    """What is told of a feasible plan, from top to bottom."""
+def described(subject: Subject) -> tuple[Section, ...]:
+    """What is told of a feasible plan without another search, from top to bottom."""
     return (
         headline(subject),
         launch(subject),
@@ -44,13 +51,11 @@ def sections(subject: Subject) -> tuple[Section, ...]:
         batch(subject),
         Section("memory", "Memory", figures=(memory_figure(subject),)),
         Section("time", "Time", figures=(time_figure(subject),)),
-        stage_table(subject),
-        reproduce(subject.plan),
     )
 
 
 def _infeasible(plan: PlanDocument) -> str:
-    """The page of a problem without a plan."""
+    """The page of a problem without a plan: what is tightest, and what was asked."""
     problem = structure(plan.problem, Problem)
     why = Section("headline", "Why there is no plan", paragraphs=(plan.diagnosis or "No reason is given.",))
-    return rendered(title(problem, None), standing(plan), (why,))
+    return rendered(title(problem, None), standing(plan), (why, reproduce(plan)))

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from nest import planner
+from nest import planner, reporting
 from nest.spec import PlanDocument
 
 TRANSFORMER = {"layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 32000}
@@ -22,6 +22,11 @@ def problem(**changes: Any) -> dict[str, Any]:
         "cluster": {"device": "h100-sxm", "levels": [dict(level) for level in LEVELS]},
     }
     return {**written, **changes}
+
+
+def quick(plan: PlanDocument | str) -> str:
+    """The page of a plan without the parts that take searches."""
+    return reporting.report(plan, without=reporting.PARTS)
 
 
 @cache

@@ -6,7 +6,7 @@ from math import fsum
 import pytest
 from attrs import asdict
 
-from nest import planner, reporting
+from nest import planner
 from nest.files import structure
 from nest.formulate.compute_alone import compute_alone
 from nest.formulate.fixed_plan import decided_formulation
@@ -16,7 +16,7 @@ from nest.reporting.causes import time_causes
 from nest.reporting.memory_figure import MEMORY_CAUSES
 from nest.reporting.subject import subject
 from nest.spec import MemoryBreakdown, PlanDocument, Problem
-from tests.reporting.plans import decided, problem, solved
+from tests.reporting.plans import decided, problem, quick, solved
 from tests.reporting.reading import Page
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 
@@ -24,7 +24,7 @@ from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 @pytest.mark.parametrize("plan", [solved, decided])
 def test_memory_is_the_plans_part_by_part(plan: object) -> None:
     found: PlanDocument = plan()  # type: ignore[operator]
-    table = Page(reporting.report(found)).table("Memory of one device of each stage")
+    table = Page(quick(found)).table("Memory of one device of each stage")
     assert table.values("memory") == [stage.memory for stage in found.stages]
     assert table.values("upper estimate") == [stage.upper_memory for stage in found.stages]
     capacity = found.summary["memory_capacity"]
@@ -55,7 +55,7 @@ def test_time_of_a_stage_adds_up_to_the_batch(schedule: str, seed: int) -> None:
 @pytest.mark.parametrize("plan", [solved, decided])
 def test_time_on_the_page_is_the_plans(plan: object) -> None:
     found: PlanDocument = plan()  # type: ignore[operator]
-    table = Page(reporting.report(found)).table("Batch time by cause")
+    table = Page(quick(found)).table("Batch time by cause")
     for row, stage in zip(table.rows, found.stages, strict=True):
         parts = [cell.value or 0.0 for cell in row[1:-2]]
         assert fsum(parts) == pytest.approx(found.batch_time, rel=1e-9)
@@ -103,7 +103,7 @@ def test_collectives_are_what_a_network_that_costs_nothing_saves() -> None:
 
 def test_measured_layers_keep_their_collectives() -> None:
     plan = uniform_plan(1, "1f1b")
-    text = reporting.report(plan)
+    text = quick(plan)
     table = Page(text).table("Batch time by cause")
     assert "collectives inside layers" not in table.header
     assert "Layers were measured whole" in text
@@ -111,7 +111,7 @@ def test_measured_layers_keep_their_collectives() -> None:
 
 def test_bars_are_as_long_as_what_they_show() -> None:
     plan = decided()
-    text = reporting.report(plan)
+    text = quick(plan)
     drawing = re.search(r'id="figure-memory".*?<svg class="drawing.*?</svg>', text, re.DOTALL)[0]  # type: ignore[index]
     boxes = re.findall(r'<rect class="part [^"]*" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"', drawing)
     rows = sorted({float(y) for _, y, _ in boxes})

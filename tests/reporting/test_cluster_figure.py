@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest import planner, reporting
+from nest import planner
 from nest.deployment import rank_table
 from nest.hooks.registry import registry
 from nest.reporting.cluster_figure import MOST_CELLS, cluster_figure
@@ -17,7 +17,8 @@ from nest.reporting.nested_boxes import Layout, fanouts_of_cells, gathered
 from nest.reporting.palette import stage_style
 from nest.reporting.subject import subject
 from nest.spec import PlanDocument
-from tests.reporting.plans import decided, problem, solved
+from nest.units import format_seconds
+from tests.reporting.plans import decided, problem, quick, solved
 from tests.reporting.reading import Page
 
 PART = r"\d+(?:-\d+)?(?: and every \d+ further, \d+ times)?"
@@ -63,7 +64,7 @@ def test_devices_that_are_not_used_are_empty_cells() -> None:
     empty = re.search(r'<path class="frame" d="([^"]*)"><title>not used', drawing)
     assert empty is not None
     assert empty[1].count("M") == 16 - 6
-    assert "10 of 16 devices are not used" in reporting.report(plan)
+    assert "10 of 16 devices are not used" in quick(plan)
 
 
 @given(fanouts=FANOUTS, cell=st.sampled_from([10.0, 22.0]))
@@ -106,9 +107,9 @@ def test_tens_of_thousands_of_devices_stay_small() -> None:
         {"name": "spine", "fanout": 128, "bandwidth": "12.5 GB/s", "latency": "10 us"},
     ]
     training = {"global_batch": 32768, "sequence_length": 512}
-    for fix in ({"tp": 8, "pp": 8, "dp": 512}, {"tp": 1, "pp": 8, "dp": 4096}):
+    for fix in ({"tp": 8, "pp": 8, "dp": 512, "micro_batch": 1}, {"tp": 1, "pp": 8, "dp": 4096}):
         written = problem(cluster={"device": "h100-sxm", "levels": levels}, training=training)
-        text = reporting.report(planner.evaluate(written, fix=fix))
+        text = quick(planner.evaluate(written, fix=fix))
         assert len(text.encode()) < 1_500_000
         drawing = text.split('id="figure-cluster"')[1].split("</svg>")[0]
         cells = drawing.split('class="cells"')[1].count("<text")
@@ -140,10 +141,34 @@ def _read(part: str) -> list[int]:
 
 
 def test_a_placement_names_its_devices() -> None:
-    torus = {"device": "tpu-v4", "topology": {"torus": {"shape": [2, 2, 4], "bandwidth": "45 GB/s"}}}
-    plan = planner.solve(problem(cluster=torus))
+    links = [
+        {"source": f"d{i}", "target": f"d{j}", "bandwidth": 1e9 if (i, j) == (1, 2) else 50e9, "latency": 1e-6}
+        for i in range(6)
+        for j in range(i + 1, 6)
+    ]
+    candidate = {
+        "name": "c",
+        "degrees": {},
+        "width": 1,
+        "samples": 1,
+        "forward": [1.0] * 4,
+        "backward": [1.0] * 4,
+        "state": {},
+        "recompute": {"none": {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4}},
+        "edge_bytes": [1e9] * 3,
+    }
+    plan = planner.solve(
+        {
+            "nest": 1,
+            "training": {"global_batch": 8},
+            "constraints": ["replicas == 1", "pp == 4"],
+            "cluster": {"memory": 1e12, "topology": {"nodes": [{"id": f"d{i}"} for i in range(6)], "links": links}},
+            "profile": {"layers": list("abcd"), "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [candidate]},
+        }
+    )
     assert plan.placement is not None
-    table = Page(reporting.report(plan)).table("Devices by stage")
-    for stage, row in enumerate(table.rows):
-        named = {name for replica in plan.placement.replicas for name in replica[stage]}
-        assert set(re.split(r"[; ]+", row[-1].text)) == named
+    assert plan.placement.batch_time < (plan.batch_time or 0.0)
+    text = quick(plan)
+    table = Page(text).table("Devices by stage")
+    assert [row[-1].text for row in table.rows] == [" ".join(block) for block in plan.placement.replicas[0]]
+    assert format_seconds(plan.placement.batch_time) in Page(text).text
