@@ -137,12 +137,28 @@ def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, fo
 
 
 def _names(ends: Sequence[tuple[float, str, str, str]]) -> list[Markup]:
-    """What lines are called, behind their ends; names that would lie over each other are moved down."""
-    found, reached = [], -APART
-    for y, name, form, hue in sorted(ends, key=lambda each: each[0]):
-        reached = max(y, reached + APART)
-        found.append(mark(form, RIGHT + 14, reached, f"stage-{STAGES.index(hue)}"))
-        found.append(text(RIGHT + 24, reached + 4, name))
+    """What lines are called, behind their ends."""
+    found = []
+    ordered = sorted(ends, key=lambda each: each[0])
+    for y, (_, name, form, hue) in zip(apart([each[0] for each in ordered]), ordered, strict=True):
+        found.append(mark(form, RIGHT + 14, y, f"stage-{STAGES.index(hue)}"))
+        found.append(text(RIGHT + 24, y + 4, name))
+    return found
+
+
+def apart(heights: Sequence[float]) -> list[float]:
+    """Heights of names, ascending, that would lie over each other, moved down; up again from the axis.
+
+    Args:
+        heights: px; of the lines, ascending.
+    """
+    found: list[float] = []
+    for y in heights:
+        found.append(max(y, found[-1] + APART) if found else y)
+    limit = BOTTOM
+    for index in reversed(range(len(found))):
+        found[index] = min(found[index], limit)
+        limit = found[index] - APART
     return found
 
 

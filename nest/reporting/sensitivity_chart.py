@@ -41,9 +41,10 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     changed = sum(each.changed for each in responses)
     unproved = " Where the search was stopped early, a faster plan may exist." if _unproved(responses) else ""
     caption = (
-        "The batch time (of a sample, where the global batch varies) against the plan's, with one number of the problem "
-        "multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the order of "
-        f"how much their number matters, and each has a vertical axis of its own. {_most(responses)} {_changes(changed, len(responses))}{unproved}"
+        "The batch time (of a sample, where the global batch varies) against the plan's, with one number of the "
+        "problem multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the "
+        "order of how much their number matters, and each has a vertical axis of its own. "
+        f"{_most(responses)} {_changes(changed, len(responses))}{unproved}"
     )
     order = sorted(names, key=lambda name: -_reach([each for each in responses if each.parameter == name]))
     keys = (

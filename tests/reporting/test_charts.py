@@ -98,6 +98,7 @@ def test_names_of_lines_keep_apart(speeds: list[float]) -> None:
     heights = sorted(y for name, places in told.items() if name.endswith(" devices") for _, y in places)
     assert len(heights) == len(speeds)
     assert all(lower - upper >= APART - 0.11 for upper, lower in pairwise(heights))
+    assert all(TOP <= y <= BOTTOM + 4.1 for y in heights)
 
 
 def test_the_table_of_the_frontier_has_every_answer() -> None:
@@ -158,7 +159,8 @@ def test_lines_break_where_nothing_fits() -> None:
         for path in elements(drawing).iter("path")
         if "series" in path.get("class", "")
     }
-    memory = [path.get("d", "") for path in elements(drawing).iter("path") if path.get("class") == "series best"][0]
+    paths = elements(drawing).iter("path")
+    memory = next(path.get("d", "") for path in paths if path.get("class") == "series best")
     assert (memory.count("M"), memory.count("L")) == (2, 1)
     assert set(lines) == {"series best", "series kept"}
 
