@@ -1,7 +1,7 @@
 """nest plans the training of large models on clusters, and proves its plans optimal."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nest.simulate.replay import Replay
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "compare", "evaluate", "explain", "export", "simulate", "solve", "verify"]
+__all__ = ["__version__", "check", "compare", "evaluate", "explain", "export", "report_page", "simulate", "solve", "verify"]
 
 __version__ = "0.1.0"
 
@@ -254,6 +254,45 @@ def explain(
 
     with _plugins(strict_plugins) as known:
         return explaining.explain(plan, only=only, time_limit=time_limit, progress=progress, plugins=known)
+
+
+def report_page(
+    plan: "Source | PlanDocument",
+    *,
+    output: str | Path | None = None,
+    without: "Collection[str]" = (),
+    time_limit: float | None = None,
+    progress: "Callable[[str, int], None] | None" = None,
+    strict_plugins: bool = False,
+) -> str:
+    """A plan as one HTML page that needs no network; the plan is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; one that says that nothing is feasible gives a
+            page that says so.
+        output: file the page is written to; None: it is not written.
+        without: parts that are left out, `frontier` and `sensitivity`: each takes searches.
+        time_limit: seconds for each search, after which its best plan so far counts.
+        progress: told what is being searched and how many searches are done.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Returns:
+        The page.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the
+            page cannot be written.
+    """
+    from nest import reporting
+    from nest.files import check_writable, write_text
+
+    if output is not None:
+        check_writable(Path(output))
+    with _plugins(strict_plugins) as known:
+        page = reporting.report(plan, without=without, time_limit=time_limit, progress=progress, plugins=known)
+    if output is not None:
+        write_text(Path(output), page)
+    return page
 
 
 def export(

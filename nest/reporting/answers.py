@@ -3,12 +3,13 @@
 from collections.abc import Collection
 
 from nest.catalogue.names import unknown_name
-from nest.questions.frontier import FrontierPoint, frontier
-from nest.questions.sensitivity import Response, sensitivity
+from nest.questions.frontier import frontier
+from nest.questions.sensitivity import sensitivity
 from nest.questions.solver import Solver
-from nest.reporting.records import Cell, Section, Table
+from nest.reporting.frontier_chart import OwnPlan, frontier_figure
+from nest.reporting.records import Section
+from nest.reporting.sensitivity_chart import sensitivity_figure
 from nest.reporting.subject import Subject
-from nest.units import format_bytes, format_seconds
 
 PARTS = ("frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
@@ -35,50 +36,23 @@ def answers(subject: Subject, solver: Solver, without: Collection[str]) -> tuple
     """
     found = []
     if "frontier" not in without:
-        found.append(_frontier(frontier(subject.plan, solver)))
+        found.append(_frontier(subject, solver))
     if "sensitivity" not in without:
-        found.append(_sensitivity(sensitivity(subject.plan, solver)))
+        found.append(_sensitivity(subject, solver))
     return tuple(found)
 
 
-def _frontier(points: tuple[FrontierPoint, ...]) -> Section:
-    header = ("at most devices", "memory of each", "used", "batch time", "throughput", "plan", "efficient")
-    rows = tuple(
-        (
-            Cell(f"{point.devices:,}"),
-            Cell(format_bytes(point.memory), point.memory),
-            Cell("–") if point.devices_used is None else Cell(f"{point.devices_used:,}", float(point.devices_used)),
-            Cell("none fits") if point.batch_time is None else Cell(format_seconds(point.batch_time), point.batch_time),
-            Cell("–") if point.throughput is None else Cell(f"{point.throughput:.4g} samples/s", point.throughput),
-            Cell(point.label or "–"),
-            Cell("yes" if point.efficient else "no"),
-        )
-        for point in points
+def _frontier(subject: Subject, solver: Solver) -> Section:
+    priced = subject.priced
+    own = OwnPlan(
+        max(stage.upper_memory for stage in priced.stages), subject.plan.throughput or 0.0, priced.device_memory
     )
-    told = (
-        "The fastest plan within limits on devices and on their memory, each found by a search. A plan that is "
-        "efficient is beaten by none that needs no more of either."
-    )
-    table = Table("The fastest plans within limits", header, rows, (0, 5, 6))
-    return Section("frontier", "Frontier", paragraphs=(told,), tables=(table,))
+    figure = frontier_figure(frontier(subject.plan, solver), own)
+    return Section("frontier", "Frontier", figures=(figure,))
 
 
-def _sensitivity(responses: tuple[Response, ...]) -> Section:
-    header = ("what changes", "times", "this plan", "best plan then", "which", "another plan")
-    rows = tuple(
-        (
-            Cell(each.parameter),
-            Cell(f"{each.factor:g}", each.factor),
-            Cell("does not fit") if each.kept is None else Cell(f"{each.kept:+.2%}", each.kept),
-            Cell("none fits") if each.best is None else Cell(f"{each.best:+.2%}", each.best),
-            Cell(each.label or "–"),
-            Cell("yes" if each.changed else "no"),
-        )
-        for each in responses
-    )
-    told = (
-        "The batch time against this plan's when one number of the problem changes: with this plan kept, and with the "
-        "best plan then. Of another global batch, the time of a sample."
-    )
-    table = Table("Batch time when one number changes", header, rows, (0, 4, 5))
-    return Section("sensitivity", "Sensitivity", paragraphs=(told,), tables=(table,))
+def _sensitivity(subject: Subject, solver: Solver) -> Section:
+    responses = sensitivity(subject.plan, solver)
+    if not responses:
+        return Section("sensitivity", "Sensitivity", paragraphs=("No number of this problem can be varied.",))
+    return Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(responses),))
