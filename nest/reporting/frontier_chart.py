@@ -88,14 +88,16 @@ def _drawing(points: Sequence[FrontierPoint], counts: Sequence[int], own: OwnPla
     ]
     ends = []
     for index, devices in enumerate(counts):
-        found = sorted((each for each in points if each.devices == devices and each.throughput is not None), key=_memory)
+        found = sorted(
+            (each for each in points if each.devices == devices and each.throughput is not None), key=_memory
+        )
         if found:
             hue, form = STAGES[index % len(STAGES)], FORMS[index % len(FORMS)]
             body += _line(found, across, up, hue, form)
             ends.append((up(found[-1].throughput or 0.0), f"{devices:,} devices", form, hue))
     body += _names(ends)
     body.append(element("circle", cx=across(own.memory), cy=up(own.throughput), r=9.0, class_="own"))
-    body.append(text(across(own.memory), up(own.throughput) + 24, "this plan", "", "middle"))
+    body.append(text(across(own.memory), up(own.throughput) + 24, "this plan", "halo", "middle"))
     told = (
         f"Throughput over the memory of a device, a line of steps for each of {len(counts)} numbers of devices: "
         + "; ".join(_described(points, devices) for devices in counts)
@@ -135,12 +137,28 @@ def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, fo
 
 
 def _names(ends: Sequence[tuple[float, str, str, str]]) -> list[Markup]:
-    """What lines are called, behind their ends; names that would lie over each other are moved down."""
-    found, reached = [], -APART
-    for y, name, form, hue in sorted(ends, key=lambda each: each[0]):
-        reached = max(y, reached + APART)
-        found.append(mark(form, RIGHT + 14, reached, f"stage-{STAGES.index(hue)}"))
-        found.append(text(RIGHT + 24, reached + 4, name))
+    """What lines are called, behind their ends."""
+    found = []
+    ordered = sorted(ends, key=lambda each: each[0])
+    for y, (_, name, form, hue) in zip(apart([each[0] for each in ordered]), ordered, strict=True):
+        found.append(mark(form, RIGHT + 14, y, f"stage-{STAGES.index(hue)}"))
+        found.append(text(RIGHT + 24, y + 4, name))
+    return found
+
+
+def apart(heights: Sequence[float]) -> list[float]:
+    """Heights of names, ascending, that would lie over each other, moved down; up again from the axis.
+
+    Args:
+        heights: px; of the lines, ascending.
+    """
+    found: list[float] = []
+    for y in heights:
+        found.append(max(y, found[-1] + APART) if found else y)
+    limit = BOTTOM
+    for index in reversed(range(len(found))):
+        found[index] = min(found[index], limit)
+        limit = found[index] - APART
     return found
 
 

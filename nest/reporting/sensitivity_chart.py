@@ -24,12 +24,15 @@ LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 62.0, 18.0, 34.0, 150.0, 200.0
 MARGIN = 0.12
 """Share of the axis left free above and below."""
 
+SEEN = 1.0
+"""Distance from which the plan kept has a mark of its own beside that of the best plan, px."""
+
 LEAST_SPAN = 0.02
-"""Relative batch time that axes span at least: below, all lines are level."""
+"""Change that axes span at least: what is far below it looks as level as it is."""
 
 
 def sensitivity_figure(responses: Sequence[Response]) -> Figure:
-    """A panel for every number that can be varied; all have the same vertical axis, so that they can be compared.
+    """A panel for every number that can be varied, the one that matters the most first.
 
     Args:
         responses: by parameter, then by factor.
@@ -38,16 +41,17 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     changed = sum(each.changed for each in responses)
     unproved = " Where the search was stopped early, a faster plan may exist." if _unproved(responses) else ""
     caption = (
-        "The batch time (of a sample, where the global batch varies) against the plan's, with one number of the problem "
-        "multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the order of "
-        f"what their number moves the most. {_most(responses)} {_changes(changed, len(responses))}{unproved}"
+        "The batch time (of a sample, where the global batch varies) against the plan's, with one number of the "
+        "problem multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the "
+        "order of how much their number matters, and each has a vertical axis of its own. "
+        f"{_most(responses)} {_changes(changed, len(responses))}{unproved}"
     )
     order = sorted(names, key=lambda name: -_reach([each for each in responses if each.parameter == name]))
     keys = (
-        Key("best plan", "swatch-best"),
-        Key("this plan kept", "swatch-kept"),
-        Key("best plan decides otherwise", "swatch-changed"),
-        Key("does not fit", "swatch-none"),
+        Key("best plan (circles)", "swatch-best"),
+        Key("this plan kept (squares, dashed)", "swatch-kept"),
+        Key("best plan decides otherwise (diamonds)", "swatch-changed"),
+        Key("this plan kept does not fit (crosses)", "swatch-none"),
     )
     return Figure(
         "sensitivity",
@@ -89,22 +93,25 @@ def signed(change: float) -> str:
 
 
 def _drawing(responses: Sequence[Response], order: Sequence[str]) -> Drawing:
-    values = [value for each in responses for value in (each.kept, each.best) if value is not None]
-    low, high = min([0.0, *values]), max([0.0, *values])
-    span = max(high - low, LEAST_SPAN)
     rows = -(-len(order) // COLUMNS)
     body = []
     for index, name in enumerate(order):
         x, y = index % COLUMNS * PANEL, index // COLUMNS * HEIGHT
-        up = Scale(low - MARGIN * span, low + (1 + MARGIN) * span, y + BOTTOM, y + TOP)
         own = [each for each in responses if each.parameter == name]
-        body += _panel(name, own, up, x, sorted({each.factor for each in responses} | {1.0}))
+        body += _panel(name, own, _vertical(own, y), x, sorted({each.factor for each in responses} | {1.0}))
     told = (
         f"{len(order)} panels, one for each number that varies. Each shows the change of the batch time over what the "
         "number is multiplied by: a solid line for the best plan, a dashed one for this plan kept. "
         + " ".join(_described(name, [each for each in responses if each.parameter == name]) for name in order)
     )
     return Drawing(WIDTH, rows * HEIGHT, joined(body), "Batch time over factors on numbers of the problem", told)
+
+
+def _vertical(own: Sequence[Response], top: float) -> Scale:
+    """The axis of a panel: from the lowest to the highest of its values and 0, with some space."""
+    values = [0.0, *(value for each in own for value in (each.kept, each.best) if value is not None)]
+    middle, span = (min(values) + max(values)) / 2, max(max(values) - min(values), LEAST_SPAN)
+    return Scale(middle - (0.5 + MARGIN) * span, middle + (0.5 + MARGIN) * span, top + BOTTOM, top + TOP)
 
 
 def _described(name: str, own: Sequence[Response]) -> str:
@@ -127,7 +134,7 @@ def _panel(name: str, own: Sequence[Response], up: Scale, left: float, factors: 
         x = along(log2(each.factor))
         if each.kept is None:
             body.append(mark("cross", x, up.start - 8, "cross"))
-        if each.kept is not None:
+        elif each.best is None or abs(up(each.kept) - up(each.best)) >= SEEN:
             body.append(mark("square", x, up(each.kept), "mark-kept"))
         if each.best is not None:
             form, style = ("diamond", "mark-changed") if each.changed else ("circle", "mark-best")
