@@ -1,7 +1,7 @@
 """nest plans the training of large models on clusters, and proves its plans optimal."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import nest.solve  # noqa: F401
 
 if TYPE_CHECKING:
     from nest.comparing import Comparison
+    from nest.explaining import Explanation
     from nest.hooks.registry import Registry
     from nest.instance import Standing
     from nest.plan import CheckReport
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from nest.simulate.replay import Replay
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "compare", "evaluate", "export", "simulate", "solve", "verify"]
+__all__ = [
+    "__version__",
+    "check",
+    "compare",
+    "evaluate",
+    "explain",
+    "export",
+    "report_page",
+    "simulate",
+    "solve",
+    "verify",
+]
 
 __version__ = "0.1.0"
 
@@ -225,6 +237,73 @@ def compare(
         )
     found.assert_unbeaten()
     return found
+
+
+def explain(
+    plan: "Source | PlanDocument",
+    *,
+    only: Sequence[str] = (),
+    time_limit: float | None = None,
+    progress: "Callable[[str, float], None] | None" = None,
+    strict_plugins: bool = False,
+) -> "Explanation":
+    """Why a plan is what it is: what binds, what restrictions cost, the next best by decision, what would change it.
+
+    The plan is checked first; each answer but what binds is a search of a changed problem.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; may be infeasible.
+        only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
+        time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
+        progress: told what is being asked and which share of the questions is answered.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read or does not hold, or there is no such part.
+    """
+    from nest import explaining
+
+    with _plugins(strict_plugins) as known:
+        return explaining.explain(plan, only=only, time_limit=time_limit, progress=progress, plugins=known)
+
+
+def report_page(
+    plan: "Source | PlanDocument",
+    *,
+    output: str | Path | None = None,
+    without: "Collection[str]" = (),
+    time_limit: float | None = None,
+    progress: "Callable[[str, int], None] | None" = None,
+    strict_plugins: bool = False,
+) -> str:
+    """A plan as one HTML page that needs no network; the plan is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; one that says that nothing is feasible gives a
+            page that says so.
+        output: file the page is written to; None: it is not written.
+        without: parts that are left out, `frontier` and `sensitivity`: each takes searches.
+        time_limit: seconds for each search, after which its best plan so far counts.
+        progress: told what is being searched and how many searches are done.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Returns:
+        The page.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the
+            page cannot be written.
+    """
+    from nest import reporting
+    from nest.files import check_writable, write_text
+
+    if output is not None:
+        check_writable(Path(output))
+    with _plugins(strict_plugins) as known:
+        page = reporting.report(plan, without=without, time_limit=time_limit, progress=progress, plugins=known)
+    if output is not None:
+        write_text(Path(output), page)
+    return page
 
 
 def export(

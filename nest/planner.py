@@ -77,7 +77,7 @@ def solve(
     known = plugins or registry()
     with _naming(problem):
         whole = _self_contained(problem, known)
-        instance = build_instance(whole, known)
+        instance = build_instance(whole, known, progress=progress)
         result = search(instance, time_limit, progress)
     written = whole.to_dict()
     origins = known.distributions()
@@ -127,7 +127,7 @@ def verify(
         if read.status != "infeasible" and not read.fits:
             raise InputError("the plan does not fit into memory, so there is nothing to prove.")
         problem = _self_contained(read.problem, known)
-        instance = build_instance(problem, known)
+        instance = build_instance(problem, known, progress=progress)
         return _verdict(instance, read, problem, known, free, time_limit, workers, progress)
 
 

@@ -1,44 +1,89 @@
-"""How far a search or a proof is: one line on the terminal, nothing elsewhere."""
+"""How far something long is: one line on the terminal, nothing elsewhere."""
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from nest.cli.terminal import width_of
+from nest.cli.time_left import TimeLeft, at_most, rounded
 
 if TYPE_CHECKING:
     from nest.instance import Standing
 
+PATIENCE = 2.0
+"""Seconds before the line appears: what is quicker than that needs none."""
 
-class ProgressLine:
-    """One line on the terminal, from two seconds on: the best plan, the bound, their gap, the share explored."""
+EVERY = 0.5
+"""Seconds between two lines."""
 
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
-        self._shown = 0.0
-        self._line = ""
 
-    def __call__(self, standing: "Standing") -> None:
-        """Show how far it is, now and then."""
-        now = time.monotonic()
-        if standing.seconds < 2 or now - self._shown < 0.5:
-            return
-        self._shown = now
-        best, bound = standing.best, standing.bound
-        told = ["no plan yet" if best is None else f"best {best:.6g} s"]
-        if bound > 0:
-            told += [] if best is None else [f"gap {best / bound - 1:.2%}"]
-            told.append(f"no plan is faster than {bound:.6g} s")
-        told.append(f"{standing.explored:.1%} explored")
-        self._put(f"{self._doing} for {standing.seconds:.0f} s: {', '.join(told)}")
+class _Line:
+    """One line on standard error, fitted to the terminal so that it never wraps; removed by `clear`."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._told = 0.0
+        self._shown = ""
+        self._terminal = sys.stderr.isatty()
 
     def clear(self) -> None:
         """Remove the line."""
-        if self._line:
+        if self._shown:
             self._put("")
 
+    def _due(self) -> float | None:
+        """The time, when a line is to be shown now."""
+        now = time.monotonic()
+        if not self._terminal or now - self._begun < PATIENCE or now - self._told < EVERY:
+            return None
+        self._told = now
+        return now
+
+    def _show(self, doing: str, told: Sequence[str | None]) -> None:
+        """Show what is being done and what is told of it, the most important first, as much as there is room for."""
+        room = (width_of(sys.stderr) or 80) - 1  # A terminal wraps when its last column is written to.
+        line = doing
+        for part in (each for each in told if each):
+            longer = f"{line}{': ' if line is doing else ', '}{part}"
+            line = longer if len(longer) <= room else line
+        self._put(line[:room])
+
     def _put(self, line: str) -> None:
-        sys.stderr.write("\r" + line.ljust(len(self._line)) + ("" if line else "\r"))
+        sys.stderr.write("\r" + line.ljust(len(self._shown)) + ("" if line else "\r"))
         sys.stderr.flush()
-        self._line = line
+        self._shown = line
+
+
+class ProgressLine(_Line):
+    """How far a search or a proof is: the share explored, the time left, the best plan, the bound."""
+
+    def __init__(self, doing: str) -> None:
+        super().__init__()
+        self._doing = doing
+        self._pricing, self._bound, self._explored = TimeLeft(), TimeLeft(), TimeLeft()
+
+    def __call__(self, standing: "Standing") -> None:
+        """Show how far it is, now and then."""
+        now = self._due()
+        if now is None:
+            return
+        seconds = f"{now - self._begun:.0f} s"
+        if standing.priced < 1:
+            left = self._pricing.tell(now, standing.priced, 1.0)
+            self._show("pricing candidates", [f"{standing.priced:.0%}", rounded(left), f"{seconds} so far"])
+            return
+        best, bound = standing.best, standing.bound
+        # A search ends when its bound reaches its best plan, mostly earlier than it seems: plans get better meanwhile.
+        if best is None:
+            left = self._explored.tell(now, standing.explored, 1.0)
+        else:
+            left = self._bound.tell(now, bound, best)
+        told = [f"{standing.explored:.1%} explored", at_most(left)]
+        told.append("no plan yet" if best is None else f"best {best:.6g} s")
+        if bound > 0:
+            told += [None if best is None else f"gap {best / bound - 1:.2%}", f"no plan is faster than {bound:.6g} s"]
+        self._show(f"{self._doing} for {seconds}", told)
 
 
 def progress_line(doing: str) -> ProgressLine | None:
@@ -46,21 +91,49 @@ def progress_line(doing: str) -> ProgressLine | None:
     return ProgressLine(doing) if sys.stderr.isatty() else None
 
 
-class ShareLine(ProgressLine):
-    """One line on the terminal, from two seconds on: what is being done, and the share that is."""
+class ShareLine(_Line):
+    """What is being done, the share that is, and the time left."""
 
     def __init__(self) -> None:
-        super().__init__("")
-        self._begun = time.monotonic()
+        super().__init__()
+        self._left = TimeLeft()
 
     def tell(self, doing: str, share: float) -> None:
         """Show what is being done, now and then."""
-        now = time.monotonic()
-        if now - self._begun > 2 and now - self._shown > 0.5:
-            self._shown = now
-            self._put(f"{doing}: {share:.0%}")
+        now = self._due()
+        if now is not None:
+            self._show(doing, [f"{share:.0%}", rounded(self._left.tell(now, share, 1.0))])
 
 
 def share_line() -> ShareLine | None:
     """The line, where standard error is a terminal."""
     return ShareLine() if sys.stderr.isatty() else None
+
+
+class StepLine(_Line):
+    """A walk of several steps, such as problems to solve: what is being done, which step it is, and the time left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = TimeLeft()
+
+    def tell(self, doing: str, done: int, of: int | None) -> None:
+        """Show how far the walk is, now and then.
+
+        Args:
+            doing: what is being done, such as `solving with twice the bandwidth`.
+            done: steps that are done.
+            of: steps there are; None where nobody knows.
+        """
+        now = self._due()
+        if now is None:
+            return
+        if of is None:
+            self._show(doing, [f"{done} done"])
+        else:
+            self._show(doing, [f"{done} of {of}", rounded(self._left.tell(now, done, of))])
+
+
+def step_line() -> StepLine:
+    """The line; where standard error is no terminal, it stays silent."""
+    return StepLine()

@@ -1,6 +1,7 @@
 """From a problem as written to the instance solvers see."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import evolve, field, frozen
@@ -27,7 +28,7 @@ from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level
+from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Standing
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
 
@@ -95,14 +96,22 @@ class Formulation:
 
 
 def build_instance(
-    problem: Problem, registry: Registry, base: Path | None = None, levels: tuple[Level, ...] | None = None
+    problem: Problem,
+    registry: Registry,
+    base: Path | None = None,
+    levels: tuple[Level, ...] | None = None,
+    progress: Callable[[Standing], None] | None = None,
 ) -> Instance:
     """The instance of `problem`; `formulate` says more."""
-    return formulate(problem, registry, base, levels)[0]
+    return formulate(problem, registry, base, levels, progress)[0]
 
 
 def formulate(
-    problem: Problem, registry: Registry, base: Path | None = None, levels: tuple[Level, ...] | None = None
+    problem: Problem,
+    registry: Registry,
+    base: Path | None = None,
+    levels: tuple[Level, ...] | None = None,
+    progress: Callable[[Standing], None] | None = None,
 ) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
 
@@ -111,6 +120,7 @@ def formulate(
         registry: offers importers, strategies, models of cost, and schedules.
         base: folder that relative paths start from; None: the working directory.
         levels: the network, in place of the problem's; None: the problem's.
+        progress: told now and then which share of the candidates is priced.
 
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
@@ -127,7 +137,7 @@ def formulate(
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, base, cluster)
     else:
-        formulation = _from_model(problem, registry, base, cluster, device)
+        formulation = _from_model(problem, registry, base, cluster, device, progress)
     even = limits is not None and limits.even_stages
     instance = Instance(
         cluster=cluster,
@@ -180,7 +190,12 @@ def _from_profile(problem: Problem, registry: Registry, base: Path | None, clust
 
 
 def _from_model(
-    problem: Problem, registry: Registry, base: Path | None, cluster: Cluster, device: DeviceSpec | None
+    problem: Problem,
+    registry: Registry,
+    base: Path | None,
+    cluster: Cluster,
+    device: DeviceSpec | None,
+    progress: Callable[[Standing], None] | None,
 ) -> Formulation:
     if device is None:
         raise InputError(
@@ -211,7 +226,7 @@ def _from_model(
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
     return Formulation(
         graph=graph,
-        candidates=tuple(candidate(_name(block), block, layers, pricing) for block in blocks),
+        candidates=tuple(candidate(_name(block), block, layers, pricing) for block in _followed(blocks, progress)),
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
@@ -220,6 +235,15 @@ def _from_model(
         kinds=layers,
         pricing=pricing,
     )
+
+
+def _followed(blocks: Sequence[Block], progress: Callable[[Standing], None] | None) -> Iterator[Block]:
+    """The blocks, one after the other; `progress` is told of the share that is done with."""
+    begun = time.monotonic()
+    for done, block in enumerate(blocks):
+        if progress is not None:
+            progress(Standing(None, 0.0, 0.0, time.monotonic() - begun, done / len(blocks)))
+        yield block
 
 
 def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:

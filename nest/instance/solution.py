@@ -55,12 +55,14 @@ class Standing:
         explored: share of the combinations of candidate, replicas, rank order, schedule, choices and number of stages
             that are settled, from 0 to 1.
         seconds: spent so far.
+        priced: share of the candidates that are priced, from 0 to 1; the search begins when all are.
     """
 
     best: float | None
     bound: float
     explored: float
     seconds: float
+    priced: float = 1.0
 
 
 @frozen

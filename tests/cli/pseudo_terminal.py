@@ -1,0 +1,85 @@
+"""A command on a terminal of some width, and what it prints there."""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from attrs import frozen
+
+
+@frozen
+class Shown:
+    """What a command printed on a terminal.
+
+    Attributes:
+        code: its exit code.
+        output: on standard output, lines as a terminal gets them, ended by a line feed alone.
+        errors: on standard error; "" where both went to one terminal.
+    """
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.splitlines()
+
+
+def on_terminal(
+    arguments: list[str],
+    width: int,
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = 120.0,
+) -> Shown:
+    """`nest ARGUMENTS` with standard output and standard error on terminals of `width` columns, one each."""
+    ends = [pty.openpty() for _ in range(2)]
+    for _, inner in ends:
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nest", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=ends[0][1],
+        stderr=ends[1][1],
+        cwd=folder,
+        env={**outside, "TERM": "xterm-256color", **(environment or {})},
+    )
+    for _, inner in ends:
+        os.close(inner)
+    told = _read([outer for outer, _ in ends], time.monotonic() + seconds)
+    try:
+        code = process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return Shown(code, told[0], told[1])
+
+
+def _read(files: list[int], until: float) -> list[str]:
+    """What is written to terminals until all who could write have gone."""
+    told = {file: b"" for file in files}
+    left = list(files)
+    while left and time.monotonic() < until:
+        ready, _, _ = select.select(left, [], [], 1.0)
+        for file in ready:
+            try:
+                read = os.read(file, 1 << 16)
+            except OSError:  # Linux: nobody writes any more.
+                read = b""
+            told[file] += read
+            if not read:
+                left.remove(file)
+    for file in files:
+        os.close(file)
+    return [told[file].decode().replace("\r\n", "\n") for file in files]
