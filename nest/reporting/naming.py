@@ -7,22 +7,21 @@ from typing import Any
 from nest.spec import Problem
 
 
-def title(problem: Problem, devices: int | None) -> str:
+def title(problem: Problem, devices: int) -> str:
     """Model and cluster of a problem.
 
     Args:
         problem: of the plan.
-        devices: of its cluster; None: not known.
+        devices: of its cluster.
     """
     cluster = problem.cluster
     device = cluster.device if isinstance(cluster.device, str) else getattr(cluster.device, "name", None)
-    where = " ".join(str(part) for part in (devices, device or ("devices" if devices else cluster.name)) if part)
-    return f"{model_name(problem)} on {where or 'its cluster'}"
+    return f"{model_name(problem)} on {devices:,} {device or 'devices'}"
 
 
 def model_name(problem: Problem) -> str:
     """What people call the model, as far as the problem says."""
-    model = problem.model
+    model = problem.to_dict().get("model")
     if isinstance(model, str):
         return PurePath(model).stem
     if isinstance(model, Mapping):

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from nest import planner
 from nest.files import structure
+from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.planner import Source
 from nest.questions.solver import Solver
@@ -36,7 +37,7 @@ def page(plan: Source | PlanDocument, known: Registry, solver: Solver, without: 
     """
     read = planner.read_plan(plan)
     if read.status == "infeasible":
-        return _infeasible(read)
+        return _infeasible(read, known)
     found = subject(plan, read, known)
     told = (*described(found), *answers(found, solver, without), stage_table(found), reproduce(read))
     return rendered(title(found.problem, found.instance.cluster.size), standing(read), told)
@@ -54,8 +55,9 @@ def described(subject: Subject) -> tuple[Section, ...]:
     )
 
 
-def _infeasible(plan: PlanDocument) -> str:
+def _infeasible(plan: PlanDocument, known: Registry) -> str:
     """The page of a problem without a plan: what is tightest, and what was asked."""
     problem = structure(plan.problem, Problem)
+    size = build_cluster(problem.cluster, known, None)[0].size
     why = Section("headline", "Why there is no plan", paragraphs=(plan.diagnosis or "No reason is given.",))
-    return rendered(title(problem, None), standing(plan), (why, reproduce(plan)))
+    return rendered(title(problem, size), standing(plan), (why, reproduce(plan)))

