@@ -51,9 +51,8 @@ def frontier_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
     found_only = any(not point.proved for point in points)
     caption = (
         "The fastest plan within limits on devices and on the memory of each, which is what the plan needs, its margin "
-        "included. A line goes on to the right where more memory is not used; between two points at least the speed of "
-        f"the left one is reached.{without}"
-        + (" Points drawn hollow are the fastest found in the time there was." if found_only else "")
+        "included. To the right of a point, at least its speed is reached; to the left, its plan does not fit."
+        f"{without}" + (" Points drawn hollow are the fastest found in the time there was." if found_only else "")
     )
     return Figure(
         "frontier",

@@ -115,7 +115,7 @@ def _cut(table: TaskTable, wanted: Sequence[Window], rows: Sequence[int]) -> tup
         third = table.end_of_all / 3
         wanted = ((0.0, third), (third, 2 * third), (2 * third, table.end_of_all))
     most = max(end - start for start, end in wanted)
-    enough = table.end_of_all * MOST_PASSES_CUT / table.most_passes()
+    enough = table.end_of_all * MOST_PASSES_CUT / max(table.most_passes(), 1)
     while True:
         most *= 0.8
         windows = tuple(_shortened(each, most, index, len(wanted)) for index, each in enumerate(wanted))

@@ -17,7 +17,7 @@ from nest.reporting.task_table import STYLE_OF, STYLES, TaskTable
 from nest.reporting.timeline import batch_figures, steps, timeline_figure
 from nest.reporting.timeline_drawing import placing, task_boxes
 from nest.reporting.windows import MOST_BOXES, MOST_ROWS, Shown, shown
-from nest.simulate.records import Task
+from nest.simulate.records import Task, Timeline
 from nest.simulate.replay import Replay
 from tests.reporting.drawn_paths import boxes_of, elements
 from tests.reporting.long_plans import long_plan
@@ -274,3 +274,14 @@ def test_micro_batches_stand_in_their_boxes() -> None:
 def test_the_same_plan_gives_the_same_bytes() -> None:
     one, other = (batch_figures(replay_of("gpipe"), 1e12, [1e11] * 5) for _ in range(2))
     assert one == other
+
+
+def test_a_batch_that_takes_no_time_is_drawn() -> None:
+    replay = nest.simulate(long_plan("1f1b", 2, 1))
+    empty = Timeline(0, (), (), (((0.0, 5.0),), ((0.0, 5.0),)), (5.0, 5.0))
+    figures = batch_figures(evolve(replay, batch_time=0.0, closed_form=0.0, timeline=empty), 10.0, [5.0, 5.0])
+    assert "the batch takes 0 s" in figures[0].caption
+    for figure in figures:
+        for drawing in figure.drawings:
+            assert "nan" not in drawing.body
+            assert len(elements(drawing)) > 0
