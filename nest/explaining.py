@@ -17,6 +17,7 @@ from nest.questions.binding import Binding, binding
 from nest.questions.flips import Flip, flip, turns
 from nest.questions.prices import Price, price, restrictions
 from nest.questions.solver import Solver
+from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
 
 PARTS = ("binding", "constraints", "alternatives", "flips")
@@ -95,6 +96,7 @@ def explain(
         InputError: the plan cannot be read or does not hold, or there is no such part.
     """
     known = plugins or registry()
+    check_effort(time_limit)
     wanted = tuple(only) or PARTS
     for name in wanted:
         if name not in PARTS:

@@ -12,6 +12,7 @@ from nest.plan.document import solution_of
 from nest.plan.legality import structure_violations
 from nest.questions.alternatives import EACH_STAGE
 from nest.questions.binding import needed_memory
+from nest.questions.loosening import PLENTY
 from nest.questions.outcome import TIE, Outcome, decided, outcome
 from nest.questions.parameters import Parameter, parameters
 from nest.questions.solver import Solver
@@ -20,12 +21,12 @@ from nest.spec import PlanDocument, Problem
 PRECISION = 0.01
 """A flip lies between two values that differ by at most this share."""
 
-REACH = 8.0
-"""How many times as much, and how small a part, of what the problem has is looked at: three doublings, which is more
-than two generations of a network or of memory."""
+REACH = 4.0
+"""How many times as much, and how small a part, of what the problem has is looked at: two doublings, as from one
+generation of a network to the next but one."""
 
 MOST_SOLVES = 16
-"""For one flip; halving the reach on a logarithmic scale comes to the precision in 8."""
+"""For one flip; halving the reach on a logarithmic scale comes to the precision in 8, guesses mostly in 4."""
 
 EXACT = 1e-6
 """Relative distance of the two sides where the flip is known: the memory that a plan needs."""
@@ -86,8 +87,8 @@ class Turn:
 def turns(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Turn, ...]:
     """The parameters of a problem and directions in which flips of its best plan are looked for.
 
-    The number of devices is none of them: every one of them changes how many replicas there are. Where there is no
-    plan, more memory and a smaller batch may make one.
+    The number of devices is none of them: it changes how many replicas there are. Where there is no plan, more memory
+    may make one.
     """
     found = [each for each in parameters(problem, known) if each.unit != "devices"]
     if best.status == "infeasible":
@@ -174,7 +175,8 @@ class _Search:
         """Two values that differ by at most the precision, between which the plan changes."""
         parameter = self.turn.parameter
         same = _Probe(parameter.value, self.best)
-        end = parameter.value * (REACH if self.turn.direction == MORE else 1 / REACH)
+        reach = REACH if self.signature else PLENTY  # Where there is no plan, any memory that makes one is of interest.
+        end = parameter.value * (reach if self.turn.direction == MORE else 1 / reach)
         if not parameter.allows(end):  # Memory below the reserve.
             end = parameter.at_least * (1 + PRECISION)
         changed = self.probe(end)

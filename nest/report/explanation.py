@@ -25,7 +25,7 @@ _PARTS = {"communication": "buffers", "activations": "activations in flight"}
 NOTICEABLE = 5e-4
 """Shares of the batch time below this are not told: no decimal place that is shown would be."""
 
-WORST = "not searched to the end"
+UNPROVED = "not searched to the end"
 """What is said of plans that a time limit cut short."""
 
 
@@ -155,7 +155,7 @@ def _prices(prices: Sequence[Told], batch_time: float | None) -> Iterator[str]:
         elif each["costs"]:
             yield f"{without}: {_gain(each, batch_time)}"
         else:
-            free.append(_entry(each) + ("" if each["proved"] else f" ({WORST})"))
+            free.append(_entry(each) + ("" if each["proved"] else f" ({UNPROVED})"))
     if free:
         yield f"no cost: {'; '.join(free)}"
     if unknown:
@@ -163,7 +163,7 @@ def _prices(prices: Sequence[Told], batch_time: float | None) -> Iterator[str]:
 
 
 def _gain(each: Told, batch_time: float | None) -> str:
-    proof = "" if each["proved"] else f"; {WORST}"
+    proof = "" if each["proved"] else f"; {UNPROVED}"
     if batch_time is None:
         return f"there is a plan, {each['plan']}: {format_seconds(each['batch_time'])} a batch{proof}"
     return f"{-each['relative']:.2%} faster ({_changes(each)}): {each['reason']}{proof}"
@@ -192,7 +192,7 @@ def _alternative(each: Told) -> str:
     also = [change for change in each["changes"] if change["name"] != each["decision"]]
     beside = f", with {_arrows(also)}" if also else ""
     head = f"{each['decision']} {each['instead']} instead of {each['value']}{beside}"
-    proof = "" if each["proved"] else f"; {WORST}"
+    proof = "" if each["proved"] else f"; {UNPROVED}"
     if each["reason"] is None:
         return f"{head}: as fast{proof}"
     return f"{head}: {each['relative']:+.2%}, as {each['reason']}{proof}"
@@ -202,7 +202,7 @@ def _flips(flips: Sequence[Told], batch_time: float | None) -> Iterator[str]:
     stays: dict[str, list[str]] = {}
     for each in flips:
         end = f"{'down' if each['direction'] == 'less' else 'up'} to {_amount(each['same_at'], each['unit'])}"
-        proof = "" if each["proved"] else f" ({WORST})"
+        proof = "" if each["proved"] else f" ({UNPROVED})"
         if each["changed_at"] is not None:
             yield f"{_varied(each)}: {_changed(each, end, batch_time)}{proof}"
         else:
@@ -218,11 +218,11 @@ def _changed(each: Told, end: str, batch_time: float | None) -> str:
     if batch_time is None:
         return f"at {at} there is a plan, {found['plan']}, {end} none"
     if found["plan"] is None:
-        return f"{end} this plan stays the best; with less, at {at}, there is none"
+        return f"{end} its decisions stay the best; with less, at {at}, no plan is feasible"
     why = "" if each["kept"] is not None else ", as this one no longer fits"
     time = format_seconds(found["batch_time"])
     side = "less" if each["direction"] == "less" else "more"
-    return f"{end} this plan stays the best; with {side}, at {at}, the best has {_changes(found)}{why} ({time} a batch)"
+    return f"{end} its decisions stay the best; with {side}, at {at}, it is {_changes(found)}{why} ({time} a batch)"
 
 
 def _varied(each: Told) -> str:
