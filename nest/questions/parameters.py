@@ -38,7 +38,7 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
     """
     cluster, device = build_cluster(problem.cluster, known)
     found = [*bandwidths(problem.cluster, known)]
-    found.append(Parameter("memory", cluster.device_memory, "bytes", _with_memory, at_least=cluster.reserve))
+    found.append(Parameter("memory", cluster.device_memory, "bytes", with_memory, at_least=cluster.reserve))
     if problem.model is not None and device is not None:
         peak = matrix_peak(device, problem.training.precision)
         found.append(Parameter("peak compute", peak, "FLOP/s", _with_peak))
@@ -48,7 +48,7 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def _with_memory(problem: Problem, value: float) -> Problem:
+def with_memory(problem: Problem, value: float) -> Problem:
     return evolve(problem, cluster=evolve(problem.cluster, memory=Bytes(value)))
 
 
