@@ -201,7 +201,7 @@ class _Search:
         parameter = self.turn.parameter
         asking = f"{self.turn.direction} {parameter.name}"
         try:
-            return _Probe(value, self.solver.plan(parameter.changed(self.problem, value), asking))
+            return _Probe(value, self.solver.plan(parameter.changed(self.problem, value), asking, self.best))
         except InputError:
             return _Probe(value, None)
 
