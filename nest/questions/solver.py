@@ -15,7 +15,6 @@ from nest.plan import evaluate as price
 from nest.questions.kept import kept
 from nest.questions.parameters import with_memory
 from nest.report import ModelFacts, figures
-from nest.report.runner_up import label
 from nest.spec import PlanDocument, Problem
 
 AGREEMENT = 1e-9
@@ -149,10 +148,6 @@ class Solver:
             statistics=result.statistics,
             plugins=self.plugins.distributions(),
         )
-
-    def label(self, plan: PlanDocument) -> str | None:
-        """A plan's degrees in a few words, as a runner-up's; None: it has none."""
-        return None if plan.batch_time is None else label_of(plan)
 
 
 def at_most(problem: Problem, devices: int) -> Problem:
