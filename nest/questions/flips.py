@@ -5,13 +5,10 @@ from math import log, sqrt
 from attrs import evolve, frozen
 
 from nest.errors import InputError
-from nest.formulate.fixed_plan import decided_instance
 from nest.hooks.registry import Registry
-from nest.plan import evaluate as price
-from nest.plan.document import solution_of
-from nest.plan.legality import structure_violations
 from nest.questions.alternatives import EACH_STAGE
 from nest.questions.binding import needed_memory
+from nest.questions.kept import kept_time
 from nest.questions.loosening import PLENTY
 from nest.questions.outcome import TIE, Outcome, decided, outcome
 from nest.questions.parameters import Parameter, parameters
@@ -219,7 +216,7 @@ class _Search:
         if plan.status == "infeasible":
             return None
         try:
-            return kept_time(plan, self.turn.parameter.changed(self.problem, value), self.solver.plugins)
+            return kept_time(self.turn.parameter.changed(self.problem, value), plan, self.solver.plugins)
         except InputError:
             return None
 
@@ -263,20 +260,6 @@ def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]
     """
     own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
     return {name: own.get(name, (told,)) for name, told in decided(plan, known).items()}
-
-
-def kept_time(plan: PlanDocument, problem: Problem, known: Registry) -> float | None:
-    """Seconds that a batch of a plan takes with its decisions on another problem; None: it is no plan, or no room.
-
-    Raises:
-        InputError: the problem cannot be used, or lacks what the plan names.
-    """
-    instance = decided_instance(problem, plan, known)
-    solution = solution_of(instance, plan)
-    if structure_violations(instance, solution):
-        return None
-    priced = price(instance, solution)
-    return priced.batch_time if priced.fits else None
 
 
 def _apart(one: _Probe, other: _Probe) -> float:

@@ -6,7 +6,8 @@ from attrs import evolve
 from nest import planner
 from nest.hooks.registry import registry
 from nest.questions.binding import needed_memory
-from nest.questions.flips import LESS, MORE, PRECISION, Turn, flip, kept_time, signature, turns
+from nest.questions.flips import LESS, MORE, PRECISION, Turn, flip, signature, turns
+from nest.questions.kept import kept_time
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
 from tests.oracle.brute_force import solve
@@ -94,8 +95,8 @@ def test_a_tie_is_no_change() -> None:
     class Tied(Solver):
         """Says that another order of ranks is the best, which takes the same time."""
 
-        def plan(self, problem: Problem, asking: str = "") -> PlanDocument | None:
-            time = kept_time(plan_asked, problem, registry())
+        def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
+            time = kept_time(problem, plan_asked, registry())
             return evolve(plan_asked, rank_order=other, batch_time=time)
 
     plan_asked = plan
