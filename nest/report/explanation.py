@@ -31,20 +31,22 @@ UNPROVED = "not searched to the end"
 
 def explanation_text(told: Told) -> str:
     """An explanation (`nest.explaining.Explanation.to_dict`) in sections, a sentence or two a line."""
-    sections = []
+    sections = [] if told["plan"] is None else [f"{told['plan']}: {format_seconds(told['batch_time'])} a batch"]
     if told["status"] == "infeasible":
         sections.append(f"No feasible plan. {told['diagnosis']}")
-    elif told["best_batch_time"] and told["best_batch_time"] < told["batch_time"] * (1 - 1e-9):
+    elif told["best_batch_time"] is None:
+        sections.append(f"This plan was priced, not searched: its problem has none. {told['best_diagnosis']}")
+    elif told["best_batch_time"] < told["batch_time"] * (1 - 1e-9):
         sections.append(_not_the_best(told))
     if told["binding"]:
         lines = [line for each in told["binding"] for line in _BINDING[each["name"]](each)]
         sections.append(_section("What binds", lines))
     if "constraints" in told["parts"]:
-        sections.append(_section("What restrictions cost", [*_prices(told["constraints"], told["batch_time"])]))
+        sections.append(_section("What restrictions cost", [*_prices(told["constraints"], told["best_batch_time"])]))
     if told["alternatives"]:
         sections.append(_section("The best plan that decides one thing otherwise", [*_others(told["alternatives"])]))
     if "flips" in told["parts"]:
-        sections.append(_section("What would change the answer", [*_flips(told["flips"], told["batch_time"])]))
+        sections.append(_section("What would change the answer", [*_flips(told["flips"], told["best_batch_time"])]))
     return "\n\n".join(sections)
 
 
@@ -145,13 +147,13 @@ _BINDING = {
 def _prices(prices: Sequence[Told], batch_time: float | None) -> Iterator[str]:
     free, unknown = [], []
     for each in sorted(prices, key=lambda each: each["relative"] or 0.0):
-        instead = f" ({each['instead']})" if each["instead"] else ""
-        without = f"without {_entry(each)}{instead}"
+        instead = each["instead"]
+        without = f"{instead} in place of {_entry(each)}" if instead else f"without {_entry(each)}"
         if each["plan"] is None:
             if batch_time is None:
                 unknown.append(_entry(each))
             else:
-                yield f"{without}: nothing could be searched. {each['refusal']}"
+                yield f"{without}: no plan was found. {each['refusal']}"
         elif each["costs"]:
             yield f"{without}: {_gain(each, batch_time)}"
         else:
@@ -214,15 +216,15 @@ def _flips(flips: Sequence[Told], batch_time: float | None) -> Iterator[str]:
 
 
 def _changed(each: Told, end: str, batch_time: float | None) -> str:
-    found, at = each["outcome"], _amount(each["changed_at"], each["unit"])
+    found, at, near = each["outcome"], _amount(each["changed_at"], each["unit"]), _amount(each["same_at"], each["unit"])
     if batch_time is None:
-        return f"at {at} there is a plan, {found['plan']}, {end} none"
+        return f"at {at} there is a plan, {found['plan']}; {end} there is none"
+    side = f"with {each['direction']}{f', at {at}' if at != near else ''}"
+    side = f"at {at}" if each["same_at"] == each["value"] else f"{end} its decisions stay the best; {side}"
     if found["plan"] is None:
-        return f"{end} its decisions stay the best; with less, at {at}, no plan is feasible"
-    why = "" if each["kept"] is not None else ", as this one no longer fits"
-    time = format_seconds(found["batch_time"])
-    side = "less" if each["direction"] == "less" else "more"
-    return f"{end} its decisions stay the best; with {side}, at {at}, it is {_changes(found)}{why} ({time} a batch)"
+        return f"{side}, no plan is feasible"
+    room = "" if each["kept"] is not None else ", as this one no longer fits"
+    return f"{side}, the best has {_changes(found)}{room} ({format_seconds(found['batch_time'])} a batch)"
 
 
 def _varied(each: Told) -> str:
