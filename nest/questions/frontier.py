@@ -88,6 +88,7 @@ def frontier(
             if best is None or best.batch_time is None:
                 break
             needed = memory_used(best)
+    found = [_not_beaten(point, found) for point in found]
     return tuple(evolve(point, efficient=_efficient(point, found)) for point in found)
 
 
@@ -117,6 +118,15 @@ def _point(devices: int, memory: float, best: PlanDocument | None) -> FrontierPo
         efficient=True,
         proved=best.status == "optimal",
     )
+
+
+def _not_beaten(point: FrontierPoint, found: Sequence[FrontierPoint]) -> FrontierPoint:
+    """The point with the fastest plan found within its limits: a search that was stopped early may have missed it."""
+    within = [each for each in found if each.devices <= point.devices and each.memory <= point.memory]
+    fastest = min((each for each in within if each.batch_time), key=lambda each: each.batch_time or 0, default=point)
+    if point.proved or fastest.batch_time is None or fastest.batch_time >= (point.batch_time or 0):
+        return point
+    return evolve(fastest, devices=point.devices, proved=False)
 
 
 def _efficient(point: FrontierPoint, found: Sequence[FrontierPoint]) -> bool:

@@ -1,6 +1,6 @@
 """The bandwidths of a cluster's network as parameters: one for each level, or for each class of equal links."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from math import isclose
 from typing import Any
 
@@ -28,6 +28,9 @@ Change = Callable[[ClusterSpec, float], ClusterSpec]
 Scale = Callable[[float], float]
 """What becomes of a bandwidth."""
 
+Scaled = Callable[[ClusterSpec, Scale], ClusterSpec]
+"""A cluster with what becomes of every bandwidth."""
+
 
 def bandwidths(cluster: ClusterSpec, known: Registry) -> tuple[Parameter, ...]:
     """The bandwidths of the network of a self-contained problem, in the order in which they are written.
@@ -48,12 +51,10 @@ def bandwidths(cluster: ClusterSpec, known: Registry) -> tuple[Parameter, ...]:
     if not isinstance(topology, (dict, MatrixSpec)):
         return tuple(_of_generated(topology))
     if isinstance(topology, MatrixSpec):
-        entries = [float(each) for each, _ in _entries(topology)]
-        return tuple(_of_classes(entries, _matrix_scaled))
+        return tuple(_of_classes(cluster, _matrix_scaled))
     network = imported(cluster, known, None)
     if isinstance(network, LinkGraph):
-        links = network.bandwidth.tolist()
-        return tuple(_of_classes(links, lambda section, scale: _graph_scaled(section, known, scale)))
+        return tuple(_of_classes(cluster, lambda section, scale: _graph_scaled(section, known, scale)))
     return ()  # What else importers make of content in place is written nowhere with bandwidths that could be changed.
 
 
@@ -103,19 +104,21 @@ def _level_changed(index: int) -> Change:
     def changed(cluster: ClusterSpec, bandwidth: float) -> ClusterSpec:
         whole = with_levels(cluster)
         levels = list(whole.levels or ())
-        levels[index] = evolve(levels[index], bandwidth=BytesPerSecond(bandwidth), link=_member(levels[index]))
+        levels[index] = evolve(
+            levels[index], bandwidth=BytesPerSecond(bandwidth), link=_member(levels[index], bandwidth)
+        )
         return evolve(whole, levels=tuple(levels))
 
     return changed
 
 
-def _member(level: LevelSpec) -> str | None:
-    """The link that a level is made of: of a family the member with the level's bandwidth, whatever it is changed to.
+def _member(level: LevelSpec, bandwidth: float) -> str | None:
+    """The link that a level is made of with another bandwidth: of a family the member that it was made of.
 
     Otherwise NVLink of four fifths of a generation's bandwidth would be of no generation, with figures of its own.
     """
     nominal = _nominal(level)
-    if level.link is None or nominal is None:
+    if level.link is None or nominal is None or isclose(bandwidth, nominal):
         return level.link
     members = (link(name) for name in link(level.link).generations)
     same = (each.name for each in members if each.bandwidth and isclose(each.bandwidth, nominal))
@@ -140,39 +143,49 @@ def _key_changed(key: str) -> Change:
     return changed
 
 
-def _of_classes(found: list[float], scaled: Callable[[ClusterSpec, Scale], ClusterSpec]) -> Iterator[Parameter]:
+def _of_classes(cluster: ClusterSpec, scaled: Scaled) -> Iterator[Parameter]:
     """One for each bandwidth that links have; where they have many, as measured ones do, one for all of them.
 
     Args:
-        found: bandwidths of the links.
-        scaled: the cluster whose links have what becomes of theirs.
+        cluster: whose links.
+        scaled: a cluster whose links have what becomes of theirs.
     """
-    classes = _classes(found)
+    classes = _classes(cluster, scaled)
     if len(classes) == 1:
-        yield _parameter("links", classes[0], lambda cluster, to: scaled(cluster, lambda _: to))
+        yield _parameter("links", classes[0], lambda section, to: scaled(section, lambda _: to))
     elif len(classes) <= MOST_CLASSES:
         for value in classes:
             yield _parameter(f"links of {value / 1e9:.4g} GB/s", value, _class_changed(value, scaled))
     else:
-        slowest = classes[0]
-        yield _parameter("the slowest link, all in proportion", slowest, _all_changed(slowest, scaled))
+        yield _parameter("the slowest link, all in proportion", classes[0], _all_changed(scaled))
 
 
-def _classes(found: Iterable[float]) -> list[float]:
+def _classes(cluster: ClusterSpec, scaled: Scaled) -> list[float]:
     """The bandwidths that differ by more than rounding, ascending."""
+    found: set[float] = set()
+
+    def met(value: float) -> float:
+        found.add(value)
+        return value
+
+    scaled(cluster, met)
     classes: list[float] = []
-    for value in sorted(set(found)):
+    for value in sorted(found):
         if not classes or not isclose(value, classes[-1]):
             classes.append(value)
     return classes
 
 
-def _class_changed(value: float, scaled: Callable[[ClusterSpec, Scale], ClusterSpec]) -> Change:
+def _class_changed(value: float, scaled: Scaled) -> Change:
     return lambda cluster, to: scaled(cluster, lambda each: to if isclose(each, value) else each)
 
 
-def _all_changed(slowest: float, scaled: Callable[[ClusterSpec, Scale], ClusterSpec]) -> Change:
-    return lambda cluster, to: scaled(cluster, lambda each: each * (to / slowest))
+def _all_changed(scaled: Scaled) -> Change:
+    def changed(cluster: ClusterSpec, to: float) -> ClusterSpec:
+        slowest = _classes(cluster, scaled)[0]
+        return scaled(cluster, lambda each: each * (to / slowest))
+
+    return changed
 
 
 def _graph_scaled(cluster: ClusterSpec, known: Registry, scale: Scale) -> ClusterSpec:

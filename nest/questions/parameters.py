@@ -5,9 +5,11 @@ from math import prod
 
 from attrs import asdict, evolve
 
+from nest.catalogue import network_levels
 from nest.formulate.cluster import build_cluster, described
 from nest.formulate.facts import matrix_peak
 from nest.hooks.registry import Registry
+from nest.instance import Cluster
 from nest.questions.links import bandwidths, with_levels
 from nest.questions.parameter import Parameter
 from nest.spec import ClusterSpec, DeviceSpec, Problem, ProfileSpec
@@ -73,7 +75,10 @@ def _devices(cluster: ClusterSpec) -> Iterator[Parameter]:
 
 
 def _with_devices(problem: Problem, value: float) -> Problem:
-    """The problem on so many devices: its outermost level has more or fewer groups, its machines have no names."""
+    """The problem on so many devices: its outermost level has more or fewer groups, its machines have no names.
+
+    Candidates of a profile whose blocks cannot be aligned there are left out.
+    """
     cluster = with_levels(problem.cluster)
     levels = cluster.levels or ()
     size, inside = (prod(level.fanout for level in part) for part in (levels, levels[:-1]))
@@ -82,7 +87,12 @@ def _with_devices(problem: Problem, value: float) -> Problem:
         size // len(cluster.hosts) if cluster.hosts and cluster.devices_per_host is None else cluster.devices_per_host
     )
     changed = evolve(cluster, levels=(*levels[:-1], outermost), hosts=None, devices_per_host=each)
-    return evolve(problem, cluster=changed)
+    profile = problem.profile
+    if isinstance(profile, ProfileSpec):
+        network = Cluster(network_levels(changed.levels or ()), memory=1.0)
+        fitting = tuple(candidate for candidate in profile.candidates if network.admits(candidate.width))
+        profile = evolve(profile, candidates=fitting or profile.candidates)
+    return evolve(problem, cluster=changed, profile=profile)
 
 
 def _with_batch(problem: Problem, value: float) -> Problem:

@@ -102,11 +102,6 @@ class Solver:
                 return each.plan
         limited = problem if devices >= size else at_most(problem, devices)
         plan = self.plan(with_memory(limited, memory), asking)
-        # A search that was stopped early may have missed a plan that is known.
-        others = [each.plan for each in found if each.plan is not None and _is_within(each.plan, devices, memory)]
-        times = [each.batch_time for each in others if each.batch_time is not None]
-        if times and (plan is None or plan.batch_time is None or plan.batch_time > min(times)):
-            plan = next(each for each in others if each.batch_time == min(times))
         found.append(_Limits(devices, memory, plan))
         return plan
 
