@@ -15,8 +15,10 @@ from nest.planner import Source
 from nest.questions.alternatives import Alternative, alternative, questions
 from nest.questions.binding import Binding, binding
 from nest.questions.flips import Flip, flip, turns
+from nest.questions.outcome import plan_label
 from nest.questions.prices import Price, price, restrictions
 from nest.questions.solver import Solver
+from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
 
 PARTS = ("binding", "constraints", "alternatives", "flips")
@@ -60,10 +62,12 @@ class Explanation:
         plan, best = self.plan, self.best
         return {
             "status": plan.status,
+            "plan": None if plan.batch_time is None else plan_label(plan),
             "batch_time": plan.batch_time,
             "diagnosis": plan.diagnosis,
             "best_batch_time": best.batch_time,
             "best_status": best.status,
+            "best_diagnosis": best.diagnosis,
             "searched": plan.lower_bound is not None or plan.status == "infeasible",
             "parts": list(self.parts),
             "binding": [{"name": each.name, **each.figures} for each in self.binding],
@@ -95,6 +99,7 @@ def explain(
         InputError: the plan cannot be read or does not hold, or there is no such part.
     """
     known = plugins or registry()
+    check_effort(time_limit)
     wanted = tuple(only) or PARTS
     for name in wanted:
         if name not in PARTS:

@@ -5,13 +5,11 @@ from math import log, sqrt
 from attrs import evolve, frozen
 
 from nest.errors import InputError
-from nest.formulate.fixed_plan import decided_instance
 from nest.hooks.registry import Registry
-from nest.plan import evaluate as price
-from nest.plan.document import solution_of
-from nest.plan.legality import structure_violations
 from nest.questions.alternatives import EACH_STAGE
 from nest.questions.binding import needed_memory
+from nest.questions.kept import kept_time
+from nest.questions.loosening import PLENTY
 from nest.questions.outcome import TIE, Outcome, decided, outcome
 from nest.questions.parameters import Parameter, parameters
 from nest.questions.solver import Solver
@@ -20,12 +18,12 @@ from nest.spec import PlanDocument, Problem
 PRECISION = 0.01
 """A flip lies between two values that differ by at most this share."""
 
-REACH = 8.0
-"""How many times as much, and how small a part, of what the problem has is looked at: three doublings, which is more
-than two generations of a network or of memory."""
+REACH = 4.0
+"""How many times as much, and how small a part, of what the problem has is looked at: two doublings, as from one
+generation of a network to the next but one."""
 
 MOST_SOLVES = 16
-"""For one flip; halving the reach on a logarithmic scale comes to the precision in 8."""
+"""For one flip; halving the reach on a logarithmic scale comes to the precision in 8, guesses mostly in 4."""
 
 EXACT = 1e-6
 """Relative distance of the two sides where the flip is known: the memory that a plan needs."""
@@ -86,8 +84,8 @@ class Turn:
 def turns(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Turn, ...]:
     """The parameters of a problem and directions in which flips of its best plan are looked for.
 
-    The number of devices is none of them: every one of them changes how many replicas there are. Where there is no
-    plan, more memory and a smaller batch may make one.
+    The number of devices is none of them: it changes how many replicas there are. Where there is no plan, more memory
+    may make one.
     """
     found = [each for each in parameters(problem, known) if each.unit != "devices"]
     if best.status == "infeasible":
@@ -174,7 +172,8 @@ class _Search:
         """Two values that differ by at most the precision, between which the plan changes."""
         parameter = self.turn.parameter
         same = _Probe(parameter.value, self.best)
-        end = parameter.value * (REACH if self.turn.direction == MORE else 1 / REACH)
+        reach = REACH if self.signature else PLENTY  # Where there is no plan, any memory that makes one is of interest.
+        end = parameter.value * (reach if self.turn.direction == MORE else 1 / reach)
         if not parameter.allows(end):  # Memory below the reserve.
             end = parameter.at_least * (1 + PRECISION)
         changed = self.probe(end)
@@ -199,7 +198,7 @@ class _Search:
         parameter = self.turn.parameter
         asking = f"{self.turn.direction} {parameter.name}"
         try:
-            return _Probe(value, self.solver.plan(parameter.changed(self.problem, value), asking))
+            return _Probe(value, self.solver.plan(parameter.changed(self.problem, value), asking, self.best))
         except InputError:
             return _Probe(value, None)
 
@@ -217,7 +216,7 @@ class _Search:
         if plan.status == "infeasible":
             return None
         try:
-            return kept_time(plan, self.turn.parameter.changed(self.problem, value), self.solver.plugins)
+            return kept_time(self.turn.parameter.changed(self.problem, value), plan, self.solver.plugins)
         except InputError:
             return None
 
@@ -261,20 +260,6 @@ def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]
     """
     own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
     return {name: own.get(name, (told,)) for name, told in decided(plan, known).items()}
-
-
-def kept_time(plan: PlanDocument, problem: Problem, known: Registry) -> float | None:
-    """Seconds that a batch of a plan takes with its decisions on another problem; None: it is no plan, or no room.
-
-    Raises:
-        InputError: the problem cannot be used, or lacks what the plan names.
-    """
-    instance = decided_instance(problem, plan, known)
-    solution = solution_of(instance, plan)
-    if structure_violations(instance, solution):
-        return None
-    priced = price(instance, solution)
-    return priced.batch_time if priced.fits else None
 
 
 def _apart(one: _Probe, other: _Probe) -> float:

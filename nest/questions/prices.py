@@ -57,5 +57,5 @@ def price(best: PlanDocument, loosening: Loosening, solver: Solver) -> Price:
         loosening: the restriction.
         solver: solves the problem without it.
     """
-    found = solver.plan(loosening.problem, f"without {loosening.place}")
+    found = solver.plan(loosening.problem, f"without {loosening.place}", best)
     return Price(loosening.place, loosening.written, loosening.instead, outcome(best, found, solver.plugins))

@@ -25,26 +25,31 @@ _PARTS = {"communication": "buffers", "activations": "activations in flight"}
 NOTICEABLE = 5e-4
 """Shares of the batch time below this are not told: no decimal place that is shown would be."""
 
-WORST = "not searched to the end"
+UNSHOWN = 5e-5
+"""Differences of batch times below this are 0.00% when they are shown."""
+
+UNPROVED = "not searched to the end"
 """What is said of plans that a time limit cut short."""
 
 
 def explanation_text(told: Told) -> str:
     """An explanation (`nest.explaining.Explanation.to_dict`) in sections, a sentence or two a line."""
-    sections = []
+    sections = [] if told["plan"] is None else [f"{told['plan']}: {format_seconds(told['batch_time'])} a batch"]
     if told["status"] == "infeasible":
         sections.append(f"No feasible plan. {told['diagnosis']}")
-    elif told["best_batch_time"] and told["best_batch_time"] < told["batch_time"] * (1 - 1e-9):
+    elif told["best_batch_time"] is None:
+        sections.append(f"This plan was priced, not searched: its problem has none. {told['best_diagnosis']}")
+    elif told["best_batch_time"] < told["batch_time"] * (1 - 1e-9):
         sections.append(_not_the_best(told))
     if told["binding"]:
         lines = [line for each in told["binding"] for line in _BINDING[each["name"]](each)]
         sections.append(_section("What binds", lines))
     if "constraints" in told["parts"]:
-        sections.append(_section("What restrictions cost", [*_prices(told["constraints"], told["batch_time"])]))
+        sections.append(_section("What restrictions cost", [*_prices(told["constraints"], told["best_batch_time"])]))
     if told["alternatives"]:
         sections.append(_section("The best plan that decides one thing otherwise", [*_others(told["alternatives"])]))
     if "flips" in told["parts"]:
-        sections.append(_section("What would change the answer", [*_flips(told["flips"], told["batch_time"])]))
+        sections.append(_section("What would change the answer", [*_flips(told["flips"], told["best_batch_time"])]))
     return "\n\n".join(sections)
 
 
@@ -73,7 +78,7 @@ def _memory(each: Told) -> Iterator[str]:
         parts = sorted(each["parts"].items(), key=lambda part: -part[1])
         sizes = ", ".join(f"{_PARTS.get(name, name)} {format_bytes(size)}" for name, size in parts)
         yield (
-            f"made of {sizes}; {each['in_flight']:g} micro-batch{'es' if each['in_flight'] != 1 else ''} in flight, "
+            f"made of {sizes}; {_count(each['in_flight'], 'micro-batch', 'es')} in flight, "
             f"recompute {each['recompute']}"
         )
 
@@ -92,7 +97,7 @@ def _bubble(each: Told) -> Iterator[str]:
     chunks = f" of {each['chunks']} chunks" if (each["chunks"] or 1) > 1 else ""
     yield (
         f"bubble: stages wait {each['share']:.1%} of the batch time, with {each['stages']} stages, "
-        f"{each['micro_batches']} micro-batches and schedule {each['schedule']}{chunks}"
+        f"{_count(each['micro_batches'], 'micro-batch', 'es')} and schedule {each['schedule']}{chunks}"
     )
 
 
@@ -110,17 +115,17 @@ def _exchange(each: Told) -> Iterator[str]:
     beside = f", and ZeRO in every micro-batch {sharding:.1%}" if sharding >= NOTICEABLE else ""
     yield (
         f"data parallelism: stage {each['stage']} takes {format_seconds(each['time'])} a batch for gradient reduction "
-        f"and optimizer step ({each['share']:.1%}){beside}, with {each['replicas']} replicas and ZeRO {zero}"
+        f"and optimizer step ({each['share']:.1%}){beside}, with {_count(each['replicas'], 'replica')} and ZeRO {zero}"
     )
 
 
 def _batch(each: Told) -> Iterator[str]:
     copies = each["samples"] // each["micro_batch"] if each["micro_batch"] else 1
     product = [
-        f"{each['replicas']} replicas",
-        f"{each['micro_batches']} micro-batches",
+        _count(each["replicas"], "replica"),
+        _count(each["micro_batches"], "micro-batch", "es"),
         *([f"{copies} copies"] if copies > 1 else []),
-        f"{each['micro_batch']} samples",
+        _count(each["micro_batch"], "sample"),
     ]
     padding = f", {each['padding']} of them padding" if each["padding"] > 0 else ""
     yield f"batch: {each['global_batch']} samples are {' x '.join(product)}{padding}"
@@ -145,17 +150,17 @@ _BINDING = {
 def _prices(prices: Sequence[Told], batch_time: float | None) -> Iterator[str]:
     free, unknown = [], []
     for each in sorted(prices, key=lambda each: each["relative"] or 0.0):
-        instead = f" ({each['instead']})" if each["instead"] else ""
-        without = f"without {_entry(each)}{instead}"
+        instead = each["instead"]
+        without = f"{instead} in place of {_entry(each)}" if instead else f"without {_entry(each)}"
         if each["plan"] is None:
             if batch_time is None:
                 unknown.append(_entry(each))
             else:
-                yield f"{without}: nothing could be searched. {each['refusal']}"
+                yield f"{without}: no plan was found. {each['refusal']}"
         elif each["costs"]:
             yield f"{without}: {_gain(each, batch_time)}"
         else:
-            free.append(_entry(each) + ("" if each["proved"] else f" ({WORST})"))
+            free.append(_entry(each) + ("" if each["proved"] else f" ({UNPROVED})"))
     if free:
         yield f"no cost: {'; '.join(free)}"
     if unknown:
@@ -163,9 +168,12 @@ def _prices(prices: Sequence[Told], batch_time: float | None) -> Iterator[str]:
 
 
 def _gain(each: Told, batch_time: float | None) -> str:
-    proof = "" if each["proved"] else f"; {WORST}"
+    """How much faster the best plan without a restriction is, or that there is one only then."""
+    proof = "" if each["proved"] else f"; {UNPROVED}"
     if batch_time is None:
         return f"there is a plan, {each['plan']}: {format_seconds(each['batch_time'])} a batch{proof}"
+    if -each["relative"] < UNSHOWN:
+        return f"faster by less than 0.01% ({_changes(each)}){proof}"
     return f"{-each['relative']:.2%} faster ({_changes(each)}): {each['reason']}{proof}"
 
 
@@ -192,9 +200,11 @@ def _alternative(each: Told) -> str:
     also = [change for change in each["changes"] if change["name"] != each["decision"]]
     beside = f", with {_arrows(also)}" if also else ""
     head = f"{each['decision']} {each['instead']} instead of {each['value']}{beside}"
-    proof = "" if each["proved"] else f"; {WORST}"
+    proof = "" if each["proved"] else f"; {UNPROVED}"
     if each["reason"] is None:
         return f"{head}: as fast{proof}"
+    if abs(each["relative"]) < UNSHOWN:
+        return f"{head}: {'slower' if each['relative'] > 0 else 'faster'} by less than 0.01%{proof}"
     return f"{head}: {each['relative']:+.2%}, as {each['reason']}{proof}"
 
 
@@ -202,7 +212,7 @@ def _flips(flips: Sequence[Told], batch_time: float | None) -> Iterator[str]:
     stays: dict[str, list[str]] = {}
     for each in flips:
         end = f"{'down' if each['direction'] == 'less' else 'up'} to {_amount(each['same_at'], each['unit'])}"
-        proof = "" if each["proved"] else f" ({WORST})"
+        proof = "" if each["proved"] else f" ({UNPROVED})"
         if each["changed_at"] is not None:
             yield f"{_varied(each)}: {_changed(each, end, batch_time)}{proof}"
         else:
@@ -214,15 +224,19 @@ def _flips(flips: Sequence[Told], batch_time: float | None) -> Iterator[str]:
 
 
 def _changed(each: Told, end: str, batch_time: float | None) -> str:
-    found, at = each["outcome"], _amount(each["changed_at"], each["unit"])
+    found, at, near = each["outcome"], _amount(each["changed_at"], each["unit"]), _amount(each["same_at"], each["unit"])
     if batch_time is None:
-        return f"at {at} there is a plan, {found['plan']}, {end} none"
+        return f"at {at} there is a plan, {found['plan']}; {'with less' if at == near else end} there is none"
+    side = f"with {each['direction']}{f', at {at}' if at != near else ''}"
+    side = f"at {at}" if each["same_at"] == each["value"] else f"{end} its decisions stay the best; {side}"
     if found["plan"] is None:
-        return f"{end} this plan stays the best; with less, at {at}, there is none"
-    why = "" if each["kept"] is not None else ", as this one no longer fits"
-    time = format_seconds(found["batch_time"])
-    side = "less" if each["direction"] == "less" else "more"
-    return f"{end} this plan stays the best; with {side}, at {at}, the best has {_changes(found)}{why} ({time} a batch)"
+        return f"{side}, no plan is feasible"
+    room = "" if each["kept"] is not None else ", as this one no longer fits"
+    return f"{side}, the best has {_changes(found)}{room} ({format_seconds(found['batch_time'])} a batch)"
+
+
+def _count(number: float, what: str, plural: str = "s") -> str:
+    return f"{number:g} {what}{plural if number != 1 else ''}"
 
 
 def _varied(each: Told) -> str:

@@ -6,7 +6,8 @@ from attrs import evolve
 from nest import planner
 from nest.hooks.registry import registry
 from nest.questions.binding import needed_memory
-from nest.questions.flips import LESS, MORE, PRECISION, Turn, flip, kept_time, signature, turns
+from nest.questions.flips import LESS, MORE, PRECISION, Turn, flip, signature, turns
+from nest.questions.kept import kept_time
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
 from tests.oracle.brute_force import solve
@@ -24,10 +25,13 @@ def oracle_kept(problem: Problem, plan: PlanDocument) -> float | None:
     return float(priced["batch_time"]) if priced["fits"] else None
 
 
-@pytest.mark.parametrize("kind", ["plain", "chunked"])
-def test_flips_are_confirmed_by_solving_on_both_sides(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [("plain", {"bandwidth", "memory", "global batch"}), ("chunked", {"memory", "global batch"})],
+)
+def test_flips_are_confirmed_by_solving_on_both_sides(kind: str, parameters: set[str]) -> None:
     flipped: dict[str, int] = {}
-    for plan, problem, solver in solved(range(25), kind):
+    for plan, problem, solver in solved(range(10), kind):
         for turn in turns(plan, problem, solver.plugins):
             found = flip(plan, problem, turn, solver)
             assert found.proved
@@ -51,20 +55,22 @@ def test_flips_are_confirmed_by_solving_on_both_sides(kind: str) -> None:
             if not turn.parameter.multiple_of:
                 low, high = sorted((found.same_at, found.changed_at))
                 assert high / low <= 1 + PRECISION
-    assert {"bandwidth", "memory", "global batch"} <= set(flipped)
+    assert parameters <= set(flipped)
 
 
-def test_less_memory_than_a_plan_needs_is_its_flip() -> None:
+def test_with_less_memory_a_plan_stays_the_best_as_long_as_it_fits() -> None:
+    flipped = 0
     for plan, problem, solver in solved(range(12)):
-        (turn,) = (
-            t for t in turns(plan, problem, solver.plugins) if t.parameter.unit == "bytes" and t.direction == LESS
+        found = next(
+            flip(plan, problem, each, solver)
+            for each in turns(plan, problem, solver.plugins)
+            if each.parameter.unit == "bytes" and each.direction == LESS
         )
-        found = flip(plan, problem, turn, solver)
-        if found.changed_at is None:
-            assert found.same_at < turn.parameter.value / 2
-        elif found.kept is None:
-            assert found.same_at >= needed_memory(plan) * (1 - 1e-9)
+        if found.changed_at is not None:
+            flipped += 1
+            assert found.kept is None
             assert found.changed_at < needed_memory(plan)
+    assert flipped
 
 
 def test_without_a_plan_the_least_memory_is_looked_for() -> None:
@@ -84,13 +90,13 @@ def test_without_a_plan_the_least_memory_is_looked_for() -> None:
 
 
 def test_a_tie_is_no_change() -> None:
-    plan, problem, solver = next(solved(range(1)))
+    plan, problem, _ = next(solved(range(1)))
 
     class Tied(Solver):
         """Says that another order of ranks is the best, which takes the same time."""
 
-        def plan(self, problem: Problem, asking: str = "") -> PlanDocument | None:
-            time = kept_time(plan_asked, problem, registry())
+        def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
+            time = kept_time(problem, plan_asked, registry())
             return evolve(plan_asked, rank_order=other, batch_time=time)
 
     plan_asked = plan
