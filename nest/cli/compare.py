@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, tell_assumed, to_json, warn
+from nest.cli.output import NO_PLAN, screen, tell_assumed, to_json, warn
 from nest.cli.progress import progress_line
 
 
@@ -74,7 +74,7 @@ def compare(
     warn(registry().warnings)
     tell_assumed(found.ours.problem["cluster"].get("assumed", ()))
     told = found.to_dict()
-    typer.echo(to_json(told) if as_json else comparison_text(told))
+    typer.echo(to_json(told) if as_json else comparison_text(told, screen()))
     found.assert_unbeaten()
     if found.ours.status == "infeasible":
         raise typer.Exit(NO_PLAN)
@@ -91,6 +91,5 @@ def _list(as_json: bool) -> None:
     if as_json:
         typer.echo(to_json({"planners": rows}))
     else:
-        typer.echo(
-            table(("name", "plans", "from"), [(row["name"], row["summary"], row["distribution"]) for row in rows])
-        )
+        cells = [(row["name"], row["summary"], row["distribution"]) for row in rows]
+        typer.echo(table(("name", "plans", "from"), cells, screen=screen()))

@@ -7,7 +7,7 @@ import typer
 from attrs import evolve
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, note, to_json, warn
+from nest.cli.output import NO_PLAN, note, screen, to_json, warn
 
 if TYPE_CHECKING:
     from nest.exporting import Exported
@@ -97,4 +97,4 @@ def _list(plan: Any, as_json: bool) -> None:
         typer.echo(to_json({"exporters": rows}))
     else:
         cells = [(row["name"], row["summary"], row["limits"]) for row in rows]
-        typer.echo(table(("name", "writes", "limits"), cells))
+        typer.echo(table(("name", "writes", "limits"), cells, screen=screen()))

@@ -75,10 +75,7 @@ class ProgressLine(_Line):
             return
         best, bound = standing.best, standing.bound
         # A search ends when its bound reaches its best plan, mostly earlier than it seems: plans get better meanwhile.
-        if best is None:
-            left = self._explored.tell(now, standing.explored, 1.0)
-        else:
-            left = self._bound.tell(now, bound, best)
+        left = self._explored.tell(now, standing.explored, 1.0) if best is None else self._bound.tell(now, bound, best)
         told = [f"{standing.explored:.1%} explored", at_most(left)]
         told.append("no plan yet" if best is None else f"best {best:.6g} s")
         if bound > 0:
