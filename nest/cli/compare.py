@@ -6,7 +6,7 @@ import typer
 
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import NO_PLAN, screen, tell_assumed, to_json, warn
-from nest.cli.progress import progress_line
+from nest.cli.progress import progress_line, step_line
 
 
 def register(app: typer.Typer) -> None:
@@ -57,20 +57,22 @@ def compare(
         raise InputError("nest compare takes a problem file; `nest compare --list` lists the planners.")
     if nodes is not None and not from_megatron:
         raise InputError("--nodes goes with flags; give --from-megatron.")
-    progress = progress_line("searching")
-    found = comparing.compare(
-        problem,
-        planners=planners or None,
-        plans=plans,
-        flags={"megatron": from_megatron} if from_megatron else {},
-        nodes=nodes,
-        seed=comparing.SEED if seed is None else seed,
-        evaluations=comparing.EVALUATIONS if evaluations is None else evaluations,
-        time_limit=time_limit,
-        progress=progress,
-    )
-    if progress is not None:
-        progress.clear()
+    progress, steps = progress_line("searching"), step_line()
+    try:
+        found = comparing.compare(
+            problem,
+            planners=planners or None,
+            plans=plans,
+            flags={"megatron": from_megatron} if from_megatron else {},
+            nodes=nodes,
+            seed=comparing.SEED if seed is None else seed,
+            evaluations=comparing.EVALUATIONS if evaluations is None else evaluations,
+            time_limit=time_limit,
+            progress=progress,
+            told=steps.tell,
+        )
+    finally:
+        steps.clear()
     warn(registry().warnings)
     tell_assumed(found.ours.problem["cluster"].get("assumed", ()))
     told = found.to_dict()

@@ -8,6 +8,7 @@ from attrs import evolve
 
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import NO_PLAN, note, screen, to_json, warn
+from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
     from nest.exporting import Exported
@@ -52,11 +53,15 @@ def export(
     if read.status == "infeasible":
         note(f"{plan}: nothing to export, no plan is feasible: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
+    progress = progress_line("searching the nearest plan")
     try:
-        made = exporting.export(plan, tuple(to), near=near)
+        made = exporting.export(plan, tuple(to), near=near, progress=progress)
     except exporting.NothingNear as nothing:
         note(str(nothing))
         raise typer.Exit(NO_PLAN) from None
+    finally:
+        if progress is not None:
+            progress.clear()
     warn((*registry().warnings, *made.warnings))
     for found in made.nearest.values():
         note(nearest_text(found.to_dict()))

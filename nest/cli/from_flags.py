@@ -76,9 +76,11 @@ def evaluate_flags(asked: Asked) -> None:
     best = None
     if asked.against_best and opened is not None:
         progress = progress_line("searching")
-        best = planner.solve(opened, progress=progress)
-        if progress is not None:
-            progress.clear()
+        try:
+            best = planner.solve(opened, progress=progress)
+        finally:
+            if progress is not None:
+                progress.clear()
     warn(registry().warnings)
     if asked.as_json:
         document = plan.to_dict()

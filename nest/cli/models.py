@@ -112,7 +112,7 @@ def _text(content: dict[str, Any], shown_on: "Screen") -> str:
     header = ("layer", "parameters", "FLOP per token", "kept per sample")
     inner = evolve(shown_on, width=max(shown_on.width - 2, 1)) if shown_on.width else shown_on
     layers = table(
-        header, [_run(run) for run in content["layer_runs"]], (1, 2, 3), inner, least=(22, 14, 14, 16), ruled=False
+        header, [_run(run) for run in content["layer_runs"]], (1, 2, 3), inner, least=(24, 14, 14, 16), ruled=False
     )
     return "\n".join(
         [

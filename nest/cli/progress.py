@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from nest.cli.terminal import width_of
 from nest.cli.time_left import TimeLeft, at_most, rounded
@@ -21,10 +21,12 @@ EVERY = 0.5
 class _Line:
     """One line on standard error, fitted to the terminal so that it never wraps; removed by `clear`."""
 
+    _shown: ClassVar[str] = ""
+    """What stands on it now, whoever wrote it: there is one line for all."""
+
     def __init__(self) -> None:
         self._begun = time.monotonic()
         self._told = 0.0
-        self._shown = ""
         self._terminal = sys.stderr.isatty()
 
     def clear(self) -> None:
@@ -52,7 +54,7 @@ class _Line:
     def _put(self, line: str) -> None:
         sys.stderr.write("\r" + line.ljust(len(self._shown)) + ("" if line else "\r"))
         sys.stderr.flush()
-        self._shown = line
+        _Line._shown = line
 
 
 class ProgressLine(_Line):

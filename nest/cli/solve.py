@@ -70,15 +70,17 @@ def solve(
     code = DONE
     for problem in problems:
         progress = progress_line("searching")
-        plan = planner.solve(
-            problem,
-            time_limit=time_limit,
-            progress=progress,
-            verify="free" if free else verify,
-            workers=workers,
-        )
-        if progress is not None:
-            progress.clear()
+        try:
+            plan = planner.solve(
+                problem,
+                time_limit=time_limit,
+                progress=progress,
+                verify="free" if free else verify,
+                workers=workers,
+            )
+        finally:
+            if progress is not None:
+                progress.clear()
         warn(registry().warnings)
         tell_assumed(plan.problem["cluster"].get("assumed", ()))
         if output is not None:

@@ -46,9 +46,11 @@ def verify(
             typer.echo(paragraph(sentence, screen(errors=as_json), 2), err=as_json)
         raise typer.Exit(NO_PLAN)
     progress = progress_line("proving")
-    verdict = planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)
-    if progress is not None:
-        progress.clear()
+    try:
+        verdict = planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)
+    finally:
+        if progress is not None:
+            progress.clear()
     warn(registry().warnings)
     if output is not None and verdict.better is not None:
         write(output, to_json(verdict.better.to_dict()) + "\n")

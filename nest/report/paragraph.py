@@ -88,8 +88,10 @@ def figures(
     for index, (name, value) in enumerate(rows):
         shown, heads = [value], [" " * indent + padded(name, beside)]
         if screen.width is not None and indent + beside + columns(value) > screen.width:
-            if screen.width - indent - beside < LEAST_ROOM:
-                lines += [f"{' ' * indent}{name}:"] if name else []
+            if indent + columns(name) + 2 + columns(value) <= screen.width and name:
+                heads = [f"{' ' * indent}{name}: "]
+            elif screen.width - indent - beside < LEAST_ROOM:
+                lines += wrapped(f"{' ' * indent}{name}:", screen.width, indent) if name else []
                 heads = [" " * (indent + 2)]
                 shown = wrapped(value, screen.width - indent - 2)
             else:
