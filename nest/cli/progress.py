@@ -31,7 +31,7 @@ class _Line:
 
     def clear(self) -> None:
         """Remove the line."""
-        if self._shown:
+        if self._terminal and self._shown:
             self._put("")
 
     def _due(self) -> float | None:

@@ -128,6 +128,8 @@ class _Table:
 
     def in_parts(self, width: int) -> list[str] | None:
         """Tables with the first column and as many others as there is room for; None: not even for one."""
+        if len(self.header) == 1:
+            return None
         groups: list[list[int]] = []
         room = 0
         first = min(self.natural(0), max(self.narrowest(0), width // 3))
@@ -160,8 +162,8 @@ class _Table:
         )
 
     def lists(self) -> list[str]:
-        """A list of figures for each row."""
-        found: list[str] = []
+        """A list of figures for each row; of a table without rows, the names."""
+        found: list[str] = [] if self.rows else list(self.header)
         for index, row in enumerate(self.rows):
             told = [column for column, cell in enumerate(row) if cell]
             tones = {
