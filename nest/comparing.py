@@ -1,6 +1,6 @@
 """Our plan beside those of other planners: searched within the same cost model, priced by the same code."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,7 @@ def compare(
     evaluations: int = EVALUATIONS,
     time_limit: float | None = None,
     progress: Progress | None = None,
+    told: Callable[[str, int, int | None], None] | None = None,
     plugins: Registry | None = None,
 ) -> Comparison:
     """Our plan beside those of other planners, of plan files and of frameworks' flags.
@@ -171,6 +172,7 @@ def compare(
         evaluations: plans that a planner which tries plans out may price.
         time_limit: seconds for the search for our plan, and for each search of a planner.
         progress: told now and then how far the search for our plan is.
+        told: told whose plan is made, how many are and how many there will be.
         plugins: registered planners and the like; left out, those installed.
 
     Raises:
@@ -185,10 +187,15 @@ def compare(
         chosen = _chosen(planners, known)
         ours = planner.solve(problem, time_limit=time_limit, progress=progress, plugins=known)
         task = _Task(structure(ours.problem, Problem), known, ours.lower_bound, seed, evaluations, time_limit)
-        found = [task.planned(name) for name in chosen]
-        found += [task.given(str(path), "a plan file", plan) for path, plan in given]
+        asked = [(name, partial(task.planned, name)) for name in chosen]
+        asked += [(str(path), partial(task.given, str(path), "a plan file", plan)) for path, plan in given]
         for framework, files in (flags or {}).items():
-            found += [task.flags(Path(file), framework, nodes) for file in files]
+            asked += [(str(file), partial(task.flags, Path(file), framework, nodes)) for file in files]
+        found: list[Entry] = []
+        for name, made in asked:
+            if told is not None:
+                told(f"plan of {name}", len(found), len(asked))
+            found.append(made())
         return Comparison(ours, tuple(found), seed, evaluations)
 
     return known.run(walk)

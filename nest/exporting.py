@@ -17,7 +17,7 @@ from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
 from nest.nearest import Nearest, nearest
-from nest.planner import Source
+from nest.planner import Progress, Source
 from nest.report.limits import limits_text
 from nest.spec import PlanDocument, Problem
 from nest.units import format_bytes
@@ -54,7 +54,12 @@ class NothingNear(InputError):  # noqa: N818 - no mistake, but an answer
 
 
 def export(
-    plan: Source | PlanDocument, to: tuple[str, ...], *, near: bool = False, plugins: Registry | None = None
+    plan: Source | PlanDocument,
+    to: tuple[str, ...],
+    *,
+    near: bool = False,
+    progress: Progress | None = None,
+    plugins: Registry | None = None,
 ) -> Exported:
     """The files of the exporters called `to` for a plan whose numbers hold.
 
@@ -62,6 +67,7 @@ def export(
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
         to: names of exporters.
         near: whether the nearest plan is exported in place of one that an exporter's framework cannot run.
+        progress: told now and then how far the search for a nearest plan is.
         plugins: registered exporters and the like; left out, those installed.
 
     Raises:
@@ -91,7 +97,7 @@ def export_checked(read: PlanDocument, to: tuple[str, ...], known: Registry, *, 
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
     for name in dict.fromkeys(to):
-        found = _expressible(read, name, near, known)
+        found = _expressible(read, name, near, progress, known)
         if found is not None:
             replaced[name] = found
     for name in dict.fromkeys(to):
@@ -118,7 +124,9 @@ def _run_by(plan: PlanDocument, to: Iterable[str], replaced: Mapping[str, Neares
     return evolve(run, problem={**run.problem, "search": {**run.problem.get("search", {}), "target": framework}})
 
 
-def _expressible(plan: PlanDocument, name: str, near: bool, known: Registry) -> Nearest | None:
+def _expressible(
+    plan: PlanDocument, name: str, near: bool, progress: Progress | None, known: Registry
+) -> Nearest | None:
     """The plan to export in place of one that is beyond the limits of an exporter's framework; None: it is within."""
     if not hasattr(_exporter(name, known), "limits"):
         return None
@@ -131,7 +139,7 @@ def _expressible(plan: PlanDocument, name: str, near: bool, known: Registry) -> 
             f"{name} cannot run this plan: {'; '.join(reasons)}. `--nearest` exports its nearest plan, "
             f"`search.target: {name}` in the problem plans for it."
         )
-    found = nearest(plan, name, plugins=known)
+    found = nearest(plan, name, progress=progress, plugins=known)
     if found is None:
         raise NothingNear(f"{name} cannot run this plan, nor any other that is feasible: {'; '.join(reasons)}.")
     return found

@@ -13,7 +13,7 @@ from nest.formulate.kept_decisions import Decision, decisions, open_problem
 from nest.formulate.self_contained import self_contained
 from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry, registry
-from nest.planner import Source
+from nest.planner import Progress, Source
 from nest.spec import PlanDocument, Problem
 
 
@@ -52,7 +52,9 @@ class Nearest:
         }
 
 
-def nearest(plan: Source | PlanDocument, target: str, *, plugins: Registry | None = None) -> Nearest | None:
+def nearest(
+    plan: Source | PlanDocument, target: str, *, progress: Progress | None = None, plugins: Registry | None = None
+) -> Nearest | None:
     """The nearest plan to `plan` that a target can run; None where it can run none that is feasible.
 
     Decisions are kept in the order of `nest.formulate.kept_decisions.decisions`: one is given up where no feasible plan
@@ -61,16 +63,17 @@ def nearest(plan: Source | PlanDocument, target: str, *, plugins: Registry | Non
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`; feasible.
         target: name of an exporter that says what its framework can run.
+        progress: told now and then how far the search for a plan is.
         plugins: registered exporters and the like; left out, those installed.
 
     Raises:
         InputError: there is no such target, or the plan cannot be read or is infeasible.
     """
     known = plugins or registry()
-    return known.run(lambda: _nearest(planner.read_plan(plan), target, known))
+    return known.run(lambda: _nearest(planner.read_plan(plan), target, progress, known))
 
 
-def _nearest(plan: PlanDocument, target: str, known: Registry) -> Nearest | None:
+def _nearest(plan: PlanDocument, target: str, progress: Progress | None, known: Registry) -> Nearest | None:
     problem = self_contained(structure(plan.problem, Problem), None, known)
     limits = limits_of(target, problem, known, "--nearest")
     reasons = tuple(violations(plan, limits, target))
@@ -78,10 +81,10 @@ def _nearest(plan: PlanDocument, target: str, known: Registry) -> Nearest | None
         return Nearest(target, plan)
     free = open_problem(problem, plan, limits, target, known)
     kept = _kept(free, decisions(plan, known), known)
-    found = planner.solve(kept, plugins=known)
+    found = planner.solve(kept, progress=progress, plugins=known)
     if found.batch_time is None or plan.batch_time is None:
         return None
-    best = planner.solve(free, plugins=known).batch_time
+    best = planner.solve(free, progress=progress, plugins=known).batch_time
     return Nearest(
         target,
         found,

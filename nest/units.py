@@ -13,6 +13,7 @@ BytesPerSecond = NewType("BytesPerSecond", float)
 FlopPerSecond = NewType("FlopPerSecond", float)
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 
 _SECONDS = {
@@ -151,6 +152,13 @@ def format_seconds(value: float) -> str:
     if value >= 600:
         return f"{value / 60:.4g} min" if value < 36000 else f"{value / 3600:.4g} h"
     return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
+
+
+def format_decimal(value: float, unit: str) -> str:
+    """Bytes, bytes per second or FLOP per second in decimal units, as makers of devices state them: `3.35 TB/s`."""
+    if value == 0:
+        return f"0 {unit}"
+    return _scaled(value, tuple((factor, prefix + unit) for prefix, factor in _PREFIXES))
 
 
 def format_bytes(value: float) -> str:

@@ -59,17 +59,14 @@ def _errors(values: list[float]) -> Errors:
     return Errors(len(values), float(numpy.median(size)), float(numpy.quantile(size, 0.9)), float(numpy.median(off)))
 
 
-def table(before: Mapping[tuple[str, str, str], Errors], after: Mapping[tuple[str, str, str], Errors]) -> list[str]:
-    """Rows of a table: median and 90th percentile, before and after."""
-    width = max(len(name) for name, _, _ in after)
-    rows = [f"{'table':<{width}}  {'kind':<14}  {'bytes':<17}  {'count':>5}  {'before':>13}  {'after':>13}"]
-    for (name, kind, reach), found in after.items():
-        old = before[name, kind, reach]
-        rows.append(
-            f"{name:<{width}}  {kind:<14}  {reach:<17}  {found.count:>5}  "
-            f"{_share(old.median)} {_share(old.most)}  {_share(found.median)} {_share(found.most)}"
-        )
-    return rows
+def cells(
+    before: Mapping[tuple[str, str, str], Errors], after: Mapping[tuple[str, str, str], Errors]
+) -> list[tuple[str, ...]]:
+    """Rows of a table: table, kind, range of sizes, count, and median and 90th percentile, before and after."""
+    return [
+        (*key, str(found.count), *(f"{_share(errors.median)} {_share(errors.most)}" for errors in (before[key], found)))
+        for key, found in after.items()
+    ]
 
 
 def _share(value: float) -> str:

@@ -28,6 +28,9 @@ COMMANDS = (
 )
 """Modules of this package, each with `register(app)`, in the order `nest --help` shows."""
 
+WIDEST_HELP = 80
+"""Columns that help takes at most, margin included: what typer takes."""
+
 COLLECTED_AFTER = (50_000, 20, 50)
 """Objects made before Python looks for garbage, and how often older ones are looked through. Candidates live as long as
 the process: DeepSeek-V3 on 2,048 devices takes 16.7 s with these, 20.7 s with Python's own (2026-11-21)."""
@@ -79,4 +82,12 @@ def _call() -> None:
         registry().be_strict(False)  # Until an option says otherwise.
         brought = add_plugin_commands(app, registry())
         # What a command of a plug-in prints is a result, whichever way it does.
-        app(obj=lambda command: together() if command in brought else None)
+        app(obj=lambda command: together() if command in brought else None, terminal_width=_help_width())
+
+
+def _help_width() -> int | None:
+    """Columns of help on a terminal: typer takes no fewer than 48, and asks another stream when streams are apart."""
+    from nest.cli.terminal import width_of
+
+    width = width_of(sys.stdout)
+    return None if width is None else max(min(width, WIDEST_HELP) - 2, 1)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nest.cli.output import to_json, write
+from nest.cli.output import screen, to_json, write
 
 if TYPE_CHECKING:
     from nest.calibrate.generations import Calibrated as DeviceCalibration
     from nest.calibrate.generations import ErrorRow
     from nest.calibrate.links import Calibrated
+    from nest.report.screen import Screen
 
 
 def register(app: typer.Typer) -> None:
@@ -40,11 +41,11 @@ def collectives(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.calibrate.errors import table
     from nest.calibrate.link_file import link_text
     from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
     from nest.errors import InputError
     from nest.hooks.registry import registry
+    from nest.report.paragraph import paragraph
 
     if prior not in (CATALOGUE, NCCL):
         raise InputError(f"--prior must be {CATALOGUE} or {NCCL}, is {prior!r:.40}.")
@@ -56,17 +57,19 @@ def collectives(
         typer.echo(to_json({"links": {each.link.name: _plain(each) for each in found}}))
     for each in found:
         if not as_json:
-            typer.echo(
-                "\n".join(
-                    [
-                        f"{each.link.name}: median and 90th percentile of relative errors",
-                        *table(each.before, each.after),
-                        "",
-                    ]
-                )
-            )
+            typer.echo(paragraph(f"{each.link.name}: median and 90th percentile of relative errors", screen()))
+            typer.echo(_link_table(each, screen()) + "\n")
         if output is not None:
             write(output / f"{each.link.name}.toml", link_text(each.link))
+
+
+def _link_table(found: Calibrated, shown_on: Screen) -> str:
+    from nest.calibrate.errors import cells
+    from nest.report.table import table
+
+    header = ("table", "kind", "bytes", "count", "before", "after")
+    rows = cells(found.before, found.after)
+    return table(header, rows, (3, 4, 5), shown_on, least=(0, 14, 17, 5, 13, 13), ruled=False)
 
 
 def _plain(found: Calibrated) -> dict[str, object]:
@@ -133,7 +136,7 @@ def devices(
     if as_json:
         typer.echo(to_json({"calibrations": [_fitted(each) for each in found], "errors": [_row(row) for row in rows]}))
     else:
-        typer.echo("\n".join(_table(rows)))
+        typer.echo(_table(rows, screen()))
     if output is None:
         return
     texts = {each.calibration.name: calibration_text(each.calibration) for each in found}
@@ -158,13 +161,15 @@ def _columns(row: ErrorRow) -> dict[str, tuple[float, float]]:
     return {"before": row.before, "after": row.after, "cross_validated": row.validated}
 
 
-def _table(rows: list[ErrorRow]) -> list[str]:
-    width = max(len(row.group) for row in rows)
-    lines = [
-        "absolute relative errors: mean, median",
-        f"{'group':<{width}}  {'count':>5}  {'before':>16}  {'fitted':>16}  {'cross-validated':>16}",
-    ]
-    for row in rows:
-        figures = (f"{100 * mean:>6.1f} % {100 * median:>5.1f} %" for mean, median in _columns(row).values())
-        lines.append(f"{row.group:<{width}}  {row.count:>5}  {'  '.join(figures)}")
-    return lines
+def _table(rows: list[ErrorRow], shown_on: Screen) -> str:
+    from nest.report.table import table
+
+    cells = [(row.group, str(row.count), *map(_shares, _columns(row).values())) for row in rows]
+    header = ("group", "count", "before", "fitted", "cross-validated")
+    told = table(header, cells, (1, 2, 3, 4), shown_on, least=(0, 5, 16, 16, 16), ruled=False)
+    return f"absolute relative errors: mean, median\n{told}"
+
+
+def _shares(errors: tuple[float, float]) -> str:
+    mean, median = errors
+    return f"{100 * mean:.1f} % {100 * median:>5.1f} %"

@@ -1,11 +1,18 @@
 """`nest devices`, `nest clusters`, `nest topology profiles`: what the catalogue holds, or one entry with sources."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nest.cli.output import to_json
+from nest.cli.output import screen, to_json
+
+if TYPE_CHECKING:
+    from nest.catalogue import ClusterEntry
+    from nest.report.screen import Screen
+    from nest.spec import DeviceSpec, LinkProfile
 
 
 def register(app: typer.Typer) -> None:
@@ -26,14 +33,11 @@ def devices(
     from nest.catalogue import devices as known
 
     if name is not None:
-        content = _plain(device(name, "nest devices"))
-        typer.echo(to_json(content) if as_json else "\n".join(_described(content)))
-        return
-    rows = [_plain(each) for each in known().values()]
-    if as_json:
-        typer.echo(to_json({"devices": rows}))
+        _tell(device(name, "nest devices"), as_json)
+    elif as_json:
+        typer.echo(to_json({"devices": [_plain(each) for each in known().values()]}))
     else:
-        typer.echo("\n".join(["device           memory   bandwidth   peak bf16 or fp16", *map(_device_line, rows)]))
+        typer.echo(_device_table(known().values(), screen()))
 
 
 def clusters(
@@ -50,15 +54,11 @@ def clusters(
     from nest.catalogue import named_cluster
 
     if name is not None:
-        content = _plain(named_cluster(name, "nest clusters"))
-        typer.echo(to_json(content) if as_json else "\n".join(_described(content)))
-        return
-    rows = [_plain(each) for each in known().values()]
-    if as_json:
-        typer.echo(to_json({"clusters": rows}))
-        return
-    width = max(len(row["name"]) for row in rows)
-    typer.echo("\n".join(f"{row['name']:{width}}  {row['description']}" for row in rows))
+        _tell(named_cluster(name, "nest clusters"), as_json)
+    elif as_json:
+        typer.echo(to_json({"clusters": [_plain(each) for each in known().values()]}))
+    else:
+        typer.echo(_described_list(list(known().values()), screen()))
 
 
 def profiles(
@@ -73,15 +73,18 @@ def profiles(
     from nest.catalogue import profiles as known
 
     if name is not None:
-        content = _plain(profile(name, "nest topology profiles"))
-        typer.echo(to_json(content) if as_json else "\n".join(_described(content)))
-        return
-    rows = [_plain(each) for each in known().values()]
-    if as_json:
-        typer.echo(to_json({"profiles": rows}))
-        return
-    width = max(len(row["name"]) for row in rows)
-    typer.echo("\n".join(f"{row['name']:{width}}  {row['description']}" for row in rows))
+        _tell(profile(name, "nest topology profiles"), as_json)
+    elif as_json:
+        typer.echo(to_json({"profiles": [_plain(each) for each in known().values()]}))
+    else:
+        typer.echo(_described_list(list(known().values()), screen()))
+
+
+def _tell(entry: object, as_json: bool) -> None:
+    """Print one entry."""
+    from nest.report.entry import entry_text
+
+    typer.echo(to_json(_plain(entry)) if as_json else entry_text(entry, screen()))
 
 
 def _plain(entry: Any) -> dict[str, Any]:
@@ -97,32 +100,18 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _device_line(row: Mapping[str, Any]) -> str:
-    peak = row["peak"].get("bf16", row["peak"].get("fp16", 0.0))
-    return (
-        f"{row['name']:14}{row['memory'] / 1e9:6.0f} GB"
-        f"{row['memory_bandwidth'] / 1e9:8.0f} GB/s{peak / 1e12:11.1f} TFLOP/s"
-    )
+def _device_table(rows: Iterable[DeviceSpec], shown_on: Screen) -> str:
+    from nest.report.table import table
+
+    cells = []
+    for row in rows:
+        peak = row.peak.bf16 or row.peak.fp16 or 0.0
+        memory, bandwidth = f"{row.memory / 1e9:.0f} GB", f"{row.memory_bandwidth / 1e9:.0f} GB/s"
+        cells.append((row.name, memory, bandwidth, f"{peak / 1e12:.1f} TFLOP/s"))
+    return table(("device", "memory", "bandwidth", "peak bf16 or fp16"), cells, (1, 2, 3), shown_on)
 
 
-def _described(content: Mapping[str, Any], indent: str = "") -> list[str]:
-    """An entry as lines, figures in SI units."""
-    lines = []
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            lines += [f"{indent}{key}", *_described(value, indent + "  ")]
-        elif isinstance(value, list):
-            lines += [f"{indent}{key}", *(f"{indent}  {_item(item)}" for item in value)]
-        else:
-            lines.append(f"{indent}{key}  {_figure(value)}")
-    return lines
+def _described_list(rows: Sequence[ClusterEntry | LinkProfile], shown_on: Screen) -> str:
+    from nest.report.paragraph import figures
 
-
-def _item(item: Any) -> str:
-    if isinstance(item, Mapping):
-        return ", ".join(f"{key} {_figure(value)}" for key, value in item.items())
-    return str(item)
-
-
-def _figure(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return figures([(row.name or "", row.description) for row in rows], shown_on)

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, warn
+from nest.cli.output import DONE, NO_PLAN, screen, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -23,11 +23,14 @@ def check(
     """
     from nest import planner
     from nest.hooks.registry import registry
+    from nest.report.paragraph import opening, paragraph
+    from nest.report.screen import Tone
 
     report = planner.check(plan)
     warn(registry().warnings)
     for sentence in report.disagreements:
-        typer.echo(sentence)
+        typer.echo(paragraph(sentence, screen(), 2))
     if report.ok:
-        typer.echo(f"The plan holds: {report.compared} values recomputed and equal.")
+        told = f" {report.compared} values recomputed and equal."
+        typer.echo(opening("The plan holds:", Tone.GOOD, told, screen()))
     raise typer.Exit(DONE if report.ok else NO_PLAN)

@@ -5,8 +5,8 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, tell_assumed, to_json, warn
-from nest.cli.progress import progress_line
+from nest.cli.output import NO_PLAN, screen, tell_assumed, to_json, warn
+from nest.cli.progress import progress_line, step_line
 
 
 def register(app: typer.Typer) -> None:
@@ -57,24 +57,26 @@ def compare(
         raise InputError("nest compare takes a problem file; `nest compare --list` lists the planners.")
     if nodes is not None and not from_megatron:
         raise InputError("--nodes goes with flags; give --from-megatron.")
-    progress = progress_line("searching")
-    found = comparing.compare(
-        problem,
-        planners=planners or None,
-        plans=plans,
-        flags={"megatron": from_megatron} if from_megatron else {},
-        nodes=nodes,
-        seed=comparing.SEED if seed is None else seed,
-        evaluations=comparing.EVALUATIONS if evaluations is None else evaluations,
-        time_limit=time_limit,
-        progress=progress,
-    )
-    if progress is not None:
-        progress.clear()
+    progress, steps = progress_line("searching"), step_line()
+    try:
+        found = comparing.compare(
+            problem,
+            planners=planners or None,
+            plans=plans,
+            flags={"megatron": from_megatron} if from_megatron else {},
+            nodes=nodes,
+            seed=comparing.SEED if seed is None else seed,
+            evaluations=comparing.EVALUATIONS if evaluations is None else evaluations,
+            time_limit=time_limit,
+            progress=progress,
+            told=steps.tell,
+        )
+    finally:
+        steps.clear()
     warn(registry().warnings)
     tell_assumed(found.ours.problem["cluster"].get("assumed", ()))
     told = found.to_dict()
-    typer.echo(to_json(told) if as_json else comparison_text(told))
+    typer.echo(to_json(told) if as_json else comparison_text(told, screen()))
     found.assert_unbeaten()
     if found.ours.status == "infeasible":
         raise typer.Exit(NO_PLAN)
@@ -91,6 +93,5 @@ def _list(as_json: bool) -> None:
     if as_json:
         typer.echo(to_json({"planners": rows}))
     else:
-        typer.echo(
-            table(("name", "plans", "from"), [(row["name"], row["summary"], row["distribution"]) for row in rows])
-        )
+        cells = [(row["name"], row["summary"], row["distribution"]) for row in rows]
+        typer.echo(table(("name", "plans", "from"), cells, screen=screen()))

@@ -7,7 +7,8 @@ import typer
 from attrs import evolve
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, note, to_json, warn
+from nest.cli.output import NO_PLAN, note, screen, to_json, warn
+from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
     from nest.exporting import Exported
@@ -52,11 +53,15 @@ def export(
     if read.status == "infeasible":
         note(f"{plan}: nothing to export, no plan is feasible: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
+    progress = progress_line("searching the nearest plan")
     try:
-        made = exporting.export(plan, tuple(to), near=near)
+        made = exporting.export(plan, tuple(to), near=near, progress=progress)
     except exporting.NothingNear as nothing:
         note(str(nothing))
         raise typer.Exit(NO_PLAN) from None
+    finally:
+        if progress is not None:
+            progress.clear()
     warn((*registry().warnings, *made.warnings))
     for found in made.nearest.values():
         note(nearest_text(found.to_dict()))
@@ -97,4 +102,4 @@ def _list(plan: Any, as_json: bool) -> None:
         typer.echo(to_json({"exporters": rows}))
     else:
         cells = [(row["name"], row["summary"], row["limits"]) for row in rows]
-        typer.echo(table(("name", "writes", "limits"), cells))
+        typer.echo(table(("name", "writes", "limits"), cells, screen=screen()))

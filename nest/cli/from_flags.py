@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from attrs import frozen
 
-from nest.cli.output import NO_PLAN, note, to_json, warn
+from nest.cli.output import NO_PLAN, note, screen, to_json, warn
 from nest.cli.progress import progress_line
 
 
@@ -52,6 +52,7 @@ def evaluate_flags(asked: Asked) -> None:
     from nest.files import check_writable, write_text
     from nest.hooks.registry import registry
     from nest.report import summary
+    from nest.report.paragraph import paragraph
     from nest.starting import start
 
     if len(asked.problems) > 1:
@@ -75,27 +76,28 @@ def evaluate_flags(asked: Asked) -> None:
     best = None
     if asked.against_best and opened is not None:
         progress = progress_line("searching")
-        best = planner.solve(opened, progress=progress)
-        if progress is not None:
-            progress.clear()
+        try:
+            best = planner.solve(opened, progress=progress)
+        finally:
+            if progress is not None:
+                progress.clear()
     warn(registry().warnings)
     if asked.as_json:
         document = plan.to_dict()
         typer.echo(to_json(document if best is None else {"plan": document, "best": best.to_dict()}))
     else:
-        typer.echo(summary(plan))
+        typer.echo(summary(plan, screen()))
         if best is not None:
-            typer.echo(_compared(plan.batch_time or 0.0, best.batch_time, summary(best)))
+            told = _compared(plan.batch_time or 0.0, best.batch_time)
+            typer.echo(f"\n{paragraph(told, screen())}\n\n{summary(best, screen())}")
     if best is not None and best.batch_time is None:
         raise typer.Exit(NO_PLAN)
 
 
-def _compared(today: float, best: float | None, told: str) -> str:
-    """The best plan, and how much less time it takes."""
+def _compared(today: float, best: float | None) -> str:
+    """How much less time the best plan takes."""
     if best is None:
-        return f"\nNo plan fits the memory of this cluster.\n\n{told}"
+        return "No plan fits the memory of this cluster."
     if best > today:
-        return f"\nThe best plan that fits takes {best / today - 1:.1%} more time a batch than the flags:\n\n{told}"
-    return (
-        f"\nThe best plan takes {1 - best / today:.1%} less time a batch, {today / best:.2f} times as fast:\n\n{told}"
-    )
+        return f"The best plan that fits takes {best / today - 1:.1%} more time a batch than the flags:"
+    return f"The best plan takes {1 - best / today:.1%} less time a batch, {today / best:.2f} times as fast:"

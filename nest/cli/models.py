@@ -1,12 +1,16 @@
 """`nest models`: the families and names nest knows, or a description of one model."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from attrs import evolve
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import to_json, warn
+from nest.cli.output import screen, to_json, warn
+
+if TYPE_CHECKING:
+    from nest.report.screen import Screen
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +45,7 @@ def models(
     if as_json:
         typer.echo(to_json(content))
     else:
-        typer.echo("\n".join(_list_lines(content) if source is None else _lines(content)))
+        typer.echo(_list_text(content, screen()) if source is None else _text(content, screen()))
 
 
 def _list() -> dict[str, Any]:
@@ -73,41 +77,55 @@ def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
     return {"source": source, **describe(graph, training)}
 
 
-def _list_lines(content: dict[str, Any]) -> list[str]:
+def _list_text(content: dict[str, Any], shown_on: "Screen") -> str:
+    from nest.report.paragraph import paragraph
+
     width = max(len(model["name"]) for model in content["models"])
-    return [
+    lines = [
         "Families, by the model_type of a config.json (transformer: described by widths)",
         *(f"  {family['name']:{width}}  {family['distribution']}" for family in content["families"]),
         "Models by name",
         *(f"  {model['name']:{width}}  {model['family']}" for model in content["models"]),
     ]
+    return "\n".join(paragraph(line, shown_on) for line in lines)
 
 
-def _lines(content: dict[str, Any]) -> list[str]:
+def _text(content: dict[str, Any], shown_on: "Screen") -> str:
+    from nest.report.paragraph import figures, paragraph
+    from nest.report.table import table
+
     tied = "shares the word embedding's" if content["tied_embeddings"] else ""
-    rows = {
-        "family": content["family"],
-        "parameters": f"{content['parameters']:,}",
-        "  active per token": f"{content['active_parameters']:,}",
-        "  routed experts": f"{content['routed_expert_parameters']:,}",
-        "  word embedding": f"{content['input_embedding_parameters']:,}",
-        "  LM head": tied or f"{content['lm_head_parameters']:,}",
-        "transformer blocks": f"{content['layers']}",
-        "tokens per sample": f"{content['sequence_length']:,}",
-        "forward FLOP per token": f"{content['flops_per_token']:.4g} of the model, "
-        f"{content['executed_flops_per_token']:.4g} as executed",
-    }
-    return [
-        content["source"],
-        *(f"  {name:24}{value}" for name, value in rows.items()),
-        f"  {'layer':24}{'parameters':>16}{'FLOP per token':>16}{'kept per sample':>18}",
-        *(_run_line(run) for run in content["layer_runs"]),
-        *(f"  assumed: {sentence}" for sentence in content["assumptions"]),
+    rows = [
+        ("family", content["family"]),
+        ("parameters", f"{content['parameters']:,}"),
+        ("  active per token", f"{content['active_parameters']:,}"),
+        ("  routed experts", f"{content['routed_expert_parameters']:,}"),
+        ("  word embedding", f"{content['input_embedding_parameters']:,}"),
+        ("  LM head", tied or f"{content['lm_head_parameters']:,}"),
+        ("transformer blocks", f"{content['layers']}"),
+        ("tokens per sample", f"{content['sequence_length']:,}"),
+        (
+            "forward FLOP per token",
+            f"{content['flops_per_token']:.4g} of the model, {content['executed_flops_per_token']:.4g} as executed",
+        ),
     ]
+    header = ("layer", "parameters", "FLOP per token", "kept per sample")
+    inner = evolve(shown_on, width=max(shown_on.width - 2, 1)) if shown_on.width else shown_on
+    layers = table(
+        header, [_run(run) for run in content["layer_runs"]], (1, 2, 3), inner, least=(24, 14, 14, 16), ruled=False
+    )
+    return "\n".join(
+        [
+            content["source"],
+            figures(rows, shown_on, 2),
+            *(f"  {line}".rstrip() for line in layers.splitlines()),
+            *(paragraph(f"  assumed: {sentence}", shown_on, 2) for sentence in content["assumptions"]),
+        ]
+    )
 
 
-def _run_line(run: dict[str, Any]) -> str:
+def _run(run: dict[str, Any]) -> tuple[str, ...]:
     last = run["last"].rpartition(".")[2]
     name = run["first"] if run["count"] == 1 else f"{run['first']} to {last}, each"
     mebibytes = run["activation_bytes"] / 2**20
-    return f"  {name:24}{run['parameters']:>16,}{run['flops_per_token']:>16.4g}{mebibytes:>14,.1f} MiB"
+    return name, f"{run['parameters']:,}", f"{run['flops_per_token']:.4g}", f"{mebibytes:,.1f} MiB"

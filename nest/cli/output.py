@@ -6,11 +6,15 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from nest.cli.terminal import is_coloured, width_of
 from nest.errors import InputError, InternalError, NestError
+
+if TYPE_CHECKING:
+    from nest.report.screen import Screen, Tone
 
 DONE, NO_PLAN, BAD_INPUT = 0, 1, 2
 """Exit codes (FORMATS.md): done; no feasible plan or a failed check; bad input or usage."""
@@ -35,19 +39,19 @@ def run(command: Callable[[], Any]) -> int:
         return DONE
     except InputError as error:
         _warn_of_plugins()
-        note(str(error))
+        fail(str(error))
         return BAD_INPUT
     except InternalError as error:
-        note(f"internal error: {error}")
+        fail(f"internal error: {error}")
         return NO_PLAN
     except NestError as error:
-        note(str(error))
+        fail(str(error))
         return BAD_INPUT
     except MemoryError:
-        note("the problem is too large for this machine's memory; merge layers or give fewer candidates.")
+        fail("the problem is too large for this machine's memory; merge layers or give fewer candidates.")
         return BAD_INPUT
     except RecursionError:
-        note("the input is nested too deeply to be read.")
+        fail("the input is nested too deeply to be read.")
         return BAD_INPUT
 
 
@@ -60,10 +64,55 @@ def _warn_of_plugins() -> None:
             warn(registry().warnings)
 
 
-def note(text: str) -> None:
-    """Print `text` to standard error, after the program's name."""
-    for line in text.splitlines():
-        typer.echo(f"nest: {line}", err=True)
+def screen(*, errors: bool = False) -> "Screen":
+    """What texts are laid out for on standard output, or standard error: a terminal, or lines of any length."""
+    from nest.report.screen import Screen
+
+    stream = sys.stderr if errors else sys.stdout
+    width = width_of(stream)
+    return Screen(width, _painted) if is_coloured(stream) else Screen(width)
+
+
+def _painted(text: str, tone: "Tone") -> str:
+    return typer.style(text, **_STYLES[tone.name])
+
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "HEADING": {"bold": True},
+    "GOOD": {"fg": typer.colors.GREEN},
+    "FAIR": {"fg": typer.colors.YELLOW},
+    "BAD": {"fg": typer.colors.RED},
+}
+"""How what stands out looks, by `nest.report.screen.Tone`."""
+
+
+def note(text: str, begin: str = "", tone: str = "") -> None:
+    """Print `text` to standard error, each line after the program's name; on a terminal they end between words.
+
+    Args:
+        text: what is told.
+        begin: how lines begin that stand out, the program's name included.
+        tone: name of the tone in which that is written.
+    """
+    told = [f"nest: {line}" for line in text.splitlines()]
+    if sys.stderr.isatty():
+        from nest.report.paragraph import opening, paragraph
+        from nest.report.screen import Tone
+
+        shown_on, further = screen(errors=True), len("nest: ")
+        told = [
+            opening(begin, Tone[tone], line.removeprefix(begin), shown_on, further)
+            if begin and line.startswith(begin)
+            else paragraph(line, shown_on, further)
+            for line in told
+        ]
+    for line in told:
+        typer.echo(line, err=True)
+
+
+def fail(text: str) -> None:
+    """Print an error to standard error."""
+    note(text, "nest:", "BAD")
 
 
 def warn(lines: tuple[str, ...]) -> None:
@@ -71,7 +120,7 @@ def warn(lines: tuple[str, ...]) -> None:
     for line in lines:
         if line not in _told:
             _told.add(line)
-            note(f"warning: {line}")
+            note(f"warning: {line}", "nest: warning:", "FAIR")
 
 
 def tell_assumed(sentences: Sequence[str]) -> None:

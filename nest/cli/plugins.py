@@ -6,12 +6,15 @@ import typer
 
 from nest.cli import plugins_doctor, plugins_new
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import to_json, warn
+from nest.cli.output import screen, to_json, warn
 
 if TYPE_CHECKING:
     from nest.hooks.states import PluginState
 
 JSON = typer.Option(False, "--json", help="Print one JSON document and nothing else.")
+
+HANGING = 26
+"""Columns after which names go on below each other: beside those of the hooks."""
 
 
 def register(app: typer.Typer) -> None:
@@ -39,13 +42,14 @@ def list_plugins(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) ->
     Exit code 0: done; 2: bad input, or with --strict-plugins a faulty plug-in.
     """
     from nest.hooks.registry import registry
+    from nest.report.paragraph import paragraph
 
     rows = registry().states()
     warn(registry().warnings)
     if as_json:
         typer.echo(to_json({"plugins": [_plain(row) for row in rows]}))
     else:
-        typer.echo("\n".join(line for row in rows for line in _lines(row)))
+        typer.echo("\n".join(paragraph(line, screen(), HANGING) for row in rows for line in _lines(row)))
 
 
 def _plain(row: "PluginState") -> dict[str, Any]:

@@ -6,15 +6,22 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nest.cli.output import DONE, NO_PLAN, to_json, warn
+from nest.cli.output import DONE, NO_PLAN, screen, to_json, warn
 
 if TYPE_CHECKING:
     from nest.hooks.registry import Registry
     from nest.hooks.states import PluginState
+    from nest.report.screen import Screen
     from nest.testing import Finding
 
 PATIENCE = 120.0
 """Seconds after which the checks of one object are given up: a hundred times what those of a built-in take."""
+
+FAILED = "  FAILED"
+"""How the line of a check begins that an object does not pass."""
+
+HANGING = 8
+"""Columns further right that the line of a check goes on below itself."""
 
 Row = tuple[str, str, str, str, "tuple[Finding, ...]"]
 """Distribution, version, kind and name of an object, and what was found."""
@@ -51,8 +58,18 @@ def doctor(
     if as_json:
         typer.echo(to_json(_document(rows, troubles, healthy)))
     else:
-        typer.echo("\n".join(_lines(rows, [states[name] for name in chosen])))
+        told = _lines(rows, [states[name] for name in chosen])
+        typer.echo("\n".join(_shown(line, screen()) for line in told))
     raise typer.Exit(DONE if healthy else NO_PLAN)
+
+
+def _shown(line: str, shown_on: Screen) -> str:
+    from nest.report.paragraph import opening, paragraph
+    from nest.report.screen import Tone
+
+    if line.startswith(FAILED):
+        return opening(FAILED, Tone.BAD, line.removeprefix(FAILED), shown_on, HANGING)
+    return paragraph(line, shown_on, HANGING if line.startswith("  ") else 2)
 
 
 def _chosen(named: list[str], installed: list[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from nest.cli.terminal import width_of
 from nest.cli.time_left import TimeLeft, at_most, rounded
@@ -21,15 +21,17 @@ EVERY = 0.5
 class _Line:
     """One line on standard error, fitted to the terminal so that it never wraps; removed by `clear`."""
 
+    _shown: ClassVar[str] = ""
+    """What stands on it now, whoever wrote it: there is one line for all."""
+
     def __init__(self) -> None:
         self._begun = time.monotonic()
         self._told = 0.0
-        self._shown = ""
         self._terminal = sys.stderr.isatty()
 
     def clear(self) -> None:
         """Remove the line."""
-        if self._shown:
+        if self._terminal and self._shown:
             self._put("")
 
     def _due(self) -> float | None:
@@ -52,7 +54,7 @@ class _Line:
     def _put(self, line: str) -> None:
         sys.stderr.write("\r" + line.ljust(len(self._shown)) + ("" if line else "\r"))
         sys.stderr.flush()
-        self._shown = line
+        _Line._shown = line
 
 
 class ProgressLine(_Line):
@@ -75,10 +77,7 @@ class ProgressLine(_Line):
             return
         best, bound = standing.best, standing.bound
         # A search ends when its bound reaches its best plan, mostly earlier than it seems: plans get better meanwhile.
-        if best is None:
-            left = self._explored.tell(now, standing.explored, 1.0)
-        else:
-            left = self._bound.tell(now, bound, best)
+        left = self._explored.tell(now, standing.explored, 1.0) if best is None else self._bound.tell(now, bound, best)
         told = [f"{standing.explored:.1%} explored", at_most(left)]
         told.append("no plan yet" if best is None else f"best {best:.6g} s")
         if bound > 0:

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, note, to_json, warn, write
+from nest.cli.output import NO_PLAN, note, screen, to_json, warn, write
 from nest.cli.progress import share_line
 
 
@@ -76,7 +76,7 @@ def simulate(
         from nest.simulate.trace import trace as trace_text
 
         write(trace, trace_text(found))
-    typer.echo(to_json(found.to_dict()) if as_json else replay_text(found.to_dict(), read))
+    typer.echo(to_json(found.to_dict()) if as_json else replay_text(found.to_dict(), read, screen()))
 
 
 def _slow_device(text: str) -> tuple[str, float]:

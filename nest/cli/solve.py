@@ -1,14 +1,17 @@
 """`nest solve`: the best plan of one problem or several."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 import typer.core
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, tell_assumed, to_json, warn, write
+from nest.cli.output import DONE, NO_PLAN, screen, tell_assumed, to_json, warn, write
 from nest.cli.progress import progress_line
+
+if TYPE_CHECKING:
+    from nest.report.screen import Screen
 
 
 def register(app: typer.Typer) -> None:
@@ -67,15 +70,17 @@ def solve(
     code = DONE
     for problem in problems:
         progress = progress_line("searching")
-        plan = planner.solve(
-            problem,
-            time_limit=time_limit,
-            progress=progress,
-            verify="free" if free else verify,
-            workers=workers,
-        )
-        if progress is not None:
-            progress.clear()
+        try:
+            plan = planner.solve(
+                problem,
+                time_limit=time_limit,
+                progress=progress,
+                verify="free" if free else verify,
+                workers=workers,
+            )
+        finally:
+            if progress is not None:
+                progress.clear()
         warn(registry().warnings)
         tell_assumed(plan.problem["cluster"].get("assumed", ()))
         if output is not None:
@@ -83,21 +88,22 @@ def solve(
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
-            typer.echo(summary(plan))
+            typer.echo(summary(plan, screen()))
             if plan.verification is not None:
-                typer.echo("\n" + verdict_text(plan.verification))
+                typer.echo("\n" + verdict_text(plan.verification, screen()))
         if explain_search:
-            typer.echo(_statistics(plan.statistics), err=True)
+            typer.echo(_statistics(plan.statistics, screen(errors=True)), err=True)
         if plan.status == "infeasible" or (plan.verification or {}).get("status", "proved") != "proved":
             code = NO_PLAN
     raise typer.Exit(code)
 
 
-def _statistics(statistics: dict[str, Any]) -> str:
+def _statistics(statistics: dict[str, Any], shown_on: "Screen") -> str:
+    from nest.report.paragraph import figures
+
     rows: list[tuple[str, Any]] = []
     for name, value in statistics.items():
         parts = value if isinstance(value, dict) else {}
         rows.append((name.replace("_", " "), sum(parts.values()) if parts else value))
         rows += [(f"  {part}", count) for part, count in parts.items()]
-    width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+    return figures([(name, str(value)) for name, value in rows], shown_on)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import to_json, warn
+from nest.cli.output import screen, to_json, warn
 
 if TYPE_CHECKING:
     from nest.hooks.registry import Registry
@@ -25,6 +25,7 @@ def strategies(
     Exit code 0: done; 2: strategies that each come after another.
     """
     from nest.hooks.registry import registry
+    from nest.report.table import table
 
     known = registry()
     rows = known.run(lambda: _rows(known))
@@ -32,9 +33,8 @@ def strategies(
     if as_json:
         typer.echo(to_json({"strategies": rows}))
         return
-    for row in rows:
-        after = f"after {', '.join(row['after'])}" if row["after"] else ""
-        typer.echo(f"{row['name']:12} {after:16} {row['distribution']} {row['version']}".rstrip())
+    cells = [(row["name"], ", ".join(row["after"]), f"{row['distribution']} {row['version']}".rstrip()) for row in rows]
+    typer.echo(table(("name", "after", "from"), cells, screen=screen()))
 
 
 def _rows(known: "Registry") -> list[dict[str, Any]]:

@@ -36,7 +36,9 @@ class TimeLeft:
             goal: the position at which it is done.
         """
         if self._positions and position < self._positions[-1]:  # It began anew.
-            self.__init__()  # type: ignore[misc]
+            self._times.clear()
+            self._positions.clear()
+            self._said = None
         self._times.append(now)
         self._positions.append(position)
         found = self._measured(now, position, goal)

@@ -7,7 +7,7 @@ import typer
 
 from nest.cli.catalogue import profiles
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import tell_assumed, to_json, warn, write
+from nest.cli.output import screen, tell_assumed, to_json, warn, write
 from nest.cli.topology_import import check_kind, import_file
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ def show(
     spec, found = registry().run(lambda: _read_in(file, size))
     warn(registry().warnings)
     tell_assumed(spec.assumed or ())
-    typer.echo(to_json({"source": str(file), **topology_figures(found)}) if as_json else topology_text(found))
+    if as_json:
+        typer.echo(to_json({"source": str(file), **topology_figures(found)}))
+    else:
+        typer.echo(topology_text(found, screen()))
 
 
 def levels(

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, to_json, warn, write
+from nest.cli.output import DONE, NO_PLAN, screen, to_json, warn, write
 from nest.cli.progress import progress_line
 
 
@@ -36,25 +36,28 @@ def verify(
     from nest.files import check_writable
     from nest.hooks.registry import registry
     from nest.report import summary, verdict_text
+    from nest.report.paragraph import paragraph
 
     if output is not None:
         check_writable(output)
     checked = planner.check(plan)
     if not checked.ok:
         for sentence in checked.disagreements:
-            typer.echo(sentence, err=as_json)
+            typer.echo(paragraph(sentence, screen(errors=as_json), 2), err=as_json)
         raise typer.Exit(NO_PLAN)
     progress = progress_line("proving")
-    verdict = planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)
-    if progress is not None:
-        progress.clear()
+    try:
+        verdict = planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)
+    finally:
+        if progress is not None:
+            progress.clear()
     warn(registry().warnings)
     if output is not None and verdict.better is not None:
         write(output, to_json(verdict.better.to_dict()) + "\n")
     if as_json:
         typer.echo(to_json(verdict.to_dict()))
     else:
-        typer.echo(verdict_text(verdict.verification))
+        typer.echo(verdict_text(verdict.verification, screen()))
         if verdict.better is not None:
-            typer.echo("\n" + summary(verdict.better))
+            typer.echo("\n" + summary(verdict.better, screen()))
     raise typer.Exit(DONE if verdict.status == "proved" else NO_PLAN)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nest.report.paragraph import opening, paragraph
+from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import table
 from nest.units import format_bytes, format_seconds
 
@@ -25,11 +27,12 @@ NUMBERS = (1, 2, 3, 5, 6)
 OURS = "nest"
 
 
-def comparison_text(comparison: Mapping[str, Any]) -> str:
+def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str:
     """The plans below each other, and what there is to say of each.
 
     Args:
         comparison: `Comparison.to_dict()` of `nest.comparing`.
+        screen: where the text is shown.
     """
     ours = comparison["plan"]
     rows = [_row(OURS, ours, 1.0, 0.0, True)]
@@ -37,16 +40,22 @@ def comparison_text(comparison: Mapping[str, Any]) -> str:
     for each in comparison["others"]:
         rows.append(_row(each["name"], each["plan"], each["relative"], each["missing_bytes"], each["within_problem"]))
         told += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
-    lines = [table(HEADER, rows, NUMBERS), *([""] if told else []), *told]
+    plans = [ours, *(each["plan"] for each in comparison["others"])]
+    full = [index for index, plan in enumerate(plans) if plan is not None and plan["batch_time"] and not plan["fits"]]
+    tones = {(index, HEADER.index("fits")): Tone.BAD for index in full}
+    lines = [table(HEADER, rows, NUMBERS, screen, tones), *([""] if told else [])]
+    lines += [paragraph(each, screen, indent=2) for each in told]
     if ours["batch_time"] is not None:
-        lines += ["", _claim(ours)]
+        lines += ["", _claim(ours, screen)]
     return "\n".join(lines)
 
 
-def _claim(ours: Mapping[str, Any]) -> str:
+def _claim(ours: Mapping[str, Any], screen: Screen) -> str:
     if ours["status"] == "optimal":
-        return "Optimal plan: no plan of this problem that fits is faster than nest's, whoever makes it."
-    return f"Best plan found in time: no plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+        told = " no plan of this problem that fits is faster than nest's, whoever makes it."
+        return opening("Optimal plan:", Tone.GOOD, told, screen)
+    told = f" no plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+    return opening("Best plan found in time:", Tone.FAIR, told, screen)
 
 
 def _row(

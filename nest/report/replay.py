@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from nest.report.paragraph import figures, paragraph
+from nest.report.screen import WIDE, Screen
 from nest.report.table import table
 from nest.spec import PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds
@@ -22,19 +24,24 @@ _REASONS = {
 }
 
 
-def replay_text(replay: Mapping[str, Any], plan: PlanDocument) -> str:
+def replay_text(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen = WIDE) -> str:
     """A replay for people.
 
     Args:
         replay: as `nest.simulate` gives it, `to_dict()`.
         plan: what was replayed.
+        screen: where the text is shown.
     """
-    parts = [_headline(replay, plan), _figures(replay, plan), _stages(replay, plan.stages)]
+    parts = [
+        paragraph(_headline(replay, plan), screen),
+        _figures(replay, plan, screen),
+        _stages(replay, plan.stages, screen),
+    ]
     above = _above_capacity(replay, plan)
     if above:
-        parts.append(above)
+        parts.append(paragraph(above, screen))
     if replay["disturbed"] is not None:
-        parts.append(_disturbed(replay))
+        parts.append(_disturbed(replay, screen))
     return "\n\n".join(parts)
 
 
@@ -47,7 +54,7 @@ def _headline(replay: Mapping[str, Any], plan: PlanDocument) -> str:
     )
 
 
-def _figures(replay: Mapping[str, Any], plan: PlanDocument) -> str:
+def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> str:
     whole, form, difference = replay["batch_time"], replay["closed_form"], replay["difference"]
     rows = [("batch time", format_seconds(whole)), ("closed form", format_seconds(form))]
     reasons = {name: difference[name] for name in _REASONS if difference[name]}
@@ -59,8 +66,7 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument) -> str:
     told = plan.summary.get("bubble_share")
     beside = f" ({told:.1%} by the closed form)" if isinstance(told, float) else ""
     rows.append(("bubble share", f"{replay['bubble_share']:.1%}{beside}"))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+    return figures(rows, screen)
 
 
 def _signed(seconds: float, whole: float) -> str:
@@ -69,7 +75,7 @@ def _signed(seconds: float, whole: float) -> str:
     return f"{format_seconds(abs(seconds))} {'more' if seconds > 0 else 'less'} ({told})"
 
 
-def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
+def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord], screen: Screen) -> str:
     waits = replay["disturbed"]["waits"] if replay["disturbed"] and replay["replicas"] > 1 else None
     rows = []
     for index, (stage, record) in enumerate(zip(replay["stages"], records, strict=True)):
@@ -91,7 +97,7 @@ def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
         header.append("waits for replicas")
     if len(rows) > MOST_ROWS:
         rows = _merged(rows)
-    return table(header, rows, right=tuple(range(1, len(header))))
+    return table(header, rows, tuple(range(1, len(header))), screen)
 
 
 def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
@@ -118,7 +124,7 @@ def _merged(rows: Sequence[list[str]]) -> list[list[str]]:
     return found
 
 
-def _disturbed(replay: Mapping[str, Any]) -> str:
+def _disturbed(replay: Mapping[str, Any], screen: Screen) -> str:
     told, planned = replay["disturbed"], replay["batch_time"]
     causes = [f"jitter {told['jitter']:g} (seed {told['seed']})"] if told["jitter"] else []
     causes += [
@@ -127,9 +133,10 @@ def _disturbed(replay: Mapping[str, Any]) -> str:
     ]
     runs = f", {told['runs']} runs" if told["runs"] > 1 else ""
     replicas = f", {replay['replicas']} replicas" if replay["replicas"] > 1 else ""
-    lines = [f"With {' and '.join(causes)}{replicas}{runs}:"]
+    lines = [paragraph(f"With {' and '.join(causes)}{replicas}{runs}:", screen)]
     if told["runs"] == 1:
-        lines.append(f"batch time  {format_seconds(told['mean'])}, {_signed(told['mean'] - planned, planned)}")
+        took = f"{format_seconds(told['mean'])}, {_signed(told['mean'] - planned, planned)}"
+        lines.append(figures([("batch time", took)], screen))
         return "\n".join(lines)
     rows = [("mean", told["mean"]), *((f"{name} %", seconds) for name, seconds in told["percentiles"].items())]
     lines.append(
@@ -137,6 +144,7 @@ def _disturbed(replay: Mapping[str, Any]) -> str:
             ("batch time", "", "against the plan's replay"),
             [(name, format_seconds(seconds), _signed(seconds - planned, planned)) for name, seconds in rows],
             right=(1,),
+            screen=screen,
         )
     )
     return "\n".join(lines)

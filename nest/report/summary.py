@@ -5,6 +5,8 @@ from itertools import groupby
 from typing import Any
 
 from nest.report.memory import memory_table
+from nest.report.paragraph import figures, opening, paragraph
+from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import ranges, table
 from nest.spec import PlacementRecord, PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds
@@ -22,35 +24,36 @@ _SHARE_NAMES = {
 }
 
 
-def summary(plan: PlanDocument) -> str:
-    """The plan in words and two tables; for an infeasible one its diagnosis."""
+def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
+    """The plan in words and two tables, fitted to a screen; for an infeasible one its diagnosis."""
     if plan.status == "infeasible":
-        return f"No feasible plan. {plan.diagnosis}"
+        return opening("No feasible plan.", Tone.BAD, f" {plan.diagnosis}", screen)
     level_names = tuple(plan.summary.get("levels", ()))
-    lines = [_headline(plan), "", _figures(plan), "", _stages(plan, level_names)]
+    lines = [_headline(plan, screen), "", _figures(plan, screen), "", _stages(plan, level_names, screen)]
     if plan.lower_bound is None:  # What the memory of a plan is made of is asked of plans that are decided.
-        parts = memory_table(plan.stages, MOST_ROWS)
+        parts = memory_table(plan.stages, MOST_ROWS, plan.summary.get("memory_capacity"), screen)
         lines += ["", parts] if parts else []
     shares = plan.summary.get("time_shares")
     if shares:
-        lines += ["", _shares(shares, plan.batch_time or 0.0)]
+        lines += ["", paragraph(_shares(shares, plan.batch_time or 0.0), screen)]
     if plan.placement is not None:
-        lines += ["", _placement(plan.placement, plan.batch_time or 0.0)]
+        lines += ["", paragraph(_placement(plan.placement, plan.batch_time or 0.0), screen)]
     if plan.runner_up is not None:
-        lines += ["", f"Runner-up: {plan.runner_up['reason']}."]
+        lines += ["", paragraph(f"Runner-up: {plan.runner_up['reason']}.", screen)]
     if not plan.fits:
-        lines += ["", _overfull(plan)]
+        begin, rest = _overfull(plan)
+        lines += ["", opening(begin, Tone.BAD, rest, screen)]
     return "\n".join(lines)
 
 
-def _overfull(plan: PlanDocument) -> str:
-    """By which of the two estimates of memory the plan does not fit."""
+def _overfull(plan: PlanDocument) -> tuple[str, str]:
+    """That the plan does not fit, and by which of the two estimates of memory."""
     capacity = plan.summary.get("memory_capacity", 0.0)
     if any(stage.memory > capacity for stage in plan.stages):
-        return "This plan does not fit: a stage needs more memory than a device has."
+        return "This plan does not fit:", " a stage needs more memory than a device has."
     return (
-        "This plan may not fit: a stage's upper estimate of memory, training.memory_margin included, is above what a "
-        "device has."
+        "This plan may not fit:",
+        " a stage's upper estimate of memory, training.memory_margin included, is above what a device has.",
     )
 
 
@@ -67,7 +70,7 @@ def _placement(placement: PlacementRecord, by_levels: float) -> str:
     return f"On the network itself: {found}, {proof}; levels said {format_seconds(by_levels)}."
 
 
-def _headline(plan: PlanDocument) -> str:
+def _headline(plan: PlanDocument, screen: Screen) -> str:
     assert plan.candidate is not None
     degrees = [f"{name} {degree}" for name, degree in plan.candidate.degrees.items()]
     if _mixed(plan):
@@ -81,10 +84,10 @@ def _headline(plan: PlanDocument) -> str:
         f"schedule {plan.schedule}" + (f" of {plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
         f"rank order {plan.rank_order}",
     ]
-    proof = "Optimal plan" if plan.status == "optimal" else "Best plan found in time"
+    proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
     if plan.lower_bound is None:
-        proof = "Plan as decided"
-    return f"{proof}: {', '.join(parts)}"
+        proof, tone = "Plan as decided", Tone.HEADING
+    return opening(f"{proof}:", tone, f" {', '.join(parts)}", screen)
 
 
 def _mixed(plan: PlanDocument) -> bool:
@@ -92,7 +95,7 @@ def _mixed(plan: PlanDocument) -> bool:
     return len({stage.candidate for stage in plan.stages}) > 1
 
 
-def _figures(plan: PlanDocument) -> str:
+def _figures(plan: PlanDocument, screen: Screen) -> str:
     found = plan.summary
     rows = [("batch time", format_seconds(plan.batch_time or 0.0))]
     if plan.throughput is not None:
@@ -107,11 +110,10 @@ def _figures(plan: PlanDocument) -> str:
         rows.append(("bubble share", f"{found['bubble_share']:.1%}"))
     if "devices_used" in found:
         rows.append(("devices used", f"{found['devices_used']} of {found['devices']}"))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+    return figures(rows, screen)
 
 
-def _stages(plan: PlanDocument, level_names: tuple[str, ...]) -> str:
+def _stages(plan: PlanDocument, level_names: tuple[str, ...], screen: Screen) -> str:
     capacity = plan.summary.get("memory_capacity")
     runs = _runs(plan.stages) if len(plan.stages) > MOST_ROWS else [[index] for index in range(len(plan.stages))]
     rows = [_row(run, [plan.stages[index] for index in run], capacity, level_names) for run in runs]
@@ -124,7 +126,12 @@ def _stages(plan: PlanDocument, level_names: tuple[str, ...]) -> str:
         for run, row in zip(runs, rows, strict=True):
             row.insert(2, plan.stages[run[0]].candidate)
         right = (5, 6, 7, 8, 9)
-    return table(header, rows, right=right)
+    memory = header.index("memory")
+    full = [
+        index for index, run in enumerate(runs) if capacity and any(plan.stages[each].memory > capacity for each in run)
+    ]
+    tones = {(index, column): Tone.BAD for index in full for column in (memory, memory + 1)}
+    return table(header, rows, right, screen, tones)
 
 
 def _runs(stages: tuple[StageRecord, ...]) -> list[list[int]]:

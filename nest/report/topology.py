@@ -8,6 +8,8 @@ from typing import Any
 from nest.files import unstructure
 from nest.instance import Cluster, Level
 from nest.network import Distortion, Reduced, Reduction
+from nest.report.paragraph import paragraph
+from nest.report.screen import WIDE, Screen
 from nest.report.table import table
 from nest.spec import ClusterSpec
 from nest.units import format_bytes, format_seconds
@@ -40,10 +42,10 @@ def topology_figures(network: Cluster | Reduced) -> dict[str, Any]:
     }
 
 
-def topology_text(network: Cluster | Reduced) -> str:
-    """The same as text."""
+def topology_text(network: Cluster | Reduced, screen: Screen = WIDE) -> str:
+    """The same as text, fitted to a screen."""
     if isinstance(network, Cluster):
-        return f"{network.size} devices, a hierarchy\n\n{_level_table(network.levels)}"
+        return f"{network.size} devices, a hierarchy\n\n{_level_table(network.levels, screen)}"
     best = network.best
     kind = "a hierarchy" if best.exact else f"reduced by {best.method}"
     told = (
@@ -52,9 +54,9 @@ def topology_text(network: Cluster | Reduced) -> str:
     )
     parts = [
         f"{network.pairs.size} devices, {kind}",
-        _level_table(best.levels, network.names),
-        _reduction_table(network.reductions, best),
-        told,
+        _level_table(best.levels, screen, network.names),
+        _reduction_table(network.reductions, best, screen),
+        paragraph(told, screen),
     ]
     return "\n\n".join(parts)
 
@@ -93,7 +95,7 @@ def _distortion_figures(distortion: Distortion) -> dict[str, float]:
     return {"mean": distortion.mean, "largest": distortion.largest}
 
 
-def _level_table(levels: Sequence[Level], names: Sequence[str] = ()) -> str:
+def _level_table(levels: Sequence[Level], screen: Screen, names: Sequence[str] = ()) -> str:
     """Levels with their groups and, where devices have names, the first and last of the first group."""
     header = ["level", "name", "fanout", "groups", "devices each", "bandwidth", "latency"]
     devices, capacity, rows = prod(level.fanout for level in levels), 1, []
@@ -102,10 +104,10 @@ def _level_table(levels: Sequence[Level], names: Sequence[str] = ()) -> str:
         row = [str(index), level.name, str(level.fanout), str(devices // capacity), str(capacity)]
         row += [f"{level.bandwidth / 1e9:.4g} GB/s", format_seconds(level.latency)]
         rows.append([*row, f"{names[0]} to {names[capacity - 1]}"] if names else row)
-    return table([*header, "first group"] if names else header, rows, right=(2, 3, 4, 5, 6))
+    return table([*header, "first group"] if names else header, rows, (2, 3, 4, 5, 6), screen)
 
 
-def _reduction_table(reductions: Sequence[Reduction], best: Reduction) -> str:
+def _reduction_table(reductions: Sequence[Reduction], best: Reduction, screen: Screen) -> str:
     rows = [
         (
             each.method,
@@ -116,4 +118,4 @@ def _reduction_table(reductions: Sequence[Reduction], best: Reduction) -> str:
         )
         for each in reductions
     ]
-    return table(("reduction", "fanouts", "mean distortion", "largest", ""), rows, right=(2, 3))
+    return table(("reduction", "fanouts", "mean distortion", "largest", ""), rows, (2, 3), screen)

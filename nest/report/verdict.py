@@ -5,8 +5,12 @@ from typing import Any
 
 from attrs import frozen
 
+from nest.report.paragraph import opening, paragraph
+from nest.report.screen import WIDE, Screen, Tone
 from nest.spec import PlanDocument
 from nest.units import format_seconds
+
+_TONES = {"proved": Tone.GOOD, "refuted": Tone.BAD, "open": Tone.FAIR}
 
 
 @frozen
@@ -34,8 +38,8 @@ class Verdict:
         return {**self.verification, "batch_time": self.batch_time, "better": better}
 
 
-def verdict_text(verification: Mapping[str, Any]) -> str:
-    """A proof's summary in sentences."""
+def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
+    """A proof's summary in sentences, fitted to a screen."""
     bound, found = verification["bound"], verification["better_batch_time"]
     effort = (
         f"CP-SAT of OR-Tools {verification['version']}: {verification['models']} models; bounds settled "
@@ -55,9 +59,10 @@ def verdict_text(verification: Mapping[str, Any]) -> str:
         told = f"Open: {verification['reason']}."
         if verification["gap"] is not None:
             told += f" No plan takes less than {format_seconds(bound)}; the gap is {verification['gap']:.3%}."
-    lines = [told, effort]
+    begin, _, rest = told.partition(":")
+    lines = [opening(f"{begin}:", _TONES[verification["status"]], rest, screen), paragraph(effort, screen)]
     if verification.get("free") is not None:
-        lines.insert(1, _free(verification["free"]))
+        lines.insert(1, paragraph(_free(verification["free"]), screen))
     return "\n".join(lines)
 
 

@@ -68,7 +68,7 @@ def on_terminal(
 
 def _read(files: list[int], until: float) -> list[str]:
     """What is written to terminals until all who could write have gone."""
-    told = {file: b"" for file in files}
+    told = dict.fromkeys(files, b"")
     left = list(files)
     while left and time.monotonic() < until:
         ready, _, _ = select.select(left, [], [], 1.0)

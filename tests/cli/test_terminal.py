@@ -1,0 +1,140 @@
+"""What commands print on terminals of several widths, and what they do not print elsewhere."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from nest.report.screen import columns
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WIDTHS = (40, 80, 200)
+ESCAPE = "\x1b"
+
+
+def _helper() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pseudo_terminal", Path(__file__).with_name("pseudo_terminal.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+on_terminal = _helper().on_terminal
+
+
+def nest(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "nest", *arguments], capture_output=True, text=True, cwd=REPOSITORY)
+
+
+def plain(text: str) -> str:
+    return re.sub(ESCAPE + r"\[[0-9;]*m", "", text)
+
+
+def words(text: str) -> set[str]:
+    """What is told, without the lines of tables and the colons of lists."""
+    return {word.strip(":") for word in text.split() if word.strip("-:")}
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("plans") / "plan.json"
+    assert nest("solve", "examples/measured-layers/problem.yaml", "-o", str(file)).returncode == 0
+    return str(file)
+
+
+COMMANDS = [
+    ["devices"],
+    ["devices", "h200-sxm"],
+    ["clusters", "gb200-nvl72-superpod"],
+    ["topology", "show", "examples/llama-2-7b-on-tpu-v4-torus/problem.yaml"],
+    ["strategies"],
+    ["models"],
+    ["models", "deepseek-v3"],
+    ["plugins"],
+    ["export", "--list"],
+    ["compare", "--list"],
+    ["compare", "examples/measured-layers/problem.yaml"],
+    ["evaluate", "examples/llama-3-70b-on-128-h100/problem.yaml", "--fix", "tp=8", "--fix", "pp=4"],
+    ["check", "PLAN"],
+    ["simulate", "PLAN", "--jitter", "0.1", "--runs", "5", "--slow-device", "1/0=1.3"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_output_fits_every_terminal_and_loses_nothing(command: list[str], plan: str) -> None:
+    command = [plan if part == "PLAN" else part for part in command]
+    piped = nest(*command).stdout
+    assert ESCAPE not in piped
+    widest = max(map(columns, piped.splitlines()))
+    for width in WIDTHS:
+        shown = on_terminal(command, width, folder=REPOSITORY)
+        told = plain(shown.output)
+        assert shown.code == 0
+        for line in told.splitlines():
+            # A path or the like that is longer than the terminal is wide stays whole.
+            assert columns(line) <= width or len(line.split()) == 1, line
+        assert words(told) >= words(piped), words(piped) - words(told)
+        if width >= widest:
+            assert told == piped
+
+
+def test_colours_are_for_terminals_that_want_them(plan: str) -> None:
+    def shown(**environment: str) -> str:
+        return str(on_terminal(["check", plan], 80, environment=environment).output)
+
+    assert re.fullmatch(r"\x1b\[32mThe plan holds:\x1b\[0m \d+ values recomputed and equal\.\n", shown())
+    for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert ESCAPE not in shown(**environment)
+    assert ESCAPE in shown(NO_COLOR="")
+    assert nest("check", plan).stdout == plain(shown())
+
+
+def test_memory_that_a_device_lacks_is_red() -> None:
+    command = ["evaluate", "examples/llama-3-70b-on-128-h100/problem.yaml", "--fix", "tp=8", "--fix", "pp=4"]
+    told = on_terminal(command, 200, folder=REPOSITORY).output
+    red = re.findall(r"\x1b\[31m(.*?)\x1b\[0m", told)
+    assert "This plan does not fit:" in red
+    assert [text for text in red if text.endswith("%")]
+    assert all(float(text.rstrip("%")) > 100 for text in red if text.endswith("%"))
+    assert "\x1b[1mmemory\x1b[0m" in told
+
+
+def test_what_is_wrong_is_told_in_lines_that_fit() -> None:
+    shown = on_terminal(["devices", "h10-sxm"], 40)
+    assert (shown.code, shown.output) == (2, "")
+    lines = plain(shown.errors).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(" ".join(lines).split()) == nest("devices", "h10-sxm").stderr.strip()
+    assert shown.errors.startswith("\x1b[31mnest:\x1b[0m")
+
+
+def test_columns_of_the_environment_count_on_terminals_only() -> None:
+    command = ["compare", "--list"]
+    narrow = on_terminal(command, 200, environment={"COLUMNS": "60"}).output
+    assert narrow == on_terminal(command, 60).output
+    piped = subprocess.run(
+        [sys.executable, "-m", "nest", *command], capture_output=True, text=True, env={"COLUMNS": "40", "PATH": ""}
+    )
+    assert piped.stdout == nest(*command).stdout
+
+
+def test_json_is_as_in_a_pipe(plan: str) -> None:
+    shown = on_terminal(["simulate", plan, "--json"], 40)
+    assert json.loads(shown.output) == json.loads(nest("simulate", plan, "--json").stdout)
+    assert ESCAPE not in shown.output
+
+
+@pytest.mark.parametrize("width", [40, 60])
+@pytest.mark.parametrize("command", [[], ["solve"], ["topology", "import"]])
+def test_help_fits(command: list[str], width: int) -> None:
+    shown = on_terminal([*command, "--help"], width)
+    assert shown.code == 0
+    assert max(map(len, shown.lines)) <= width
