@@ -6,6 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 from random import Random
 
+import numpy
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings, strategies
@@ -186,12 +187,48 @@ def test_what_is_no_plan_is_told():
             ),
             "names candidate 99",
         ),
+        (
+            lambda instance, context: Proposal(
+                evolve(s := context.search(instance).solution, stages=(each for each in s.stages))
+            ),
+            "the stages are no sequence",
+        ),
+        (
+            lambda instance, context: Proposal(
+                evolve(s := context.search(instance).solution, stages=(evolve(s.stages[0], candidate=True),))
+            ),
+            "names candidate True",
+        ),
+        (lambda instance, context: Proposal(None, "No plan."), "the remarks are no sequence of sentences"),
+        (lambda instance, context: Proposal(None, None), "the remarks are no sequence of sentences"),
     ],
 )
 def test_a_faulty_planner_is_set_aside(answer, told):
     found, known = compared(answer)
     assert [each.name for each in found.others] == ["manual", "phaze", "alpa", "mcmc"]
     assert told in known.warnings[0]
+
+
+def test_numbers_of_arrays_and_lists_are_as_good():
+    def of_arrays(instance, context):
+        solution = context.search(instance).solution
+        stages = [
+            evolve(
+                each,
+                layers=list(numpy.array(each.layers)),
+                candidate=numpy.int64(each.candidate),
+                zero=numpy.int32(each.zero),
+                offset=numpy.int64(each.offset),
+            )
+            for each in solution.stages
+        ]
+        return Proposal(evolve(solution, replicas=numpy.int64(solution.replicas), stages=stages), ["From arrays."])
+
+    found, known = compared(of_arrays, planners=["copying"])
+    assert known.warnings == ()
+    assert found.relative(found.others[0]) == pytest.approx(1.0, rel=1e-12)
+    assert found.others[0].remarks == ("From arrays.",)
+    json.dumps(found.to_dict())
 
 
 def test_slips_are_told():
