@@ -6,10 +6,17 @@ from attrs import frozen
 
 from nest.hooks.planning import Assessment, PlannerContext, Proposal
 from nest.instance import Instance, Solution, chunks_of
-from nest.planners.shapes import Choices, asked_for, dealt, even_cuts, modes, partition, replica_counts, units
-
-USUAL_RANK_ORDER = "dp-inner"
-"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
+from nest.planners.shapes import (
+    USUAL_RANK_ORDER,
+    Choices,
+    asked_for,
+    dealt,
+    even_cuts,
+    modes,
+    partition,
+    replica_counts,
+    units,
+)
 
 FAVOURED = ("tp", "sp", "ep")
 """What the devices of a block are used for, the first before the others: tensor parallelism inside a node, sequence

@@ -11,6 +11,9 @@ from nest.spec.constraints import Value
 Units = tuple[tuple[int, ...], ...]
 """Groups of layers that no cut parts, in an order in which any cut between two of them is allowed."""
 
+USUAL_RANK_ORDER = "dp-inner"
+"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
+
 
 def units(instance: Instance) -> Units:
     """What stages are cut between: the blocks that are dealt evenly where there are any, else the layers.

@@ -27,6 +27,19 @@ def test_phaze_pays_for_the_network_it_overlooks():
     assert expected < best.batch_time
 
 
+def test_phaze_lays_its_ranks_as_frameworks_do_where_that_is_all_the_same_to_it():
+    """On a flat network the order of ranks is a tie; pp-inner would send gradients over the slow level for nothing."""
+    written = problem(1e12, candidate(1), constraints=["pp == 4"])
+    _, proposal, seen = planned("phaze", written)
+    assert proposal.solution.rank_order == "dp-inner"
+    assert seen.fits
+    written["search"]["rank_order"] = ["pp-inner"]
+    assert planned("phaze", written)[1].solution.rank_order == "pp-inner"
+    written["search"]["rank_order"] = ["pp-inner", "dp-inner"]
+    written["constraints"].append("rank_order == 'pp-inner'")
+    assert planned("phaze", written)[1].solution.rank_order == "pp-inner"
+
+
 def test_phaze_prices_the_inside_of_blocks_for_its_own_network():
     """Tensor parallelism over the slow level looks cheap to it."""
     slow, fast = "10 MB/s", "900 GB/s"
