@@ -24,6 +24,9 @@ NUMBERS = (1, 2, 3, 5, 6)
 
 OURS = "nest"
 
+EQUAL = 1e-9
+"""Shares of the batch time below which two plans are called equally fast (PROBLEM.md section 5)."""
+
 
 def comparison_text(comparison: Mapping[str, Any]) -> str:
     """The plans below each other, and what there is to say of each.
@@ -39,14 +42,28 @@ def comparison_text(comparison: Mapping[str, Any]) -> str:
         told += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
     lines = [table(HEADER, rows, NUMBERS), *([""] if told else []), *told]
     if ours["batch_time"] is not None:
-        lines += ["", _claim(ours)]
+        lines += ["", *_claim(comparison)]
     return "\n".join(lines)
 
 
-def _claim(ours: Mapping[str, Any]) -> str:
+def _claim(comparison: Mapping[str, Any]) -> list[str]:
+    ours = comparison["plan"]
     if ours["status"] == "optimal":
-        return "Optimal plan: no plan of this problem that fits is faster than nest's, whoever makes it."
-    return f"Best plan found in time: no plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+        return ["Optimal plan: no plan of this problem that fits is faster than nest's, whoever makes it."]
+    least = f"o plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+    faster = [
+        each["name"]
+        for each in comparison["others"]
+        if each["within_problem"] and each["fits"] and each["relative"] is not None and each["relative"] < 1 - EQUAL
+    ]
+    if not faster:
+        return [f"Best plan found in time: n{least}"]
+    who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {_listed(faster)} are"
+    return [f"{who} faster: the search for nest's was stopped; give it more time.", f"N{least}"]
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _row(
