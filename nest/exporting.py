@@ -84,10 +84,12 @@ def export(
     report = planner.check(plan, plugins=known)
     if not report.ok:
         raise InputError(f"the plan does not hold, so it is not exported: {report.disagreements[0]}")
-    return export_checked(read, to, known, near=near)
+    return export_checked(read, to, known, near=near, progress=progress)
 
 
-def export_checked(read: PlanDocument, to: tuple[str, ...], known: Registry, *, near: bool = False) -> Exported:
+def export_checked(
+    read: PlanDocument, to: tuple[str, ...], known: Registry, *, near: bool = False, progress: Progress | None = None
+) -> Exported:
     """The files of the exporters called `to` for a feasible plan whose numbers are known to hold.
 
     Raises:
