@@ -17,11 +17,25 @@ if TYPE_CHECKING:
     from nest.hooks.registry import Registry
     from nest.instance import Standing
     from nest.plan import CheckReport
+    from nest.questions.frontier import FrontierPoint
+    from nest.questions.sensitivity import Response
     from nest.report import Verdict
     from nest.simulate.replay import Replay
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "compare", "evaluate", "explain", "export", "simulate", "solve", "verify"]
+__all__ = [
+    "__version__",
+    "check",
+    "compare",
+    "evaluate",
+    "explain",
+    "export",
+    "frontier",
+    "sensitivity",
+    "simulate",
+    "solve",
+    "verify",
+]
 
 __version__ = "0.1.0"
 
@@ -293,3 +307,55 @@ def export(
     if output is not None:
         write_files(Path(output), files)
     return files
+
+
+def frontier(
+    plan: "Source | PlanDocument",
+    *,
+    time_limit: float | None = None,
+    progress: "Callable[[str, int], None] | None" = None,
+    strict_plugins: bool = False,
+) -> "tuple[FrontierPoint, ...]":
+    """The fastest plans of a plan's problem with fewer devices, and with less and more memory; it is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        time_limit: seconds for each solve; None: as long as it takes.
+        progress: told before each solve what is asked, and how many solves were done.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read or does not hold.
+    """
+    from nest.questions.asked import checked
+    from nest.questions.frontier import frontier as asked
+    from nest.questions.solver import Solver
+
+    with _plugins(strict_plugins) as known:
+        return asked(checked(plan, known), Solver(known, time_limit=time_limit, progress=progress))
+
+
+def sensitivity(
+    plan: "Source | PlanDocument",
+    *,
+    time_limit: float | None = None,
+    progress: "Callable[[str, int], None] | None" = None,
+    strict_plugins: bool = False,
+) -> "tuple[Response, ...]":
+    """What a plan takes, kept or planned anew, when numbers of its problem change; it is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        time_limit: seconds for each solve; None: as long as it takes.
+        progress: told before each solve what is asked, and how many solves were done.
+        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read or does not hold.
+    """
+    from nest.questions.asked import checked
+    from nest.questions.sensitivity import sensitivity as asked
+    from nest.questions.solver import Solver
+
+    with _plugins(strict_plugins) as known:
+        return asked(checked(plan, known), Solver(known, time_limit=time_limit, progress=progress))

@@ -1,11 +1,28 @@
 """What questions about a plan begin with: its problem, and that the plan itself need not be searched again."""
 
+from nest import planner
+from nest.errors import InputError
 from nest.files import structure
 from nest.formulate.cluster import build_cluster
 from nest.formulate.self_contained import self_contained
+from nest.hooks.registry import Registry
+from nest.planner import Source
 from nest.questions.parameters import with_memory
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
+
+
+def checked(plan: Source | PlanDocument, known: Registry) -> PlanDocument:
+    """The plan of a path or a mapping, whose numbers hold.
+
+    Raises:
+        InputError: it cannot be read, or does not hold.
+    """
+    read = planner.read_plan(plan)
+    report = planner.check(plan, plugins=known)
+    if not report.ok:
+        raise InputError(f"the plan does not hold, so nothing can be asked about it: {report.disagreements[0]}")
+    return read
 
 
 def problem_of(plan: PlanDocument, solver: Solver) -> Problem:

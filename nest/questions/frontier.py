@@ -11,7 +11,7 @@ from nest.questions.outcome import plan_label
 from nest.questions.solver import Solver, devices_used, memory_used
 from nest.spec import PlanDocument
 
-MOST_COUNTS = 5
+MOST_COUNTS = 4
 """Numbers of devices that are asked about: all of them, and halves of that."""
 
 MEMORIES = (2.0, 1.5, 1.0, 0.75, 0.5)

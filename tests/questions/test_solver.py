@@ -67,7 +67,9 @@ def test_to_begin_with_a_plan_changes_nothing_but_ties(kind: str) -> None:
     stayed = 0
     for plan, problem, _ in solved(range(12), kind):
         cluster, _ = build_cluster(problem.cluster, Solver().plugins)
-        for changed in (at_most(problem, cluster.size // 2), with_memory(problem, cluster.device_memory / 2)):
+        needed = max(memory_used(plan), 1e-6)
+        fewer = at_most(problem, cluster.size // 2)
+        for changed in (fewer, *(with_memory(problem, each) for each in (cluster.device_memory / 2, needed))):
             plain, begun = Solver().plan(changed), Solver().plan(changed, start=plan)
             if plain is None or begun is None:
                 assert plain is begun

@@ -74,8 +74,8 @@ def test_alternatives(told: dict[str, Any], line: str) -> None:
     [
         (
             {},
-            "bandwidth of rack (now 50 GB/s): down to 40 GB/s its decisions stay the best; with less, at 39.8 GB/s, the "
-            "best has tp 2 -> 1, pp 1 -> 2 (2.1 s a batch)",
+            "bandwidth of rack (now 50 GB/s): down to 40 GB/s its decisions stay the best; with less, at 39.8 GB/s, "
+            "the best has tp 2 -> 1, pp 1 -> 2 (2.1 s a batch)",
         ),
         (
             {"changed_at": None, "outcome": None, "proved": False},
