@@ -1,8 +1,6 @@
 """nest plans the training of large models on clusters, and proves its plans optimal."""
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,34 +8,40 @@ from typing import TYPE_CHECKING, Any
 # replay can put the package in the function's place.
 import nest.simulate
 import nest.solve  # noqa: F401
+from nest.of_plans import (
+    Source,
+    explain,
+    export,
+    frontier,
+    plugins_in_use,
+    report_page,
+    sensitivity,
+    simulate,
+)
 
 if TYPE_CHECKING:
     from nest.comparing import Comparison
-    from nest.hooks.registry import Registry
     from nest.instance import Standing
     from nest.plan import CheckReport
     from nest.report import Verdict
-    from nest.simulate.replay import Replay
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "compare", "evaluate", "export", "simulate", "solve", "verify"]
+__all__ = [
+    "__version__",
+    "check",
+    "compare",
+    "evaluate",
+    "explain",
+    "export",
+    "frontier",
+    "report_page",
+    "sensitivity",
+    "simulate",
+    "solve",
+    "verify",
+]
 
 __version__ = "0.1.0"
-
-Source = str | Path | Mapping[str, Any]
-
-
-@contextmanager
-def _plugins(strict: bool) -> "Iterator[Registry]":
-    """The installed plug-ins; those that are set aside in the meantime are warned of."""
-    from nest.hooks.registry import registry
-
-    known = registry(strict=strict)
-    try:
-        yield known
-    finally:
-        for line in known.warnings:
-            warnings.warn(line, stacklevel=4)
 
 
 def solve(
@@ -64,7 +68,7 @@ def solve(
     """
     from nest import planner
 
-    with _plugins(strict_plugins) as known:
+    with plugins_in_use(strict_plugins) as known:
         return planner.solve(
             problem, time_limit=time_limit, progress=progress, verify=verify, workers=workers, plugins=known
         )
@@ -85,7 +89,7 @@ def evaluate(
     """
     from nest import planner
 
-    with _plugins(strict_plugins) as known:
+    with plugins_in_use(strict_plugins) as known:
         return planner.evaluate(problem, fix=fix, plugins=known)
 
 
@@ -101,7 +105,7 @@ def check(plan: "Source | PlanDocument", *, strict_plugins: bool = False) -> "Ch
     """
     from nest import planner
 
-    with _plugins(strict_plugins) as known:
+    with plugins_in_use(strict_plugins) as known:
         return planner.check(plan, plugins=known)
 
 
@@ -129,52 +133,8 @@ def verify(
     """
     from nest import planner
 
-    with _plugins(strict_plugins) as known:
+    with plugins_in_use(strict_plugins) as known:
         return planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress, plugins=known)
-
-
-def simulate(
-    plan: "Source | PlanDocument",
-    *,
-    trace: str | Path | None = None,
-    jitter: float = 0.0,
-    seed: int = 0,
-    runs: int | None = None,
-    slow_devices: Mapping[str, float] | None = None,
-    progress: "Callable[[str, float], None] | None" = None,
-    strict_plugins: bool = False,
-) -> "Replay":
-    """A plan's batch, replayed pass by pass in the order of its schedule; the plan is checked first.
-
-    Args:
-        plan: a path, a mapping as read from a file, or a `PlanDocument`.
-        trace: file the timeline is written to, for Perfetto; None: it is not written.
-        jitter: standard deviation of the logarithm of each task's factor, whose mean is 1; 0: none.
-        seed: of the random numbers.
-        runs: batches replayed with jitter; left out, 100.
-        slow_devices: by `STAGE` or `STAGE/REPLICA`, how many times as long it computes; stages are counted from 1,
-            replicas from 0, the one meant where none is named.
-        progress: told what is being done and which share of it is.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
-
-    Raises:
-        nest.errors.InputError: the plan cannot be read, is infeasible or does not hold; its schedule cannot be
-            replayed; or what is asked for does not fit it.
-    """
-    from nest import simulating
-    from nest.files import check_writable, write_text
-
-    if trace is not None:
-        check_writable(Path(trace))
-    with _plugins(strict_plugins) as known:
-        found = simulating.simulate(
-            plan, jitter=jitter, seed=seed, runs=runs, slow_devices=slow_devices, progress=progress, plugins=known
-        )
-    if trace is not None:
-        from nest.simulate.trace import trace as trace_text
-
-        write_text(Path(trace), trace_text(found))
-    return found
 
 
 def compare(
@@ -210,7 +170,7 @@ def compare(
     """
     from nest import comparing
 
-    with _plugins(strict_plugins) as known:
+    with plugins_in_use(strict_plugins) as known:
         found = comparing.compare(
             problem,
             planners=planners,
@@ -225,42 +185,3 @@ def compare(
         )
     found.assert_unbeaten()
     return found
-
-
-def export(
-    plan: "Source | PlanDocument",
-    to: str,
-    *,
-    output: str | Path | None = None,
-    nearest: bool = False,
-    strict_plugins: bool = False,
-) -> dict[str, str]:
-    """The files of a framework, a launcher or another tool for a plan, which is checked first.
-
-    Args:
-        plan: a path, a mapping as read from a file, or a `PlanDocument`.
-        to: name of an exporter, as `nest export --list` shows it.
-        output: folder the files are written into, made if need be; None: they are not written.
-        nearest: whether the nearest plan is exported in place of one that the exporter's framework cannot run; it is
-            then among the files, as `plan.json`.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
-
-    Returns:
-        Contents by file name. A warning is given where the plan does not fit into memory, or another is exported.
-
-    Raises:
-        nest.errors.InputError: there is no such exporter, it cannot express the plan, or the plan cannot be read, is
-            infeasible or does not hold.
-    """
-    from nest import exporting
-    from nest.files import write_files
-    from nest.report.nearest import nearest_text
-
-    with _plugins(strict_plugins) as known:
-        made = exporting.export(plan, (to,), near=nearest, plugins=known)
-    files = {**made.plans, **made.files}
-    for line in (*made.warnings, *(nearest_text(found.to_dict()) for found in made.nearest.values())):
-        warnings.warn(line, stacklevel=2)
-    if output is not None:
-        write_files(Path(output), files)
-    return files

@@ -84,6 +84,18 @@ def export(
     report = planner.check(plan, plugins=known)
     if not report.ok:
         raise InputError(f"the plan does not hold, so it is not exported: {report.disagreements[0]}")
+    return export_checked(read, to, known, near=near, progress=progress)
+
+
+def export_checked(
+    read: PlanDocument, to: tuple[str, ...], known: Registry, *, near: bool = False, progress: Progress | None = None
+) -> Exported:
+    """The files of the exporters called `to` for a feasible plan whose numbers are known to hold.
+
+    Raises:
+        NothingNear: an exporter's framework can run no feasible plan, `near` though it be.
+        InputError: there is no such exporter; one refuses the plan; or two exporters give files of one name.
+    """
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
     for name in dict.fromkeys(to):
@@ -133,6 +145,19 @@ def _expressible(
     if found is None:
         raise NothingNear(f"{name} cannot run this plan, nor any other that is feasible: {'; '.join(reasons)}.")
     return found
+
+
+def reasons(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
+    """Why each framework that states limits cannot run a plan, a sentence each; none where it can."""
+    problem = structure(plan.problem, Problem)
+
+    def against(name: str) -> tuple[str, ...]:
+        try:
+            return tuple(violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name))
+        except InputError as error:  # It can run nothing of such a problem.
+            return (str(error).rstrip("."),)
+
+    return {name: against(name) for name, exporter in sorted(known.exporters().items()) if hasattr(exporter, "limits")}
 
 
 def exporters(plan: PlanDocument | None = None, *, plugins: Registry | None = None) -> list[dict[str, Any]]:

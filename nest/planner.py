@@ -17,6 +17,7 @@ from nest.plan import CheckReport, PricedPlan, document, infeasible
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
 from nest.report import ModelFacts, Verdict, describe_runner_up, figures
+from nest.solve.effort import check_effort
 from nest.spec import PlacementRecord, PlanDocument, Problem
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def solve(
     from nest.solve.dp import feasible
     from nest.solve.dp import solve as search
 
-    _check_effort(time_limit, workers)
+    check_effort(time_limit, workers)
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     known = plugins or registry()
@@ -117,7 +118,7 @@ def verify(
     """
     from nest.formulate.instance import build_instance
 
-    _check_effort(time_limit, workers)
+    check_effort(time_limit, workers)
     known = plugins or registry()
     report = check(plan, plugins=known)
     with _naming(plan, "problem"):
@@ -213,16 +214,6 @@ def read_plan(plan: Source | PlanDocument) -> PlanDocument:
     """The plan of a path or a mapping, its numbers as they are; what cannot be read is an `InputError`."""
     with _naming(plan):
         return plan if isinstance(plan, PlanDocument) else cast("PlanDocument", _read(plan, PlanDocument))
-
-
-def _check_effort(time_limit: float | None, workers: int) -> None:
-    if time_limit is not None:
-        if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)):
-            raise InputError(f"the time limit must be a positive number of seconds, is {time_limit!r}.")
-        if not 0 < time_limit < float("inf"):
-            raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
-    if workers < 1:
-        raise InputError(f"the number of workers must be at least 1, is {workers}.")
 
 
 @contextmanager

@@ -32,6 +32,7 @@ def simulate(
     slow_devices: Mapping[str, float] | None = None,
     progress: Progress | None = None,
     plugins: Registry | None = None,
+    source: Path | None = None,
 ) -> Replay:
     """The batch of a plan whose numbers hold, replayed pass by pass.
 
@@ -44,6 +45,7 @@ def simulate(
             replicas from 0, the one meant where none is named.
         progress: told how far it is.
         plugins: registered schedules and the like; left out, those installed.
+        source: the file that a `PlanDocument` was read from, which errors then name; a pipe can be read only once.
 
     Raises:
         InputError: the plan cannot be read, is infeasible or does not hold; its schedule cannot be replayed; or what is
@@ -51,28 +53,33 @@ def simulate(
     """
     known = plugins or registry()
     disturbance = _disturbance(jitter, seed, runs, slow_devices or {})
-    return known.run(lambda: _simulate(plan, disturbance, progress, known))
+    if source is None and isinstance(plan, (str, Path)):
+        source = Path(plan)
+    return known.run(lambda: _simulate(planner.read_plan(plan), source, disturbance, progress, known))
 
 
 def _simulate(
-    plan: Source | PlanDocument, disturbance: Disturbance | None, progress: Progress | None, known: Registry
+    read: PlanDocument,
+    source: Path | None,
+    disturbance: Disturbance | None,
+    progress: Progress | None,
+    known: Registry,
 ) -> Replay:
-    read = planner.read_plan(plan)
     if read.status == "infeasible":
         why = read.diagnosis or "no reason is given"
         raise InputError(f"the plan is infeasible, so there is nothing to replay: {why}")
-    instance = _instance(plan, read, known)
+    instance = _instance(source, read, known)
     report = check(instance, read)
     if not report.ok:
         raise InputError(f"the plan does not hold, so it is not replayed: {report.disagreements[0]}")
     return replay(instance, solution_of(instance, read), disturbance, progress)
 
 
-def _instance(plan: Source | PlanDocument, read: PlanDocument, known: Registry) -> Instance:
+def _instance(source: Path | None, read: PlanDocument, known: Registry) -> Instance:
     try:
         return decided_instance(self_contained(structure(read.problem, Problem), None, known), read, known)
     except InputError as error:
-        raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
+        raise (error if source is None else placed(source, error, "problem")) from None
 
 
 def _disturbance(jitter: float, seed: int, runs: int | None, slow_devices: Mapping[str, float]) -> Disturbance | None:

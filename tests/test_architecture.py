@@ -57,7 +57,7 @@ def test_help_loads_nothing_heavy(command: list[str]) -> None:
         f"sys.argv = ['nest', *{command!r}]\n"
         "from nest.cli import app\n"
         "try:\n    app.main()\nexcept SystemExit:\n    pass\n"
-        "heavy = {'numpy', 'cattrs', 'ruamel', 'networkx', 'ortools', 'pandas'} & set(sys.modules)\n"
+        "heavy = {'numpy', 'cattrs', 'ruamel', 'networkx', 'ortools', 'pandas', 'jinja2'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     _passes(sys.executable, "-c", script)

@@ -6,6 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 from random import Random
 
+import numpy
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings, strategies
@@ -186,12 +187,48 @@ def test_what_is_no_plan_is_told():
             ),
             "names candidate 99",
         ),
+        (
+            lambda instance, context: Proposal(
+                evolve(s := context.search(instance).solution, stages=(each for each in s.stages))
+            ),
+            "the stages are no sequence",
+        ),
+        (
+            lambda instance, context: Proposal(
+                evolve(s := context.search(instance).solution, stages=(evolve(s.stages[0], candidate=True),))
+            ),
+            "names candidate True",
+        ),
+        (lambda instance, context: Proposal(None, "No plan."), "the remarks are no sequence of sentences"),
+        (lambda instance, context: Proposal(None, None), "the remarks are no sequence of sentences"),
     ],
 )
 def test_a_faulty_planner_is_set_aside(answer, told):
     found, known = compared(answer)
     assert [each.name for each in found.others] == ["manual", "phaze", "alpa", "mcmc"]
     assert told in known.warnings[0]
+
+
+def test_numbers_of_arrays_and_lists_are_as_good():
+    def of_arrays(instance, context):
+        solution = context.search(instance).solution
+        stages = [
+            evolve(
+                each,
+                layers=list(numpy.array(each.layers)),
+                candidate=numpy.int64(each.candidate),
+                zero=numpy.int32(each.zero),
+                offset=numpy.int64(each.offset),
+            )
+            for each in solution.stages
+        ]
+        return Proposal(evolve(solution, replicas=numpy.int64(solution.replicas), stages=stages), ["From arrays."])
+
+    found, known = compared(of_arrays, planners=["copying"])
+    assert known.warnings == ()
+    assert found.relative(found.others[0]) == pytest.approx(1.0, rel=1e-12)
+    assert found.others[0].remarks == ("From arrays.",)
+    json.dumps(found.to_dict())
 
 
 def test_slips_are_told():
@@ -210,3 +247,54 @@ def test_seed_and_evaluations_reach_the_planner():
 def test_from_python():
     found = nest.compare(problem(1e12, candidate(1)), planners=["phaze", "manual"])
     assert [each.name for each in found.others] == ["phaze", "manual"]
+
+
+DENSE = {"layers": 4, "hidden": 256, "ffn": 640, "heads": 8, "vocab": 1024}
+
+
+def modelled(global_batch: int, micro_batch: int, **keys) -> dict:
+    return {
+        "nest": 1,
+        "model": {"transformer": DENSE},
+        "training": {"global_batch": global_batch, "sequence_length": 256, "micro_batch": [micro_batch]},
+        "cluster": {
+            "device": "h100-sxm",
+            "levels": [{"fanout": 4, "bandwidth": "450 GB/s"}, {"fanout": 4, "bandwidth": "50 GB/s"}],
+        },
+        **keys,
+    }
+
+
+def compared_with(plan: dict, written: dict, folder: Path) -> comparing.Entry:
+    """What is said of a plan file on a problem."""
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan))
+    (entry,) = comparing.compare(written, planners=[], plans=[path]).others
+    return entry
+
+
+def test_a_plan_of_a_larger_batch_is_told(tmp_path: Path):
+    entry = compared_with(nest.solve(modelled(64, 32)).to_dict(), modelled(16, 1), tmp_path)
+    assert entry.plan is None
+    assert "micro_batch[0] is 32, above the global batch of 16" in entry.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [({"zero_degree": 0}, "zero_degree"), ({"candidate": None, "rank_order": "nobody's"}, "which candidate it uses")],
+)
+def test_a_plan_file_that_was_tampered_with_is_told(changes: dict, told: str, tmp_path: Path):
+    entry = compared_with({**nest.solve(modelled(16, 1)).to_dict(), **changes}, modelled(16, 1), tmp_path)
+    assert entry.plan is None
+    assert told in entry.reasons[0]
+
+
+def test_a_mixed_plan_is_priced_on_a_problem_that_does_not_mix(tmp_path: Path):
+    kept = {"strategies": {"cp": [1]}}
+    mixed = nest.solve(modelled(1, 1, search={"mixed": True}, constraints=["devices == 10"], **kept))
+    assert len({stage.candidate for stage in mixed.stages}) > 1
+    entry = compared_with(mixed.to_dict(), modelled(1, 1, strategies={"cp": [1], "tp": [1]}), tmp_path)
+    assert entry.plan is not None, entry.reasons
+    assert entry.batch_time == pytest.approx(mixed.batch_time, rel=1e-9)
+    assert entry.reasons
+    assert not entry.counts

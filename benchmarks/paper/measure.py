@@ -102,6 +102,10 @@ def _row(planner: str, plan: PlanDocument | None, missing: float, reasons: Seque
     if plan is None or plan.candidate is None:
         return Row(planner, None, " ".join(reasons))
     degrees = [f"{name}{degree}" for name, degree in plan.candidate.degrees.items() if degree > 1]
-    stage = plan.stages[0]
-    told = " ".join([*degrees, f"pp{len(plan.stages)}", f"x{plan.data_parallel}", f"zero{stage.zero}", stage.recompute])
+    # What stages differ in is listed, each value once: most of what a plan costs may be one stage's.
+    zero = "+".join(str(each) for each in sorted({stage.zero for stage in plan.stages}))
+    recompute = "+".join(dict.fromkeys(stage.recompute for stage in plan.stages))
+    told = " ".join(
+        [*degrees, f"pp{len(plan.stages)}", f"x{plan.data_parallel}", f"zero{zero}", recompute, str(plan.rank_order)]
+    )
     return Row(planner, plan.throughput if plan.fits else None, told, missing)

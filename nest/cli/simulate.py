@@ -60,7 +60,8 @@ def simulate(
     line = share_line()
     try:
         found = simulating.simulate(
-            plan,
+            read,
+            source=plan,
             jitter=jitter,
             seed=seed,
             runs=runs,

@@ -9,7 +9,7 @@ from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
 from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
-from nest.formulate.instance import build_instance
+from nest.formulate.instance import Formulation, build_instance, formulate
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
@@ -97,13 +97,22 @@ def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> I
     Raises:
         InputError: the document's problem cannot be used.
     """
+    return decided_formulation(problem, plan, known)[0]
+
+
+def decided_formulation(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Instance, Formulation]:
+    """The instance a plan document's decisions belong to, and what it was made of.
+
+    Raises:
+        InputError: the document's problem cannot be used.
+    """
     searched = plan.lower_bound is not None or plan.status == "infeasible"
     if not searched:
-        return build_instance(evaluation_problem(problem, known), known)
+        return formulate(evaluation_problem(problem, known), known)
     if plan.candidate is None or problem.model is None or problem.search.mixed:
-        return build_instance(problem, known)
+        return formulate(problem, known)
     narrowed = _narrowed(problem, plan.candidate, known)
-    return build_instance(problem if narrowed is None else narrowed, known)
+    return formulate(problem if narrowed is None else narrowed, known)
 
 
 def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) -> Problem | None:

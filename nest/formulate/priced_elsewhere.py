@@ -2,13 +2,13 @@
 
 from attrs import evolve
 
-from nest.errors import InputError
+from nest.errors import FieldError, FieldErrors, InputError
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan.document import solution_of
 from nest.plan.legality import structure_violations
-from nest.spec import PlanDocument, Problem
+from nest.spec import CandidateSummary, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
 
 
@@ -23,10 +23,29 @@ def decided_elsewhere(problem: Problem, plan: PlanDocument, known: Registry) -> 
     Raises:
         InputError: they are no plan of this model and cluster, whatever the problem allows.
     """
-    assert plan.candidate is not None
-    candidate, training = plan.candidate, problem.training
+    if plan.candidate is None:
+        raise InputError("the plan does not say which candidate it uses.")
+    try:
+        opened = _opened(problem, plan, plan.candidate)
+    except (FieldError, FieldErrors) as error:
+        raise InputError(f"it is no plan of this problem: {error}.") from None
+    instance = build_instance(opened, known)
+    solution = solution_of(instance, plan)
+    faults = structure_violations(instance, solution)
+    if faults:
+        raise InputError(f"it is no plan of this problem: {'; '.join(faults)}.")
+    return opened, instance, solution
+
+
+def _opened(problem: Problem, plan: PlanDocument, candidate: CandidateSummary) -> Problem:
+    """The problem, allowed what the plan decides.
+
+    A plan file has the degrees of one candidate only; where stages mix several, all that are admissible are allowed.
+    """
+    training, mixed = problem.training, len({stage.candidate for stage in plan.stages}) > 1
+    named = {} if mixed or problem.model is None else candidate.degrees
     schedule = training.schedule if plan.schedule is None else (*training.schedule, plan.schedule)
-    opened = evolve(
+    return evolve(
         problem,
         training=evolve(
             training,
@@ -40,15 +59,9 @@ def decided_elsewhere(problem: Problem, plan: PlanDocument, known: Registry) -> 
             zero_degree=(ALL_RANKS if plan.zero_degree is None else plan.zero_degree,),
             recompute=None,
             rank_order=("pp-inner", "dp-inner"),
-            mixed=len({stage.candidate for stage in plan.stages}) > 1,
+            mixed=mixed,
         ),
-        strategies={name: (degree,) for name, degree in candidate.degrees.items()} if problem.model is not None else {},
+        strategies={name: (degree,) for name, degree in named.items()},
         constraints=(),
         fixed=None,
     )
-    instance = build_instance(opened, known)
-    solution = solution_of(instance, plan)
-    faults = structure_violations(instance, solution)
-    if faults:
-        raise InputError(f"it is no plan of this problem: {'; '.join(faults)}.")
-    return opened, instance, solution

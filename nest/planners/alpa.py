@@ -27,16 +27,16 @@ class Alpa:
         decided, seen = result.solution, context.assess(result.solution)
         if seen.fits:
             return Proposal(decided)
-        sharded, remark = decided, "it does not fit, though sharded as far as the problem allows."
+        sharded = decided
         for zero in sorted(set(instance.space.zero)):
             tried = _sharded(decided, zero)
             seen = context.assess(tried)
             if tried == decided or seen.priced is None:
                 continue
-            sharded, remark = tried, f"sharded with ZeRO {zero}, as it did not fit."
             if seen.fits:
-                return Proposal(tried, (remark,))
-        return Proposal(sharded, (remark,))
+                return Proposal(tried, (f"sharded with ZeRO {zero}, as it did not fit.",))
+            sharded = tried
+        return Proposal(sharded, ("it does not fit, though sharded as far as the problem allows.",))
 
 
 def _sharded(solution: Solution, zero: int) -> Solution:

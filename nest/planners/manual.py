@@ -6,10 +6,17 @@ from attrs import frozen
 
 from nest.hooks.planning import Assessment, PlannerContext, Proposal
 from nest.instance import Instance, Solution, chunks_of
-from nest.planners.shapes import Choices, dealt, even_cuts, modes, partition, replica_counts, units
-
-USUAL_RANK_ORDER = "dp-inner"
-"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
+from nest.planners.shapes import (
+    USUAL_RANK_ORDER,
+    Choices,
+    asked_for,
+    dealt,
+    even_cuts,
+    modes,
+    partition,
+    replica_counts,
+    units,
+)
 
 FAVOURED = ("tp", "sp", "ep")
 """What the devices of a block are used for, the first before the others: tensor parallelism inside a node, sequence
@@ -95,8 +102,9 @@ def _shapes(instance: Instance) -> tuple[list[tuple[tuple[int, ...], int]], ...]
 def _by_width(instance: Instance) -> dict[int, tuple[int, ...]]:
     """For each width, ascending, the candidates of the most favoured degrees."""
     found: dict[int, tuple[int, ...]] = {}
-    for width in sorted({each.width for each in instance.candidates}):
-        indices = [index for index, each in enumerate(instance.candidates) if each.width == width]
+    possible = asked_for(instance)
+    for width in sorted({instance.candidates[index].width for index in possible}):
+        indices = [index for index in possible if instance.candidates[index].width == width]
         degrees = [instance.candidates[index].degrees for index in indices]
         best = max(degrees, key=lambda each: [each.get(name, 1) for name in FAVOURED])
         found[width] = tuple(index for index, each in zip(indices, degrees, strict=True) if each == best)
@@ -122,11 +130,12 @@ def _stage_counts(instance: Instance, width: int) -> list[int]:
 def _on_step(
     instance: Instance, context: PlannerContext, step: _Step, index: int
 ) -> tuple[Solution | None, Assessment]:
-    """The plan of one candidate on a step, with the most replicas there may be."""
+    """The plan of one candidate on a step, with the most replicas there may be and the first schedule that fits."""
     candidate, space = instance.candidates[index], instance.space
     allowed = modes(instance, candidate)
     order = USUAL_RANK_ORDER if USUAL_RANK_ORDER in space.rank_orders else space.rank_orders[0]
     last = Assessment((f"the batch cannot be dealt to replicas of {step.stages} stages",), None)
+    first: tuple[Solution, Assessment] | None = None
     if step.saving >= len(allowed):
         return None, last
     for schedule in space.schedules:
@@ -138,9 +147,12 @@ def _on_step(
                 index, replicas, order, schedule, allowed[step.saving], step.zero, space.zero_degrees[0]
             ).solution(instance, split)
             last = context.assess(chosen)
-            if last.priced is not None:
+            if last.fits:
                 return chosen, last
-    return None, last
+            if last.priced is not None:
+                first = first or (chosen, last)
+                break
+    return first or (None, last)
 
 
 def _split(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:

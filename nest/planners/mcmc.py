@@ -16,13 +16,20 @@ every third time. FlexFlow leaves its constant open; this one is our choice."""
 PATIENCE = 20
 """Proposals for each plan that may be priced: those met before cost nothing, and where all were met the search ends."""
 
+RESTLESS = 100
+"""Proposals in a row that lead to no new plan, after which the walk goes on from a plan drawn at random: FlexFlow, too,
+starts from several. Else one it cannot leave, such as a fast one that does not quite fit, would hold it for good."""
+
+LISTED = 5
+"""Decisions that are one of a list for all stages alike."""
+
 
 class Mcmc:
-    """One random walk from plain data parallelism, one decision changed at a time; the best plan met is taken.
+    """A random walk from plain data parallelism, one decision changed at a time; the best plan met is taken.
 
     A change is gone along with as Metropolis and Hastings have it: always where the plan is no slower, else with the
     probability `exp(-COLDNESS * slower)`. A plan that does not fit counts as slower by the square of how many times the
-    memory it needs, so that the walk finds its way to plans that do.
+    memory it needs, so that the walk finds its way to plans that do. Where it meets nothing new it goes on elsewhere.
     """
 
     name = "mcmc"
@@ -63,11 +70,17 @@ class _Walk:
             return Proposal(None, ("no candidate has a recompute mode that the problem allows.",))
         state = self._start()
         energy = self._energy(state)
+        idle = 0
         for _ in range(PATIENCE * self._context.evaluations):
             if self._priced >= self._context.evaluations:
                 break
+            if idle == RESTLESS:
+                state = self._elsewhere(state)
+                energy, idle = self._energy(state), 0
+            met = len(self._seen)
             other = self._changed(state)
             reached = self._energy(other)
+            idle = 0 if len(self._seen) > met else idle + 1
             if reached <= energy or self._random.random() < _acceptance(energy, reached):
                 state, energy = other, reached
         if self._best is None:
@@ -99,6 +112,13 @@ class _Walk:
             self._other_listed,
         )
         return self._random.choice(changes)(state)
+
+    def _elsewhere(self, state: _State) -> _State:
+        """A plan drawn at random."""
+        state = self._other_stages(self._other_candidate(state))
+        for listed in range(LISTED):
+            state = self._drawn(state, listed)
+        return state
 
     def _other_candidate(self, state: _State) -> _State:
         index = self._random.choice(self._usable)
@@ -137,17 +157,19 @@ class _Walk:
 
     def _other_listed(self, state: _State) -> _State:
         """Another of what the problem lists: order of ranks, schedule, recomputation, ZeRO."""
+        return self._drawn(state, self._random.randrange(LISTED))
+
+    def _drawn(self, state: _State, listed: int) -> _State:
         space, draw = self._instance.space, self._random.choice
         candidate = self._instance.candidates[state.choices.candidate]
         choices = state.choices
-        which = self._random.randrange(5)
-        if which == 0:
+        if listed == 0:
             choices = evolve(choices, rank_order=draw(space.rank_orders))
-        elif which == 1:
+        elif listed == 1:
             choices = evolve(choices, schedule=draw(space.schedules))
-        elif which == 2:
+        elif listed == 2:
             choices = evolve(choices, recompute=draw(modes(self._instance, candidate)))
-        elif which == 3:
+        elif listed == 3:
             choices = evolve(choices, zero=draw(space.zero))
         else:
             choices = evolve(choices, zero_degree=draw(space.zero_degrees))

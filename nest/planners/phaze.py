@@ -4,12 +4,14 @@ from attrs import evolve
 
 from nest.hooks.planning import PlannerContext, Proposal
 from nest.instance import Instance, Level
+from nest.planners.shapes import USUAL_RANK_ORDER
 
 
 class Phaze:
     """The exact dynamic program, for a network on which every pair of devices has the fastest link there is.
 
-    Its plan is the best one for that network, collectives inside blocks included; priced on the real one.
+    Its plan is the best one for that network, collectives inside blocks included; priced on the real one. Where
+    replicas and stages lie makes no difference there, so ranks are laid as frameworks do, where the problem allows it.
     """
 
     name = "phaze"
@@ -21,7 +23,9 @@ class Phaze:
         result = context.search(flat)
         if result.solution is None or result.batch_time is None:
             return Proposal(None, (result.diagnosis or "it finds no plan.",))
-        return Proposal(result.solution, (f"it expects {result.batch_time:.4g} s of its network.",))
+        laid = evolve(result.solution, rank_order=USUAL_RANK_ORDER)
+        decided = laid if context.assess(laid).fits else result.solution
+        return Proposal(decided, (f"it expects {result.batch_time:.4g} s of its network.",))
 
 
 def _flat(instance: Instance) -> Level:

@@ -6,9 +6,13 @@ from itertools import pairwise
 from attrs import frozen
 
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.spec.constraints import Value
 
 Units = tuple[tuple[int, ...], ...]
 """Groups of layers that no cut parts, in an order in which any cut between two of them is allowed."""
+
+USUAL_RANK_ORDER = "dp-inner"
+"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
 
 
 def units(instance: Instance) -> Units:
@@ -78,6 +82,21 @@ def modes(instance: Instance, candidate: Candidate) -> tuple[str, ...]:
     allowed = instance.space.recompute
     found = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
     return tuple(mode.name for mode in sorted(found, key=lambda mode: float(mode.extra.sum())))
+
+
+def asked_for(instance: Instance) -> tuple[int, ...]:
+    """Candidates that no constraint on degrees, width or micro-batch alone refuses; all where each is refused."""
+    names = {name for each in instance.candidates for name in each.degrees}
+    own = {*names, "width", "micro_batch"}
+    constraints = [each for each in instance.space.constraints if each.names() and each.names() <= own]
+    every = tuple(range(len(instance.candidates)))
+
+    def allowed(candidate: Candidate) -> bool:
+        values: dict[str, Value] = {**dict.fromkeys(names, 1), **candidate.degrees}
+        values |= {"width": candidate.width, "micro_batch": candidate.micro_batch}
+        return all(each.holds(values) for each in constraints)
+
+    return tuple(index for index in every if allowed(instance.candidates[index])) or every
 
 
 @frozen

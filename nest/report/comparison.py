@@ -26,6 +26,9 @@ NUMBERS = (1, 2, 3, 5, 6)
 
 OURS = "nest"
 
+EQUAL = 1e-9
+"""Shares of the batch time below which two plans are called equally fast (PROBLEM.md section 5)."""
+
 
 def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str:
     """The plans below each other, and what there is to say of each.
@@ -46,16 +49,30 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
     lines = [table(HEADER, rows, NUMBERS, screen, tones), *([""] if told else [])]
     lines += [paragraph(each, screen, indent=2) for each in told]
     if ours["batch_time"] is not None:
-        lines += ["", _claim(ours, screen)]
+        lines += ["", *_claim(comparison, screen)]
     return "\n".join(lines)
 
 
-def _claim(ours: Mapping[str, Any], screen: Screen) -> str:
+def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
+    ours = comparison["plan"]
     if ours["status"] == "optimal":
         told = " no plan of this problem that fits is faster than nest's, whoever makes it."
-        return opening("Optimal plan:", Tone.GOOD, told, screen)
-    told = f" no plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
-    return opening("Best plan found in time:", Tone.FAIR, told, screen)
+        return [opening("Optimal plan:", Tone.GOOD, told, screen)]
+    least = f"o plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+    faster = [
+        each["name"]
+        for each in comparison["others"]
+        if each["within_problem"] and each["fits"] and each["relative"] is not None and each["relative"] < 1 - EQUAL
+    ]
+    if not faster:
+        return [opening("Best plan found in time:", Tone.FAIR, f" n{least}", screen)]
+    who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {_listed(faster)} are"
+    told = " the search for nest's was stopped; give it more time."
+    return [opening(f"{who} faster:", Tone.FAIR, told, screen), paragraph(f"N{least}", screen)]
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _row(

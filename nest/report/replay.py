@@ -13,9 +13,13 @@ from nest.units import format_bytes, format_seconds
 MOST_ROWS = 24
 """Stages shown one by one; of more, neighbours that are alike share a row."""
 
+ROUNDING = 1e-9
+"""Share by which numbers that are equal may differ."""
+
 _REASONS = {
     "passes": "the schedule's closed form takes passes to have other shares of a stage's time than these have",
-    "stages": "stages differ, and the closed form fills and drains the pipeline with the whole time of each",
+    "chunks": "chunks of a stage differ, and the schedule's closed form takes them to be alike",
+    "stages": "stages differ, and the closed form fills and drains the pipeline with whole times of stages",
     "synchronisation": "stages synchronise as soon as they are done, not all at the end",
 }
 
@@ -33,6 +37,9 @@ def replay_text(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen = 
         _figures(replay, plan, screen),
         _stages(replay, plan.stages, screen),
     ]
+    above = _above_capacity(replay, plan)
+    if above:
+        parts.append(paragraph(above, screen))
     if replay["disturbed"] is not None:
         parts.append(_disturbed(replay, screen))
     return "\n\n".join(parts)
@@ -91,6 +98,21 @@ def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord], screen: S
     if len(rows) > MOST_ROWS:
         rows = _merged(rows)
     return table(header, rows, tuple(range(1, len(header))), screen)
+
+
+def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
+    """Which stages peak above what a device has although the plan fits; empty: none."""
+    capacity = plan.summary.get("memory_capacity")
+    if not isinstance(capacity, float) or not plan.fits:
+        return ""
+    most = capacity * (1 + ROUNDING)
+    above = [str(number) for number, stage in enumerate(replay["stages"], 1) if stage["memory_peak"] > most]
+    if not above:
+        return ""
+    return (
+        f"Memory peaks above the {format_bytes(capacity)} of a device on stage {', '.join(above)}: chunks differ, and "
+        "the plan counts the average one."
+    )
 
 
 def _merged(rows: Sequence[list[str]]) -> list[list[str]]:

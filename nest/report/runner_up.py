@@ -1,5 +1,6 @@
 """Why the second-best plan lost, in one line."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from nest.instance import Instance, Solution
@@ -14,6 +15,9 @@ _WORDS = {
     "bubble": "the pipeline bubble",
     "sync": "gradient reduction and optimizer step",
 }
+
+_WORTH_TELLING = 0.001
+"""Of what a plan gains beside what it loses, share of the batch time: less changes no decimal place that is shown."""
 
 
 def label(instance: Instance, solution: Solution) -> str:
@@ -37,6 +41,26 @@ def label(instance: Instance, solution: Solution) -> str:
         f"micro-batch {used[0].micro_batch}",
     ]
     return ", ".join([*degrees, *shape])
+
+
+def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float, *, slower: bool) -> str:
+    """What of the batch time another plan spends more (or, where it is faster, less) on than this one, and less.
+
+    Args:
+        mine: time shares of the plan asked about, seconds (`nest.report.evaluation.time_shares`).
+        other: those of the other plan.
+        batch_time: of the plan asked about, seconds; what differs is told as a share of it.
+        slower: whether the other plan is slower.
+    """
+    grown = {name: (other[name] - mine[name]) / batch_time for name in mine}
+    most, least = max(grown, key=lambda name: grown[name]), min(grown, key=lambda name: grown[name])
+    told = {1: (most, "more"), -1: (least, "less")}
+    first, second = (1, -1) if slower else (-1, 1)
+    (cause, word), (relief, opposite) = told[first], told[second]
+    text = f"{_WORDS[cause]} takes {abs(grown[cause]):.2%} of the batch time {word}"
+    if grown[relief] * second >= _WORTH_TELLING:
+        text += f", {_WORDS[relief]} {abs(grown[relief]):.2%} {opposite}"
+    return text
 
 
 def describe_runner_up(

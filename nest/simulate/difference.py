@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from nest.instance import Pass, Schedule
+from nest.instance import Schedule
 from nest.simulate.records import Span, StageWork
 from nest.simulate.running import Orders, run
 from nest.simulate.timeline import batch_time
@@ -20,19 +20,21 @@ class Difference:
     Attributes:
         passes: on stages that all have the passes of the slowest: the weights take passes to have other shares of the
             stage's time than they have here.
+        chunks: the chunks of the slowest stage differ: the weights take them to be alike.
         stages: stages differ: the closed form fills and drains the pipeline with every stage's whole time.
         synchronisation: the closed form adds the longest one to the end of the last pass; the replay lets each stage
             begin its own.
     """
 
     passes: float
+    chunks: float
     stages: float
     synchronisation: float
 
     @property
     def total(self) -> float:
         """Seconds by which the replay takes longer; below 0: shorter."""
-        return self.passes + self.stages + self.synchronisation
+        return self.passes + self.chunks + self.stages + self.synchronisation
 
 
 def closed_form(works: Sequence[StageWork], weights: tuple[float, float]) -> float:
@@ -60,23 +62,26 @@ def difference(
     whole = batch_time(spans, syncs, staggered)
     pipeline = batch_time(spans, [0.0] * stages, staggered)
     longest = max(works, key=lambda work: work.time)
-    uniform = _uniform(longest, orders, staggered) - (slowest + total * stages) * longest.time
-    form = slowest * longest.time + total * sum(work.time for work in works)
+    form = slowest * longest.time + total * longest.time * stages
+    mean = _uniform(longest, orders, staggered, alike=True)
+    uniform = _uniform(longest, orders, staggered, alike=False) if longest.chunks > 1 else mean
+    planned = slowest * longest.time + total * sum(work.time for work in works)
     return Difference(
-        passes=_clean(uniform, whole),
-        stages=_clean(pipeline - form - uniform, whole),
+        passes=_clean(mean - form, whole),
+        chunks=_clean(uniform - mean, whole),
+        stages=_clean(pipeline - planned - (uniform - form), whole),
         synchronisation=_clean(whole - pipeline - max(syncs), whole),
     )
 
 
-def _uniform(work: StageWork, orders: Orders, staggered: bool) -> float:
-    """Seconds of the pipeline where every stage has the passes of `work`, alike in all its chunks."""
-    mean = {kind: work.total(kind) / work.chunks for kind, chunk in work.passes if chunk == 0}
-
-    def seconds(_: int, step: Pass) -> float:
-        return mean[step.kind]
-
-    return batch_time(run(orders, work.chunks, seconds), [0.0] * len(orders), staggered)
+def _uniform(work: StageWork, orders: Orders, staggered: bool, *, alike: bool) -> float:
+    """Seconds of the pipeline where every stage has the passes of `work`, with `alike` the same in all its chunks."""
+    times = {
+        (kind, chunk): work.total(kind) / work.chunks if alike else work.seconds(kind, chunk)
+        for kind, chunk in work.passes
+    }
+    spans = run(orders, work.chunks, lambda _, step: times[step.kind, step.chunk])
+    return batch_time(spans, [0.0] * len(orders), staggered)
 
 
 def _clean(seconds: float, whole: float) -> float:

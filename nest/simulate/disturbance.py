@@ -1,6 +1,6 @@
 """Replays in which tasks take longer or shorter than planned, on every replica."""
 
-import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +23,9 @@ AT_ONCE = 8192
 MOST_JITTER = 10.0
 """Above this, a task's factor leaves the range of numbers."""
 
+MOST_SLOWER = 1e9
+"""Above this, the figures of a batch leave the range of numbers, or of what a trace can hold."""
+
 PERCENTILES = (5, 50, 90, 95, 99)
 
 
@@ -33,7 +36,7 @@ class SlowDevice:
     Attributes:
         stage: from 0.
         replica: from 0.
-        factor: how many times as long it computes; communication takes as long as planned.
+        factor: how many times as long it computes, at most `MOST_SLOWER`; communication takes as long as planned.
     """
 
     stage: int
@@ -68,8 +71,15 @@ class Disturbance:
         if self.runs < 1:
             raise InputError(f"there must be at least 1 run, not {self.runs}.")
         for each in self.slow:
-            if not 0 < each.factor < math.inf:
-                raise InputError(f"a slow device's factor must be a number above 0, is {each.factor:g}.")
+            if not 0 < each.factor <= MOST_SLOWER:
+                raise InputError(
+                    f"a slow device's factor must be a number above 0, at most {MOST_SLOWER:g}, is {each.factor:g}."
+                )
+        twice = [
+            place for place, count in Counter((each.stage, each.replica) for each in self.slow).items() if count > 1
+        ]
+        if twice:
+            raise InputError(f"stage {twice[0][0] + 1} of replica {twice[0][1]} is named twice as slow; name it once.")
 
 
 @frozen
@@ -124,8 +134,8 @@ def disturb(
 ) -> Disturbed:
     """Replay the passes in the same order on every replica, some tasks longer or shorter.
 
-    Collectives begin when the last replica comes to them, so the slowest holds up all others: at the synchronisation,
-    with ZeRO 2 and 3 in every micro-batch.
+    Collectives begin when the last replica comes to them, so the slowest holds up the others: all at the
+    synchronisation, those of its shard group with ZeRO 2 and 3 in every micro-batch.
 
     Args:
         works: what each stage has to do.
@@ -195,7 +205,7 @@ class _Runs:
             if progress is not None and number % TOLD_EVERY == 0:
                 progress("disturbing", (among[0] + self._shape[0] * number / len(spans)) / among[1])
         for stage, work in enumerate(self._works):
-            clock = self._together(self._free[stage])
+            clock = self._together(self._free[stage], self._shape[1])
             self.waits[stage] = clock - self._free[stage]
             for piece in work.synchronisation:
                 clock = self._piece(stage, piece, clock, None)
@@ -230,7 +240,11 @@ class _Runs:
 
     def _piece(self, stage: int, piece: Piece, clock: Times, step: Pass | None) -> Times:
         """When a piece ends that may begin at `clock`."""
-        start = self._together(clock) if piece.kind in COLLECTIVES else clock
+        start = clock
+        if piece.kind in COLLECTIVES:
+            # Gradients are summed over all replicas once per batch, else what is shared is shared in shard groups.
+            everywhere = step is None and piece.kind == "reduce-gradients"
+            start = self._together(clock, self._shape[1] if everywhere else self._works[stage].in_step)
         seconds: Times | float = piece.seconds
         if piece.kind in COMPUTE and stage in self._slow:
             seconds = seconds * self._slow[stage]
@@ -244,8 +258,9 @@ class _Runs:
             self.tasks.append(Task(stage, piece.kind, run, micro_batch, chunk, begun, ended))
         return end
 
-    def _together(self, clock: Times) -> Times:
-        """When the last replica has come, for all of them."""
-        if self._shape[1] == 1:
+    def _together(self, clock: Times, replicas: int) -> Times:
+        """When the last of so many neighbouring replicas has come, for each of them."""
+        if replicas == 1:
             return clock
-        return numpy.broadcast_to(clock.max(axis=1, keepdims=True), self._shape)
+        groups = clock.reshape(self._shape[0], -1, replicas)
+        return numpy.broadcast_to(groups.max(axis=2, keepdims=True), groups.shape).reshape(self._shape)

@@ -16,7 +16,7 @@ RECEIVES = frozenset({"receive-activations", "receive-gradients"})
 """Kinds of pieces that occupy the link to another stage."""
 
 Points = tuple[tuple[float, float], ...]
-"""Seconds from the beginning of the batch, and bytes from then on."""
+"""Seconds from the beginning of the batch, and bytes from then on; of several at one time, the last."""
 
 
 @frozen
@@ -43,6 +43,7 @@ class StageWork:
         kept: bytes that each micro-batch in flight keeps, by chunk.
         first: bytes by which the first micro-batch in flight takes more than a further one.
         transient: bytes needed while a pass runs, by chunk.
+        in_step: replicas, neighbours, whose weights and gradients are sharded together (`Sharding.in_step`).
     """
 
     passes: Mapping[tuple[str, int], tuple[Piece, ...]]
@@ -51,6 +52,7 @@ class StageWork:
     kept: tuple[float, ...]
     first: float
     transient: tuple[float, ...]
+    in_step: int
 
     @property
     def chunks(self) -> int:

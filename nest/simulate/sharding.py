@@ -3,6 +3,7 @@
 Shard groups and hiding are the sections of these names in docs/explanation/problem.md.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy
@@ -23,6 +24,7 @@ class Sharding:
         refresh: weights gathered after the optimizer step.
         update: the optimizer step.
         state: bytes of weights, gradients and optimizer on a device.
+        in_step: replicas, neighbours, that shard groups join; only these wait for each other in every micro-batch.
     """
 
     gather: float
@@ -31,6 +33,7 @@ class Sharding:
     refresh: float
     update: float
     state: float
+    in_step: int
 
 
 class Groups:
@@ -51,6 +54,14 @@ class Groups:
     def sharing(self, width: int, ranks: Sequence[int]) -> int:
         """Devices of a shard group."""
         return min(len(self.members(width, ranks)), self._solution.zero_degree or self._instance.cluster.size)
+
+    def in_step(self, width: int, groups: Sequence[ParameterGroup]) -> int:
+        """Replicas that the shard groups of these parameters join; where groups overlap, all that they overlap with."""
+        joined = 1
+        for group in groups:
+            ranks = len(group.ranks)
+            joined = math.lcm(joined, math.lcm(self.sharing(width, group.ranks), ranks) // ranks)
+        return joined
 
     def slowest(self, kind: str, size: float, width: int, ranks: tuple[int, ...], which: int) -> float:
         """Seconds of a collective over all members (`which` is 0), the shard groups (1) or the replicate groups (2)."""
@@ -76,14 +87,23 @@ def sharding(instance: Instance, groups: Groups, stage: StageDecision, work: flo
         stage: the stage.
         work: seconds it computes per micro-batch, recomputation included.
     """
-    found = [_of_group(instance, groups, stage, group) for group in instance.candidates[stage.candidate].state]
+    candidate = instance.candidates[stage.candidate]
+    found = [_of_group(instance, groups, stage, group) for group in candidate.state]
     total = [float(each) for each in numpy.array(found).sum(axis=0)] if found else [0.0] * 6
     gather, scatter, reduce, refresh, update, state = total
     space = instance.space
     often = _shown(instance, 2 * gather + scatter, work)
     waited = space.synchronisation * (space.sharded_synchronisation if stage.zero else 1.0)
     once = _shown(instance, waited * (reduce + refresh), work) * waited
-    return Sharding(gather * often, scatter * often, reduce * once, refresh * once, update, state)
+    return Sharding(
+        gather * often,
+        scatter * often,
+        reduce * once,
+        refresh * once,
+        update,
+        state,
+        groups.in_step(candidate.width, candidate.state),
+    )
 
 
 def _of_group(instance: Instance, groups: Groups, stage: StageDecision, group: ParameterGroup) -> list[float]:

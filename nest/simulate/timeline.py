@@ -107,8 +107,9 @@ def _bytes(work: StageWork, held: Sequence[int]) -> float:
 
 
 def _add(points: list[tuple[float, float]], time: float, size: float) -> None:
-    """A further point; what lasts no time, or changes nothing, is none."""
-    if points[-1][0] == time:
+    """A further point; what changes nothing is none, nor what lasts no time and is no peak."""
+    before = points[-2][1] if len(points) > 1 else 0.0
+    if points[-1][0] == time and points[-1][1] <= max(before, size):
         points.pop()
     if not points or points[-1][1] != size:
         points.append((time, size))

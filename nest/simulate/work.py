@@ -102,6 +102,7 @@ def _work(
         kept=tuple(kept),
         first=first,
         transient=tuple(float(mode.peak[layers].max()) + gathered for layers in chunks),
+        in_step=shared.in_step,
     )
 
 

@@ -7,8 +7,8 @@ import pytest
 from attrs import evolve
 
 from benchmarks.paper import __main__ as command
-from benchmarks.paper.cells import DEVICES, MODELS, artifact, every, figure_5, figure_6, table_3
-from benchmarks.paper.measure import Outcome, Row
+from benchmarks.paper.cells import DEVICES, GPU, MODELS, TPU, Cell, artifact, every, figure_5, figure_6, table_3
+from benchmarks.paper.measure import Outcome, Row, _measured
 from benchmarks.paper.published import FIGURE_5, TABLE_3
 from benchmarks.paper.report import Results, figure_5_text, gains_text, verdict
 from nest.files import structure
@@ -50,8 +50,29 @@ def test_gains_count_only_plans_that_fit() -> None:
     first = outcome(nest=10.0, manual=5.0, alpa=None)
     second = evolve(outcome(nest=20.0, manual=20.0, alpa=None), cell=figure_5()[1])
     lines = gains_text(Results((first, second))).splitlines()
-    assert lines[2].split() == ["manual", "2", "1", "1.500", "2.000", "0", "-"]
-    assert lines[3].split() == ["alpa", "0", "0", "-", "-", "2", "-"]
+    assert lines[2].split() == [TPU, "manual", "2", "1", "1.500", "2.000", "0", "-"]
+    assert lines[3].split() == [TPU, "alpa", "0", "0", "-", "-", "2", "-"]
+
+
+def test_gains_are_told_by_network_and_of_cells_that_have_a_plan() -> None:
+    first = outcome(nest=10.0, manual=5.0)
+    other = evolve(outcome(nest=20.0, manual=20.0), cell=table_3()[0])
+    nowhere = evolve(outcome(nest=None, manual=None), cell=figure_5()[1], status="infeasible")
+    lines = gains_text(Results((first, nowhere, other))).splitlines()
+    assert lines[2].split() == [TPU, "manual", "1", "0", "2.000", "2.000", "0", "-"]
+    assert lines[3].split() == [GPU, "manual", "1", "1", "1.000", "1.000", "0", "-"]
+
+
+def test_a_cell_without_a_plan_says_why() -> None:
+    rows = (Row("nest", None, "Memory is tightest: 1 byte too many."), Row("manual", None, "", 1.0))
+    told = verdict(Results((Outcome(figure_5()[0], rows, "infeasible", False, 1.0),)))
+    assert told.endswith(f"No plan fits in 1: {figure_5()[0].name}: Memory is tightest: 1 byte too many.")
+
+
+def test_decisions_name_what_any_stage_has() -> None:
+    found = _measured(Cell("llama-3-70b", GPU, 64, 1))
+    assert any("+" in row.told for row in found.rows), [row.told for row in found.rows]
+    assert all("-inner" in row.told for row in found.rows)
 
 
 def test_shares_are_over_the_first_size_at_which_manual_fits() -> None:

@@ -1,10 +1,13 @@
 """`nest simulate` as a person calls it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+import nest
+from nest.spec import PlanDocument
 from tests.command_line import call
 from tests.simulate.uniform_plans import uniform_plan
 
@@ -84,3 +87,64 @@ def test_infeasible_and_wrong_plans_are_not_replayed(
     wrong.write_text(json.dumps(infeasible))
     assert call(monkeypatch, "simulate", str(wrong)) == 1
     assert "too large" in capsys.readouterr().err
+
+
+def test_a_plan_may_come_through_a_pipe(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `nest simulate <(nest solve problem.yaml --json)`: what was read once is gone."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(Path(plan).read_bytes())
+    try:
+        assert call(monkeypatch, "simulate", f"/dev/fd/{reading}") == 0
+    finally:
+        os.close(reading)
+
+
+def test_a_peak_above_what_a_device_has_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By hand: the first chunk keeps 100 bytes, the first stage's second chunk 1; the plan counts 2.5 times both.
+
+    Of 5 chunks in flight four are of the first kind after the first backward pass.
+    """
+    for memory, told in (("300 B", True), ("401 B", False)):
+        path = tmp_path / "plan.json"
+        path.write_text(json.dumps(uneven_chunks(memory).to_dict()))
+        assert call(monkeypatch, "simulate", str(path)) == 0
+        shown = capsys.readouterr().out
+        assert "401 B" in shown
+        assert "252.5 B" in shown
+        assert ("Memory peaks above the 300 B of a device on stage 1" in shown) == told
+
+
+def uneven_chunks(memory: str) -> PlanDocument:
+    """Two stages of two chunks, the first of which keeps much."""
+    none, kept = [0.0] * 4, [100.0, 1.0, 1.0, 1.0]
+    candidate = {
+        "name": "one",
+        "degrees": {},
+        "width": 1,
+        "samples": 1,
+        "forward": [1.0] * 4,
+        "backward": [2.0] * 4,
+        "state": {},
+        "recompute": {"none": {"extra": none, "first": kept, "more": kept, "peak": none}},
+        "edge_bytes": [0.0] * 3,
+    }
+    problem = {
+        "nest": 1,
+        "profile": {"layers": ["a", "b", "c", "d"], "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [candidate]},
+        "training": {"global_batch": 8, "schedule": "interleaved"},
+        "cluster": {"levels": [{"name": "node", "fanout": 2, "bandwidth": 1.0, "latency": 0.0}], "memory": memory},
+    }
+    return nest.evaluate(problem, fix={"pp": 2, "chunks": 2})
+
+
+def test_errors_of_the_problem_name_the_file(
+    plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(Path(plan).read_text())
+    document["problem"]["cluster"]["levels"][0]["fanout"] = 0
+    Path(plan).write_text(json.dumps(document))
+    assert call(monkeypatch, "simulate", plan) == 2
+    assert "plan.json:1: problem.cluster.levels" in capsys.readouterr().err

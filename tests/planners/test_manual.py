@@ -45,6 +45,27 @@ def test_a_wider_block_than_a_node_is_the_last_resort():
     assert shape(1e12, candidate(8))[0] == 8
 
 
+def test_degrees_that_are_asked_for_win_over_the_rules():
+    """The rules would use a block of two for tensor parallelism, of four for that, too."""
+    offered = [candidate(1, tp=1, cp=1), candidate(2, tp=2, cp=1), candidate(2, tp=1, cp=2), candidate(4, tp=2, cp=2)]
+    for asked in ({"constraints": ["cp == 2"]}, {"fixed": {"cp": 2}}, {"constraints": ["width * cp == 4"]}):
+        instance, proposal, seen = planned("manual", problem(1e12, *offered, **asked))
+        assert seen is not None, proposal.remarks
+        assert seen.fits
+        assert instance.candidates[proposal.solution.stages[0].candidate].degrees == {"tp": 1, "cp": 2}
+
+
+def test_another_schedule_is_taken_where_the_first_does_not_fit():
+    """GPipe keeps all 64 micro-batches; 1F1B no more than there are stages."""
+    written = problem(4.6e8, candidate(4), constraints=["pp == 4"])
+    for schedules, taken in ((["gpipe", "1f1b"], "1f1b"), (["nest", "1f1b"], "nest")):
+        written["training"]["schedule"] = schedules
+        _, proposal, seen = planned("manual", written)
+        assert seen.fits
+        assert proposal.solution.schedule == taken
+        assert proposal.solution.stages[0].recompute == "none"
+
+
 def test_what_fits_nowhere_is_told_with_the_closest_plan():
     _, proposal, seen = planned("manual", problem(1e6))
     assert not seen.fits

@@ -3,7 +3,7 @@
 import pytest
 
 import nest
-from tests.planners.instances import candidate, planned, problem
+from tests.planners.instances import LAYERS, candidate, planned, problem
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -33,6 +33,17 @@ def test_it_finds_the_best_of_few_plans():
 def test_it_finds_its_way_to_plans_that_fit():
     _, _, seen = planned("mcmc", problem(1.5e9, zero=(0, 3)), evaluations=300)
     assert seen.fits
+
+
+def test_it_goes_on_elsewhere_where_a_plan_that_does_not_fit_holds_it():
+    """Wide blocks are quick and a little too large; all plans that fit are far slower and many changes away."""
+    wide, narrow = candidate(16), candidate(1)
+    wide["recompute"]["full"] = wide["recompute"]["none"]
+    wide["state"]["dense"]["optimizer"] = [2e9] * LAYERS
+    narrow["forward"] = [each * 30 for each in narrow["forward"]]
+    for seed in range(4):
+        _, proposal, seen = planned("mcmc", problem(1.5e10, wide, narrow, constraints=["replicas == 1"]), seed=seed)
+        assert seen.fits, (seed, proposal.remarks)
 
 
 def test_no_plan_is_explained():

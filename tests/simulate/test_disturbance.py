@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 import nest
 from nest.errors import InputError
 from nest.instance import Instance, Solution
-from nest.simulate.disturbance import AT_ONCE, Disturbance, SlowDevice
+from nest.simulate.disturbance import AT_ONCE, MOST_JITTER, MOST_SLOWER, Disturbance, SlowDevice
 from nest.simulate.replay import Replay, replay
 from nest.simulate.timeline import batch_time
+from nest.simulate.trace import trace
+from nest.spec import PlanDocument
 from tests.plan.mixed_plans import mixed_plans
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 
@@ -63,6 +65,53 @@ def test_the_slowest_replica_is_waited_for() -> None:
     update = sum(task.end - task.start for task in found.timeline.tasks if task.kind == "update")
     assert found.disturbed.batch_times[0] == pytest.approx(found.batch_time + late + 0.5 * update)
     assert found.disturbed.timeline.replica == 2
+
+
+@pytest.mark.parametrize(("degree", "waits"), [("all", 0.0), (2, 3.0), (1, 4.5)])
+def test_only_a_shard_group_marches_in_step(degree: int | str, waits: float) -> None:
+    """By hand: 4 replicas of one stage, ZeRO 3, four micro-batches of 3 s, which the first replica takes 4.5 s for.
+
+    It is late by 6 s, and with it those that gather weights from it in every micro-batch; the others wait at the end.
+    """
+    found = nest.simulate(sharded_plan(degree), slow_devices={"1/0": 1.5})
+    assert found.disturbed is not None
+    assert found.disturbed.waits == pytest.approx([waits], abs=1e-3)
+    assert found.disturbed.batch_times[0] == pytest.approx(found.batch_time + 6.0, abs=1e-3)
+
+
+def sharded_plan(degree: int | str) -> PlanDocument:
+    """A single layer with ZeRO 3 on 4 replicas, whose network takes next to no time."""
+    problem = {
+        "nest": 1,
+        "profile": {
+            "layers": ["one"],
+            "edges": [],
+            "candidates": [
+                {
+                    "name": "one",
+                    "degrees": {},
+                    "width": 1,
+                    "samples": 1,
+                    "forward": [1.0],
+                    "backward": [2.0],
+                    "state": {
+                        "dense": {
+                            "ranks": [0],
+                            "weights": [8.0],
+                            "gradients": [8.0],
+                            "optimizer": [8.0],
+                            "update": [0.0],
+                        }
+                    },
+                    "recompute": {"none": {"extra": [0.0], "first": [1.0], "more": [1.0], "peak": [0.0]}},
+                    "edge_bytes": [],
+                }
+            ],
+        },
+        "training": {"global_batch": 16},
+        "cluster": {"levels": [{"name": "rack", "fanout": 4, "bandwidth": 1e6, "latency": 1e-6}], "memory": 1e3},
+    }
+    return nest.evaluate(problem, fix={"pp": 1, "replicas": 4, "zero": 3, "zero_degree": degree})
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -123,8 +172,19 @@ def test_runs_are_replayed_in_parts_where_there_are_many() -> None:
         ({"slow_devices": {"1": 0.0}}, "factor"),
         ({"slow_devices": {"1": float("inf")}}, "factor"),
         ({"slow_devices": {"1": "fast"}}, "factor"),
+        ({"slow_devices": {"1": float("nan")}}, "factor"),
+        ({"slow_devices": {"1": 1e308}}, "at most"),
+        ({"slow_devices": {"1": 2.0, "1/0": 2.0}}, "twice"),
+        ({"slow_devices": {"1": 2.0, "01": 3.0}}, "twice"),
     ],
 )
 def test_what_cannot_be_is_told(asked: dict[str, object], told: str) -> None:
     with pytest.raises(InputError, match=told):
         nest.simulate(uniform_plan(1, "1f1b"), **asked)  # type: ignore[arg-type]
+
+
+def test_the_slowest_device_there_may_be_has_figures_and_a_trace() -> None:
+    found = nest.simulate(uniform_plan(1, "1f1b"), jitter=MOST_JITTER, runs=9, slow_devices={"1": MOST_SLOWER})
+    assert found.disturbed is not None
+    assert all(map(numpy.isfinite, found.disturbed.batch_times))
+    assert trace(found)

@@ -71,6 +71,9 @@ def check(found: Replay, plan: PlanDocument) -> None:
         if found.chunks == 1:
             # Of several chunks the plan counts the average one.
             assert stage.memory_peak <= record.memory * (1 + 1e-9)
+    for stage, points in zip(found.stages, found.timeline.memory, strict=True):
+        assert stage.memory_peak == max(size for _, size in points)
+        assert [time for time, _ in points] == sorted(time for time, _ in points)
     causal(found)
     ordered(found)
 
@@ -170,8 +173,26 @@ def test_stages_that_divide_their_time_alike_never_take_longer(
         assert name == "1f1b" or found == pytest.approx(form, rel=1e-9, abs=1e-12)
 
 
-def stages_of(forward: list[float], backward: list[float], micro_batches: int) -> PlanDocument:
-    """A stage for each layer, without communication."""
+def test_chunks_that_differ_are_not_taken_for_stages_that_do() -> None:
+    """Two stages that are equal in all: each runs a chunk of 1 s and one of 3 s, forward and backward."""
+    found = nest.simulate(stages_of([1.0, 1.0, 3.0, 3.0], [1.0, 1.0, 3.0, 3.0], 4, chunks=2))
+    assert found.difference.total == pytest.approx(found.batch_time - found.closed_form)
+    assert found.difference.chunks == pytest.approx(found.difference.total)
+    assert abs(found.difference.total) > 0.1
+    assert found.difference.stages == 0.0
+
+
+def test_a_pass_that_takes_no_time_still_shows_its_memory() -> None:
+    found = nest.simulate(stages_of([0.0], [1.0], 1, peak=0.5))
+    assert found.timeline.memory == (((0.0, 0.5), (1.0, 0.0)),)
+    found = nest.simulate(stages_of([0.0, 1.0], [0.0, 1.0], 1, peak=0.5))
+    assert found.timeline.memory[0] == ((0.0, 0.5), (0.0, 0.0), (2.0, 0.5), (2.0, 0.0))
+
+
+def stages_of(
+    forward: list[float], backward: list[float], micro_batches: int, chunks: int = 1, peak: float = 0.0
+) -> PlanDocument:
+    """A chunk for each layer, without communication."""
     count = len(forward)
     none = [0.0] * count
     problem = {
@@ -188,15 +209,15 @@ def stages_of(forward: list[float], backward: list[float], micro_batches: int) -
                     "forward": forward,
                     "backward": backward,
                     "state": {},
-                    "recompute": {"none": {"extra": none, "first": none, "more": none, "peak": none}},
+                    "recompute": {"none": {"extra": none, "first": none, "more": none, "peak": [peak] * count}},
                     "edge_bytes": [0.0] * (count - 1),
                 }
             ],
         },
-        "training": {"global_batch": micro_batches},
+        "training": {"global_batch": micro_batches, "schedule": "interleaved" if chunks > 1 else "1f1b"},
         "cluster": {"levels": [{"name": "node", "fanout": count, "bandwidth": 1.0, "latency": 0.0}], "memory": 1.0},
     }
-    return nest.evaluate(problem, fix={"pp": count})
+    return nest.evaluate(problem, fix={"pp": count // chunks, "chunks": chunks})
 
 
 def test_steps_that_do_not_wait_are_counted_from_each_stage_s_own_beginning() -> None:

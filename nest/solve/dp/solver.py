@@ -7,7 +7,7 @@ import numpy
 from attrs import define, field
 from numpy.typing import NDArray
 
-from nest.instance import Instance, Result, chunks_of
+from nest.instance import Instance, Result, Solution, chunks_of
 from nest.solve.dp.coarse import coarsening
 from nest.solve.dp.configurations import Configuration, Exclusions, configurations
 from nest.solve.dp.dealt.search import DealtSearch, WithDealt
@@ -30,7 +30,14 @@ FEW_CUTS, MANY_CUTS = 500, 2_000
 good as the first can have are left out before they are listed."""
 
 
-def solve(instance: Instance, time_limit: float | None = None, progress: Progress | None = None) -> Result:
+def solve(
+    instance: Instance,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    *,
+    known: tuple[Solution, float] | None = None,
+    runner_up: bool = True,
+) -> Result:
     """The plan of least batch time, proved optimal; or why there is none.
 
     Ties within 1e-12 go to fewer devices, then fewer stages, then the earlier configuration: candidates, schedules and
@@ -41,11 +48,14 @@ def solve(instance: Instance, time_limit: float | None = None, progress: Progres
         time_limit: seconds after which the best plan so far is returned with its proven bound. The first plan is
             always waited for.
         progress: told now and then how far the search is.
+        known: a plan that fits, with its batch time in seconds; of equals it is the answer. None: no plan is known.
+        runner_up: whether a little is searched for a runner-up.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
     """
-    return _Solver(instance, time_limit, progress).solve()
+    found = None if known is None else Found(known[1], (), known[0])
+    return _Solver(instance, time_limit, progress, known=found, second=runner_up).solve()
 
 
 def feasible(instance: Instance) -> bool:
@@ -84,6 +94,7 @@ class _Solver:
     mixed: list[MixedConfiguration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
     known: Found | None = None
+    second: bool = True
     bound: float = 0.0
 
     def __attrs_post_init__(self) -> None:
@@ -219,7 +230,7 @@ class _Solver:
 
     def _find_second(self, run: Run[Any]) -> None:
         """A runner-up; that of mixed plans is the best plan of one candidate, or what else was met."""
-        if not self.mixed:
+        if self.second and not self.mixed:
             run.find_second()
 
     def _run(self, searcher: Any, known: Found | None, *, whole: bool = False) -> Run[Any]:

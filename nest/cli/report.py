@@ -1,0 +1,53 @@
+"""`nest report`: a plan as one HTML page."""
+
+from pathlib import Path
+
+import typer
+
+from nest.cli.options import STRICT_PLUGINS
+from nest.cli.output import warn, write
+from nest.cli.progress import step_line
+
+USUAL_OUTPUT = Path("report.html")
+"""In the current folder, where nobody says another place."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("report")(report)
+
+
+def report(
+    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+    output: Path = typer.Option(USUAL_OUTPUT, "--output", "-o", metavar="FILE", help="Write the page to this file."),
+    without: list[str] = typer.Option(
+        [], "--without", metavar="PART", help="Leave out frontier or sensitivity, which take searches; may be repeated."
+    ),
+    time_limit: float | None = typer.Option(
+        None, "--time-limit", metavar="S", help="Seconds for each search; then the best plan so far is taken."
+    ),
+    strict_plugins: bool = STRICT_PLUGINS,
+) -> None:
+    """Write a plan as one HTML page that needs no network: figures, launch flags, cluster, batch, memory, time.
+
+    The plan is checked first. What more or less devices, memory and bandwidth are worth takes searches of their own.
+    Exit code 0: done, also for a plan that says that nothing is feasible; 2: bad input.
+    """
+    from nest import reporting
+    from nest.files import check_writable
+    from nest.hooks.registry import registry
+
+    check_writable(output)
+    line = step_line()
+    try:
+        text = reporting.report(
+            plan,
+            without=without,
+            time_limit=time_limit,
+            progress=lambda asking, done: line.tell(f"searching: {asking}", done, None),
+        )
+    finally:
+        line.clear()
+    warn(registry().warnings)
+    write(output, text)
+    typer.echo(output)

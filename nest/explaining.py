@@ -1,0 +1,165 @@
+"""Why a plan is what it is: what it runs into, what restrictions cost, what comes next, and what would change it."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from nest import planner
+from nest.errors import InputError
+from nest.files import structure
+from nest.formulate.self_contained import self_contained
+from nest.hooks.registry import Registry, registry
+from nest.planner import Source
+from nest.questions.alternatives import Alternative, alternative, questions
+from nest.questions.binding import Binding, binding
+from nest.questions.flips import Flip, flip, turns
+from nest.questions.outcome import plan_label
+from nest.questions.prices import Price, price, restrictions
+from nest.questions.solver import Solver
+from nest.solve.effort import check_effort
+from nest.spec import PlanDocument, Problem
+
+PARTS = ("binding", "constraints", "alternatives", "flips")
+"""What an explanation consists of, in the order in which it is told."""
+
+SOLVES_OF_A_FLIP = 3
+"""That a flip takes about as many solves as so many other questions; for progress only."""
+
+Answer = TypeVar("Answer")
+
+Told = Callable[[str, float], None]
+"""Told what is being asked, and which share of the questions is answered."""
+
+
+@frozen
+class Explanation:
+    """Why a plan is what it is.
+
+    Attributes:
+        plan: the plan asked about.
+        best: the best plan of its problem; the plan itself where that was searched to the end.
+        parts: which of `PARTS` were asked for.
+        binding: what the plan runs into.
+        prices: what each restriction of the problem costs the best plan.
+        alternatives: for each decision of the plan, the best plan in which it differs.
+        flips: values at which another plan becomes the best.
+        solves: searches it took.
+    """
+
+    plan: PlanDocument
+    best: PlanDocument
+    parts: tuple[str, ...]
+    binding: tuple[Binding, ...] = ()
+    prices: tuple[Price, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    flips: tuple[Flip, ...] = ()
+    solves: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain mappings, lists and numbers; of plans their labels and times."""
+        plan, best = self.plan, self.best
+        return {
+            "status": plan.status,
+            "plan": None if plan.batch_time is None else plan_label(plan),
+            "batch_time": plan.batch_time,
+            "diagnosis": plan.diagnosis,
+            "best_batch_time": best.batch_time,
+            "best_status": best.status,
+            "best_diagnosis": best.diagnosis,
+            "searched": plan.lower_bound is not None or plan.status == "infeasible",
+            "parts": list(self.parts),
+            "binding": [{"name": each.name, **each.figures} for each in self.binding],
+            "constraints": [each.to_dict() for each in self.prices],
+            "alternatives": [each.to_dict() for each in self.alternatives],
+            "flips": [each.to_dict() for each in self.flips],
+            "solves": self.solves,
+        }
+
+
+def explain(
+    plan: Source | PlanDocument,
+    *,
+    only: Iterable[str] = (),
+    time_limit: float | None = None,
+    progress: Told | None = None,
+    plugins: Registry | None = None,
+) -> Explanation:
+    """Why a plan whose numbers hold is what it is; every answer is a search of a changed problem.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; may be infeasible.
+        only: parts asked for, of `PARTS`; none: all.
+        time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
+        progress: told what is being asked, and which share of the questions is answered.
+        plugins: registered strategies and the like; left out, those installed.
+
+    Raises:
+        InputError: the plan cannot be read or does not hold, or there is no such part.
+    """
+    known = plugins or registry()
+    check_effort(time_limit)
+    wanted = tuple(only) or PARTS
+    for name in wanted:
+        if name not in PARTS:
+            raise InputError(f"there is no part {name!r} of an explanation; the parts are {', '.join(PARTS)}.")
+    return known.run(lambda: _explain(plan, tuple(p for p in PARTS if p in wanted), time_limit, progress, known))
+
+
+def _explain(
+    plan: Source | PlanDocument,
+    parts: tuple[str, ...],
+    time_limit: float | None,
+    progress: Told | None,
+    known: Registry,
+) -> Explanation:
+    read = planner.read_plan(plan)
+    if read.status != "infeasible":
+        report = planner.check(plan, plugins=known)
+        if not report.ok:
+            raise InputError(f"the plan does not hold, so it is not explained: {report.disagreements[0]}")
+    line = _Progress(progress)
+    solver = Solver(known, time_limit=time_limit, progress=line.solving)
+    problem = self_contained(structure(read.problem, Problem), None, known)
+    if read.status in ("optimal", "infeasible"):
+        solver.know(problem, read)
+    asks_for_best = any(part in parts for part in ("constraints", "flips"))
+    best = solver.plan(problem, "the best plan") if asks_for_best else None
+    best = read if best is None else best
+    asked = questions(read, problem, known) if "alternatives" in parts and read.batch_time is not None else ()
+    priced = restrictions(problem, solver) if "constraints" in parts else ()
+    varied = turns(best, problem, known) if "flips" in parts else ()
+    line.expect(len(asked) + len(priced) + SOLVES_OF_A_FLIP * len(varied))
+    return Explanation(
+        read,
+        best,
+        parts,
+        binding(read) if "binding" in parts else (),
+        tuple(line.after(1, partial(price, best, each, solver)) for each in priced),
+        tuple(line.after(1, partial(alternative, read, each, solver)) for each in asked),
+        tuple(line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied),
+        solver.solves,
+    )
+
+
+class _Progress:
+    """Which share of the questions is answered."""
+
+    def __init__(self, told: Told | None) -> None:
+        self._told, self._done, self._of = told, 0, 1
+
+    def expect(self, questions: int) -> None:
+        """How many questions there are."""
+        self._of = max(questions, 1)
+
+    def solving(self, asking: str, _: int) -> None:
+        """Tell what is asked."""
+        if self._told is not None:
+            self._told(asking, self._done / self._of)
+
+    def after(self, questions: int, answer: Callable[[], Answer]) -> Answer:
+        """The answer; so many questions are answered then."""
+        found = answer()
+        self._done += questions
+        return found

@@ -1,0 +1,1 @@
+"""Questions about a plan, each answered by solving or pricing its problem with something else in it."""

@@ -1,0 +1,43 @@
+"""What questions about a plan begin with: its problem, and that the plan itself need not be searched again."""
+
+from nest import planner
+from nest.errors import InputError
+from nest.files import structure
+from nest.formulate.cluster import build_cluster
+from nest.formulate.self_contained import self_contained
+from nest.hooks.registry import Registry
+from nest.planner import Source
+from nest.questions.parameters import with_memory
+from nest.questions.solver import Solver
+from nest.spec import PlanDocument, Problem
+
+
+def checked(plan: Source | PlanDocument, known: Registry) -> PlanDocument:
+    """The plan of a path or a mapping, whose numbers hold.
+
+    Raises:
+        InputError: it cannot be read, or does not hold.
+    """
+    read = planner.read_plan(plan)
+    report = planner.check(plan, plugins=known)
+    if not report.ok:
+        raise InputError(f"the plan does not hold, so nothing can be asked about it: {report.disagreements[0]}")
+    return read
+
+
+def problem_of(plan: PlanDocument, solver: Solver) -> Problem:
+    """The self-contained problem of a plan, which the solver knows the best plan of where the plan is proved.
+
+    Args:
+        plan: its numbers hold (`nest.planner.check`).
+        solver: is told.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    problem = self_contained(structure(plan.problem, Problem), None, solver.plugins)
+    if plan.status == "optimal":
+        cluster, _ = build_cluster(problem.cluster, solver.plugins)
+        solver.know(problem, plan)
+        solver.know(with_memory(problem, cluster.device_memory), plan)  # The same, written out.
+    return problem

@@ -1,0 +1,144 @@
+"""What a plan runs into, from its own figures: memory, the slowest stage, the bubble, exchanges, the batch, devices."""
+
+from typing import Any
+
+from attrs import asdict, frozen
+
+from nest.deployment import deployment
+from nest.spec import PlanDocument, StageRecord
+
+ALIKE = 0.01
+"""Stages whose figure is within this share of the largest are told with it."""
+
+
+@frozen
+class Binding:
+    """One thing that a plan runs into.
+
+    Attributes:
+        name: `memory`, `slowest stage`, `bubble`, `boundaries`, `data parallelism`, `batch` or `devices`.
+        figures: by name; times in seconds, sizes in bytes, shares of the batch time. Stages are counted from 1.
+    """
+
+    name: str
+    figures: dict[str, Any]
+
+
+def binding(plan: PlanDocument) -> tuple[Binding, ...]:
+    """What a plan runs into, in the order in which it is told; nothing of an infeasible one, whose diagnosis says it.
+
+    Args:
+        plan: as `nest solve` or `nest evaluate` gives it, its `summary` included.
+    """
+    if plan.status == "infeasible" or plan.batch_time is None:
+        return ()
+    found = [_memory(plan), _slowest(plan, plan.batch_time)]
+    if len(plan.stages) > 1:
+        found += [_bubble(plan), _boundaries(plan, plan.batch_time)]
+    return (*found, _exchange(plan, plan.batch_time), _batch(plan), _devices(plan))
+
+
+def upper_memory(stage: StageRecord) -> float:
+    """Bytes of a stage that are compared with a device's."""
+    return stage.memory if stage.upper_memory is None else stage.upper_memory
+
+
+def needed_memory(plan: PlanDocument) -> float:
+    """Bytes that a device must have for the plan to fit."""
+    return max(upper_memory(stage) for stage in plan.stages)
+
+
+def _memory(plan: PlanDocument) -> Binding:
+    needs = [upper_memory(stage) for stage in plan.stages]
+    fullest = max(range(len(needs)), key=needs.__getitem__)
+    stage, capacity = plan.stages[fullest], float(plan.summary["memory_capacity"])
+    parts = {} if stage.memory_breakdown is None else asdict(stage.memory_breakdown)
+    figures = {
+        "stage": fullest + 1,
+        "stages": _alike(needs),
+        "upper": needs[fullest],
+        "expected": stage.memory,
+        "capacity": capacity,
+        "free": capacity - needs[fullest],
+        "in_flight": stage.in_flight,
+        "recompute": stage.recompute,
+        "parts": {name: size for name, size in parts.items() if size > 0},
+    }
+    return Binding("memory", figures)
+
+
+def _slowest(plan: PlanDocument, batch_time: float) -> Binding:
+    times = [stage.time for stage in plan.stages]
+    slowest, mean, count = max(times), sum(times) / len(times), plan.micro_batches or 1
+    shares = {name: seconds / batch_time for name, seconds in plan.summary["time_shares"].items()}
+    figures = {
+        "stage": times.index(slowest) + 1,
+        "stages": _alike(times),
+        "time": slowest,
+        "mean": mean,
+        "uneven_share": count * (slowest - mean) / batch_time,
+        "layers": list(plan.stages[times.index(slowest)].layers),
+        "shares": shares,
+    }
+    return Binding("slowest stage", figures)
+
+
+def _bubble(plan: PlanDocument) -> Binding:
+    figures = {
+        "share": plan.summary["bubble_share"],
+        "stages": len(plan.stages),
+        "chunks": plan.chunks,
+        "micro_batches": plan.micro_batches,
+        "schedule": plan.schedule,
+    }
+    return Binding("bubble", figures)
+
+
+def _boundaries(plan: PlanDocument, batch_time: float) -> Binding:
+    level = max(stage.level_out for stage in plan.stages)
+    names = plan.summary.get("levels", ())
+    figures = {
+        "share": plan.summary["time_shares"]["pipeline"] / batch_time,
+        "level": names[level] if 0 <= level < len(names) else None,
+        "bytes": max((stage.bytes_out or 0.0) for stage in plan.stages),
+    }
+    return Binding("boundaries", figures)
+
+
+def _exchange(plan: PlanDocument, batch_time: float) -> Binding:
+    times = [stage.sync_time for stage in plan.stages]
+    shares = plan.summary["time_shares"]
+    figures = {
+        "stage": times.index(max(times)) + 1,
+        "time": max(times),
+        "share": shares["sync"] / batch_time,
+        "sharding_share": shares["sharding"] / batch_time,
+        "replicas": plan.data_parallel,
+        "zero": sorted({stage.zero for stage in plan.stages}),
+    }
+    return Binding("data parallelism", figures)
+
+
+def _batch(plan: PlanDocument) -> Binding:
+    shape = deployment(plan)
+    samples = 1 if plan.candidate is None else plan.candidate.samples
+    dealt = shape.replicas * shape.micro_batches * samples
+    figures = {
+        "global_batch": shape.global_batch,
+        "replicas": shape.replicas,
+        "micro_batch": shape.micro_batch,
+        "samples": samples,
+        "micro_batches": shape.micro_batches,
+        "padding": dealt - shape.global_batch,
+    }
+    return Binding("batch", figures)
+
+
+def _devices(plan: PlanDocument) -> Binding:
+    return Binding("devices", {"used": plan.summary["devices_used"], "of": plan.summary["devices"]})
+
+
+def _alike(values: list[float]) -> list[int]:
+    """The stages, counted from 1, whose value is about the largest."""
+    largest = max(values)
+    return [index + 1 for index, value in enumerate(values) if value >= largest * (1 - ALIKE)]

@@ -1,0 +1,272 @@
+"""At which bandwidth, memory, peak or batch another plan becomes the best: looked for by solving on both sides."""
+
+from math import log, sqrt
+
+from attrs import evolve, frozen
+
+from nest.errors import InputError
+from nest.hooks.registry import Registry
+from nest.questions.alternatives import EACH_STAGE
+from nest.questions.binding import needed_memory
+from nest.questions.kept import kept_time
+from nest.questions.loosening import PLENTY
+from nest.questions.outcome import TIE, Outcome, decided, outcome
+from nest.questions.parameters import Parameter, parameters
+from nest.questions.solver import Solver
+from nest.spec import PlanDocument, Problem
+
+PRECISION = 0.01
+"""A flip lies between two values that differ by at most this share."""
+
+REACH = 4.0
+"""How many times as much, and how small a part, of what the problem has is looked at: two doublings, as from one
+generation of a network to the next but one."""
+
+MOST_SOLVES = 16
+"""For one flip; halving the reach on a logarithmic scale comes to the precision in 8, guesses mostly in 4."""
+
+EXACT = 1e-6
+"""Relative distance of the two sides where the flip is known: the memory that a plan needs."""
+
+LESS, MORE = "less", "more"
+
+
+@frozen
+class Flip:
+    """Where a parameter, all else as it is, makes another plan the best.
+
+    Attributes:
+        parameter: its name.
+        unit: its unit.
+        value: what the problem has.
+        direction: `less` or `more` than that.
+        same_at: the farthest value solved at which the plan is still the best.
+        changed_at: the nearest value solved at which it is not; None: it is the best as far as was looked.
+        kept: by how much the plan takes longer than the best at `changed_at`, as a share of that; None: it does not fit
+            there, or there is no plan at all.
+        outcome: the best plan at `changed_at` beside the plan asked about; None: nothing changes.
+        proved: whether all plans it rests on were proved the best.
+    """
+
+    parameter: str
+    unit: str
+    value: float
+    direction: str
+    same_at: float
+    changed_at: float | None = None
+    kept: float | None = None
+    outcome: Outcome | None = None
+    proved: bool = True
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it in plain mappings, lists and numbers."""
+        return {
+            "parameter": self.parameter,
+            "unit": self.unit,
+            "value": self.value,
+            "direction": self.direction,
+            "same_at": self.same_at,
+            "changed_at": self.changed_at,
+            "kept": self.kept,
+            "outcome": None if self.outcome is None else self.outcome.to_dict(),
+            "proved": self.proved,
+        }
+
+
+@frozen
+class Turn:
+    """A parameter and the direction in which a flip of it is looked for."""
+
+    parameter: Parameter
+    direction: str
+
+
+def turns(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Turn, ...]:
+    """The parameters of a problem and directions in which flips of its best plan are looked for.
+
+    The number of devices is none of them: it changes how many replicas there are. Where there is no plan, more memory
+    may make one.
+    """
+    found = [each for each in parameters(problem, known) if each.unit != "devices"]
+    if best.status == "infeasible":
+        found = [each for each in found if each.unit == "bytes"]
+        return tuple(Turn(each, MORE) for each in found)
+    return tuple(Turn(each, direction) for each in found for direction in (LESS, MORE))
+
+
+def flip(best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> Flip:
+    """The flip of the best plan nearest to what the problem has, by solves.
+
+    A plan stays the best where the best plan decides the same (`signature`), or where the plan, kept as it is, is as
+    fast: a tie is no change. The plan is solved for at the end of the reach. Where it is not
+    the best there, the value at which it and the plan found there take the same time is guessed from a straight line
+    (in the reciprocal of the parameter, as transfers and products take); for memory it is what the plans need. Solves
+    on both sides of the guess confirm it or say on which side the flip lies, until it lies between two values that
+    differ by at most `PRECISION`.
+
+    Where a plan is the best at two memories it is at all between, as fewer plans fit into less. For other parameters
+    that is not so in general: a stretch in between where another plan is the best is not looked for.
+
+    Args:
+        best: the best plan of the problem; infeasible: the least memory is looked for with which there is a plan.
+        problem: its problem, self-contained.
+        turn: what is varied.
+        solver: solves the varied problems.
+    """
+    search = _Search(best, problem, turn, solver)
+    if turn.parameter.multiple_of:
+        same, changed = search.ladder()
+    else:
+        same, changed = search.bracket()
+    parameter = turn.parameter
+    found = Flip(parameter.name, parameter.unit, parameter.value, turn.direction, same.value, proved=same.proved)
+    if changed is None:
+        return found
+    kept = search.kept(best, changed.value)
+    rival = None if changed.plan is None else changed.plan.batch_time
+    return evolve(
+        found,
+        changed_at=changed.value,
+        kept=None if kept is None or rival is None else kept / rival - 1,
+        # What makes the difference to the plan as it was is the parameter.
+        outcome=evolve(outcome(best, changed.plan, solver.plugins), reason=None),
+        proved=same.proved and changed.proved,
+    )
+
+
+@frozen
+class _Probe:
+    """The best plan at one value of the parameter; None: there is no problem with that value."""
+
+    value: float
+    plan: PlanDocument | None
+
+    @property
+    def proved(self) -> bool:
+        """Whether no plan is better, or there is proved to be none."""
+        return self.plan is None or self.plan.status != "feasible"
+
+
+class _Search:
+    """Looks for one flip."""
+
+    def __init__(self, best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> None:
+        self.best, self.problem, self.turn, self.solver = best, problem, turn, solver
+        self.signature = signature(best, solver.plugins)
+
+    def ladder(self) -> tuple[_Probe, _Probe | None]:
+        """The neighbours among the doublings (or halvings) of a whole number between which the plan changes."""
+        parameter, same = self.turn.parameter, _Probe(self.turn.parameter.value, self.best)
+        factor = 2.0
+        while factor <= REACH:
+            value = parameter.value * factor if self.turn.direction == MORE else parameter.value / factor
+            if value % parameter.multiple_of or not parameter.allows(value):
+                break
+            probe = self.probe(value)
+            if self.differs(probe):
+                return same, probe
+            same, factor = probe, factor * 2
+        return same, None
+
+    def bracket(self) -> tuple[_Probe, _Probe | None]:
+        """Two values that differ by at most the precision, between which the plan changes."""
+        parameter = self.turn.parameter
+        same = _Probe(parameter.value, self.best)
+        reach = REACH if self.signature else PLENTY  # Where there is no plan, any memory that makes one is of interest.
+        end = parameter.value * (reach if self.turn.direction == MORE else 1 / reach)
+        if not parameter.allows(end):  # Memory below the reserve.
+            end = parameter.at_least * (1 + PRECISION)
+        changed = self.probe(end)
+        if not self.differs(changed):
+            return changed, None
+        left, halving = MOST_SOLVES - 1, False
+        while left > 0 and _apart(same, changed) > PRECISION:
+            before = log(1 + _apart(same, changed))
+            for value in (_middle(same, changed),) if halving else self.guesses(same, changed):
+                probe = self.probe(value)
+                left -= 1
+                if self.differs(probe):
+                    changed = probe
+                    break
+                same = probe
+            # Guesses may come close from one side only.
+            halving = not halving and log(1 + _apart(same, changed)) > before / 2
+        return same, changed
+
+    def probe(self, value: float) -> _Probe:
+        """The best plan at a value."""
+        parameter = self.turn.parameter
+        asking = f"{self.turn.direction} {parameter.name}"
+        try:
+            return _Probe(value, self.solver.plan(parameter.changed(self.problem, value), asking, self.best))
+        except InputError:
+            return _Probe(value, None)
+
+    def differs(self, probe: _Probe) -> bool:
+        """Whether the plan asked about is not the best there."""
+        if probe.plan is None or probe.plan.batch_time is None:
+            return bool(self.signature)
+        if signature(probe.plan, self.solver.plugins) == self.signature:
+            return False
+        kept = self.kept(self.best, probe.value)
+        return kept is None or kept > probe.plan.batch_time * (1 + TIE)
+
+    def kept(self, plan: PlanDocument, value: float) -> float | None:
+        """Seconds that a plan takes at a value of the parameter, kept as it is; None: it cannot be, or does not fit."""
+        if plan.status == "infeasible":
+            return None
+        try:
+            return kept_time(self.turn.parameter.changed(self.problem, value), plan, self.solver.plugins)
+        except InputError:
+            return None
+
+    def guesses(self, same: _Probe, changed: _Probe) -> tuple[float, ...]:
+        """Values on either side of where the flip is taken to lie, that on the side of what is the same first."""
+        memory = self.turn.parameter.unit == "bytes"
+        guess = self.needed(same, changed) if memory else self.crossing(same, changed)
+        low, high = sorted((same.value, changed.value))
+        if guess is None or not low < guess < high * (1 + EXACT):
+            return (_middle(same, changed),)
+        # Memory that a plan needs is enough for it, any less is not.
+        below, above = (EXACT, 0.0) if memory else (PRECISION / 3, PRECISION / 3)
+        near, far = guess * (1 - below), guess * (1 + above)
+        sides = (far, near) if self.turn.direction == LESS else (near, far)
+        return tuple(value for value in sides if low < value < high) or (_middle(same, changed),)
+
+    def needed(self, same: _Probe, changed: _Probe) -> float | None:
+        """Memory that the plan needs which more of it gives, or less of it takes."""
+        wider = same.plan if self.turn.direction == LESS else changed.plan
+        return None if wider is None or wider.status == "infeasible" else needed_memory(wider)
+
+    def crossing(self, same: _Probe, changed: _Probe) -> float | None:
+        """Where the plans that are the best on either side take the same time; None: no such value can be told."""
+        if same.plan is None or changed.plan is None or changed.plan.batch_time is None:
+            return None
+        other, own = self.kept(changed.plan, same.value), self.kept(same.plan, changed.value)
+        if other is None or own is None or same.plan.batch_time is None:
+            return None
+        before, after = other - same.plan.batch_time, own - changed.plan.batch_time  # Both at least 0, but for ties.
+        if before <= 0 or after <= 0:
+            return None
+        share = before / (before + after)
+        return 1 / ((1 - share) / same.value + share / changed.value)
+
+
+def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
+    """What plans have in common between which there is no flip; nothing of an infeasible one.
+
+    Of what stages decide for themselves it is which values there are, not which stage has which: one stage more or less
+    that recomputes is no other plan.
+    """
+    own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
+    return {name: own.get(name, (told,)) for name, told in decided(plan, known).items()}
+
+
+def _apart(one: _Probe, other: _Probe) -> float:
+    """By which share two values differ."""
+    low, high = sorted((one.value, other.value))
+    return high / low - 1
+
+
+def _middle(one: _Probe, other: _Probe) -> float:
+    return sqrt(one.value * other.value)

@@ -1,0 +1,212 @@
+"""The bandwidths of a cluster's network as parameters: one for each level, or for each class of equal links."""
+
+from collections.abc import Callable, Iterator
+from math import isclose
+from typing import Any
+
+import numpy
+from attrs import evolve, fields
+
+from nest.catalogue import device, link, named_cluster
+from nest.formulate.importing import imported
+from nest.hooks.registry import Registry
+from nest.network import LinkGraph
+from nest.network.graph_spec import written_graph
+from nest.questions.parameter import Parameter
+from nest.spec import ClusterSpec, LevelSpec, Problem
+from nest.spec.topology import MatrixSpec
+from nest.units import Bytes, BytesPerSecond
+
+MOST_CLASSES = 6
+"""Classes of links of equal bandwidth that are varied one by one; of more, such as measured ones, all together."""
+
+UNIT = "bytes/s"
+
+Change = Callable[[ClusterSpec, float], ClusterSpec]
+"""A cluster with another bandwidth."""
+
+Scale = Callable[[float], float]
+"""What becomes of a bandwidth."""
+
+Scaled = Callable[[ClusterSpec, Scale], ClusterSpec]
+"""A cluster with what becomes of every bandwidth."""
+
+
+def bandwidths(cluster: ClusterSpec, known: Registry) -> tuple[Parameter, ...]:
+    """The bandwidths of the network of a self-contained problem, in the order in which they are written.
+
+    They are nominal. Of a level that names a link, the share of its bandwidth that messages reach and the lines by
+    which collectives run go with it; the seconds of a call and of a step stay (docs/reference/devices.md, "Links").
+
+    Args:
+        cluster: the section of the problem.
+        known: offers topology importers.
+
+    Raises:
+        InputError: the network cannot be used.
+    """
+    topology = cluster.topology
+    if topology is None or isinstance(topology, str):
+        return tuple(_of_levels(cluster))
+    if not isinstance(topology, (dict, MatrixSpec)):
+        return tuple(_of_generated(topology))
+    if isinstance(topology, MatrixSpec):
+        return tuple(_of_classes(cluster, _matrix_scaled))
+    network = imported(cluster, known, None)
+    if isinstance(network, LinkGraph):
+        return tuple(_of_classes(cluster, lambda section, scale: _graph_scaled(section, known, scale)))
+    return ()  # What else importers make of content in place is written nowhere with bandwidths that could be changed.
+
+
+def with_levels(cluster: ClusterSpec) -> ClusterSpec:
+    """`cluster` with levels, and what else it stands for, in place of the name of a cluster in the catalogue."""
+    named = cluster.topology if isinstance(cluster.topology, str) else cluster.name
+    if named is None:
+        return cluster
+    entry = named_cluster(named)
+    own = entry.memory
+    if own is None and cluster.name is None:  # As `topology` it brings its usual device's memory, without that device.
+        own = device(entry.device).memory
+    return evolve(
+        cluster,
+        name=None,
+        topology=None,
+        levels=entry.levels,
+        device=cluster.device if cluster.name is None else cluster.device or entry.device,
+        memory=cluster.memory if own is None or cluster.memory is not None or cluster.device else Bytes(own),
+    )
+
+
+def _parameter(name: str, value: float, change: Change) -> Parameter:
+    def changed(problem: Problem, bandwidth: float) -> Problem:
+        return evolve(problem, cluster=change(problem.cluster, bandwidth))
+
+    return Parameter(f"bandwidth of {name}", value, UNIT, changed)
+
+
+def _of_levels(cluster: ClusterSpec) -> Iterator[Parameter]:
+    """One for each level that messages can cross."""
+    levels = with_levels(cluster).levels or ()
+    names = [level.name or f"level {index}" for index, level in enumerate(levels)]
+    for index, (level, name) in enumerate(zip(levels, names, strict=True)):
+        nominal = _nominal(level)
+        if level.fanout > 1 and nominal is not None:
+            told = name if names.count(name) == 1 else f"{name} (level {index})"
+            yield _parameter(told, nominal, _level_changed(index))
+
+
+def _nominal(level: LevelSpec) -> float | None:
+    """The bandwidth of a level, which may be its link's."""
+    return link(level.link).bandwidth if level.bandwidth is None and level.link is not None else level.bandwidth
+
+
+def _level_changed(index: int) -> Change:
+    def changed(cluster: ClusterSpec, bandwidth: float) -> ClusterSpec:
+        whole = with_levels(cluster)
+        levels = list(whole.levels or ())
+        levels[index] = evolve(
+            levels[index], bandwidth=BytesPerSecond(bandwidth), link=_member(levels[index], bandwidth)
+        )
+        return evolve(whole, levels=tuple(levels))
+
+    return changed
+
+
+def _member(level: LevelSpec, bandwidth: float) -> str | None:
+    """The link that a level is made of with another bandwidth: of a family the member that it was made of.
+
+    Otherwise NVLink of four fifths of a generation's bandwidth would be of no generation, with figures of its own.
+    """
+    nominal = _nominal(level)
+    if level.link is None or nominal is None or isclose(bandwidth, nominal):
+        return level.link
+    members = (link(name) for name in link(level.link).generations)
+    same = (each.name for each in members if each.bandwidth and isclose(each.bandwidth, nominal))
+    return next(same, level.link)
+
+
+def _of_generated(topology: Any) -> Iterator[Parameter]:
+    """One for each bandwidth that a well-known network is given, named as its key is."""
+    for each in fields(type(topology)):
+        value = getattr(topology, each.name)
+        if each.name.endswith("bandwidth") and value is not None:
+            kind = each.name.removesuffix("bandwidth").replace("_", " ")
+            yield _parameter(f"{kind}links", value, _key_changed(each.name))
+
+
+def _key_changed(key: str) -> Change:
+    def changed(cluster: ClusterSpec, bandwidth: float) -> ClusterSpec:
+        written: dict[str, Any] = {key: bandwidth}
+        topology: Any = cluster.topology
+        return evolve(cluster, topology=evolve(topology, **written))
+
+    return changed
+
+
+def _of_classes(cluster: ClusterSpec, scaled: Scaled) -> Iterator[Parameter]:
+    """One for each bandwidth that links have; where they have many, as measured ones do, one for all of them.
+
+    Args:
+        cluster: whose links.
+        scaled: a cluster whose links have what becomes of theirs.
+    """
+    classes = _classes(cluster, scaled)
+    if len(classes) == 1:
+        yield _parameter("links", classes[0], lambda section, to: scaled(section, lambda _: to))
+    elif len(classes) <= MOST_CLASSES:
+        for value in classes:
+            yield _parameter(f"links of {value / 1e9:.4g} GB/s", value, _class_changed(value, scaled))
+    else:
+        yield _parameter("the slowest link, all in proportion", classes[0], _all_changed(scaled))
+
+
+def _classes(cluster: ClusterSpec, scaled: Scaled) -> list[float]:
+    """The bandwidths that differ by more than rounding, ascending."""
+    found: set[float] = set()
+
+    def met(value: float) -> float:
+        found.add(value)
+        return value
+
+    scaled(cluster, met)
+    classes: list[float] = []
+    for value in sorted(found):
+        if not classes or not isclose(value, classes[-1]):
+            classes.append(value)
+    return classes
+
+
+def _class_changed(value: float, scaled: Scaled) -> Change:
+    return lambda cluster, to: scaled(cluster, lambda each: to if isclose(each, value) else each)
+
+
+def _all_changed(scaled: Scaled) -> Change:
+    def changed(cluster: ClusterSpec, to: float) -> ClusterSpec:
+        slowest = _classes(cluster, scaled)[0]
+        return scaled(cluster, lambda each: each * (to / slowest))
+
+    return changed
+
+
+def _graph_scaled(cluster: ClusterSpec, known: Registry, scale: Scale) -> ClusterSpec:
+    network = imported(cluster, known, None)
+    assert isinstance(network, LinkGraph)
+    changed = numpy.array([scale(each) for each in network.bandwidth.tolist()])
+    return evolve(cluster, topology=written_graph(evolve(network, bandwidth=changed)))
+
+
+def _matrix_scaled(cluster: ClusterSpec, scale: Scale) -> ClusterSpec:
+    matrix = cluster.topology
+    assert isinstance(matrix, MatrixSpec)
+    rows = [list(row) for row in matrix.bandwidth]
+    for value, (one, two) in _entries(matrix):
+        rows[one][two] = BytesPerSecond(scale(value))
+    return evolve(cluster, topology=evolve(matrix, bandwidth=tuple(map(tuple, rows))))
+
+
+def _entries(matrix: MatrixSpec) -> Iterator[tuple[float, tuple[int, int]]]:
+    """The bandwidths between two devices, with their places; the diagonal says nothing."""
+    for one, row in enumerate(matrix.bandwidth):
+        for two, value in enumerate(row):
+            if one != two and value is not None:
+                yield value, (one, two)

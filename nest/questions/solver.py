@@ -1,0 +1,176 @@
+"""The best plans of problems that differ in something, each solved once."""
+
+from collections.abc import Callable
+from json import dumps
+
+from attrs import evolve, frozen
+
+from nest.errors import InputError, InternalError
+from nest.formulate.facts import model_facts
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import Registry, registry
+from nest.instance import Instance, Result
+from nest.plan import document, infeasible
+from nest.plan import evaluate as price
+from nest.questions.kept import kept
+from nest.questions.parameters import with_memory
+from nest.report import ModelFacts, figures
+from nest.spec import PlanDocument, Problem
+
+AGREEMENT = 1e-9
+"""Relative difference allowed between the solver's batch time and the plan's own pricing (PROBLEM.md section 5)."""
+
+Told = Callable[[str, int], None]
+"""Told what is being asked and how many solves were done before."""
+
+
+@frozen
+class _Limits:
+    """What a plan of a problem is the best within: at most so many devices, and so many bytes each."""
+
+    devices: int
+    memory: float
+    plan: PlanDocument | None
+
+
+class Solver:
+    """Solves problems, remembers their plans and counts.
+
+    Plans have no runner-up, and on a network that is no hierarchy no placement; all else is as `planner.solve` has it.
+
+    Attributes:
+        solves: problems solved so far.
+        plugins: registered strategies and the like.
+        time_limit: seconds for each solve; None: as long as it takes.
+    """
+
+    def __init__(
+        self, plugins: Registry | None = None, *, time_limit: float | None = None, progress: Told | None = None
+    ) -> None:
+        """A solver that has solved nothing.
+
+        Args:
+            plugins: registered strategies and the like; left out, those installed.
+            time_limit: seconds for each solve, after which its best plan so far counts; None: as long as it takes.
+            progress: told before each solve what it is for and how many were done.
+        """
+        self.solves = 0
+        self.plugins = plugins or registry()
+        self.time_limit = time_limit
+        self._progress = progress
+        self._known: dict[str, PlanDocument | None] = {}
+        self._within: dict[str, list[_Limits]] = {}
+
+    def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
+        """The best plan of a problem, or the document that says why there is none; None: it allows no plan at all.
+
+        Args:
+            problem: self-contained.
+            asking: what is asked, for progress.
+            start: a plan to begin with, where it is one of the problem's; it is the answer where none is faster.
+        """
+        key = canonical(problem)
+        if key not in self._known:
+            if self._progress is not None:
+                self._progress(asking, self.solves)
+            self._known[key] = self.plugins.run(lambda: self._solved(problem, start))
+            self.solves += 1
+        return self._known[key]
+
+    def know(self, problem: Problem, plan: PlanDocument) -> None:
+        """Take `plan` for the best of `problem`, which is then not solved."""
+        self._known.setdefault(canonical(problem), plan)
+
+    def within(self, problem: Problem, devices: int, memory: float, size: int, asking: str = "") -> PlanDocument | None:
+        """The best plan of a problem that uses at most so many devices, of so much memory.
+
+        It is solved unless it is implied: the best plan within wider limits that is within these is the best within
+        these, too; and where there is none within wider limits there is none. The plan's problem may be that of wider
+        limits.
+
+        Args:
+            problem: self-contained.
+            devices: at most so many are used.
+            memory: bytes each, the reserve included.
+            size: devices of the cluster.
+            asking: what is asked, for progress.
+        """
+        found = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
+        wider = (each for each in found if each.devices >= devices and each.memory >= memory)
+        for each in wider:
+            if _settles(each.plan, devices, memory):
+                return each.plan
+        limited = problem if devices >= size else at_most(problem, devices)
+        plan = self.plan(with_memory(limited, memory), asking)
+        found.append(_Limits(devices, memory, plan))
+        return plan
+
+    def _solved(self, problem: Problem, start: PlanDocument | None) -> PlanDocument | None:
+        from nest.solve.dp import solve
+
+        try:
+            instance = build_instance(problem, self.plugins)
+            begun = None if start is None else kept(instance, start)
+            known = None if begun is None else (begun[0], begun[1].batch_time)
+            result = solve(instance, self.time_limit, known=known, runner_up=False)
+        except InputError:  # No list of choices allows it, or the cluster cannot be: an answer, too.
+            return None
+        if result.solution is None:
+            return infeasible(problem.to_dict(), result.diagnosis or "", statistics=result.statistics)
+        return self._document(problem, instance, result)
+
+    def _document(self, problem: Problem, instance: Instance, result: Result) -> PlanDocument:
+        solution = result.solution
+        assert solution is not None
+        assert result.batch_time is not None
+        priced = price(instance, solution)
+        if abs(priced.batch_time - result.batch_time) > AGREEMENT * result.batch_time or not priced.fits:
+            raise InternalError(
+                f"the solver promised a batch time of {result.batch_time} s, but its plan takes {priced.batch_time} s. "
+                "This is a bug in nest; please report it with the problem file."
+            )
+        facts = model_facts(problem, self.plugins)
+        levels = [level.name for level in instance.cluster.levels]
+        told = figures(instance, solution, priced, None if facts is None else ModelFacts(*facts))
+        return document(
+            instance,
+            solution,
+            priced,
+            status=result.status,
+            lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
+            problem=problem.to_dict(),
+            summary={"levels": levels, **told},
+            statistics=result.statistics,
+            plugins=self.plugins.distributions(),
+        )
+
+
+def at_most(problem: Problem, devices: int) -> Problem:
+    """The problem with plans that use at most so many devices."""
+    return evolve(problem, constraints=(*problem.constraints, f"devices <= {devices}"))
+
+
+def devices_used(plan: PlanDocument) -> int:
+    """Devices that a plan with decisions uses."""
+    return (plan.data_parallel or 0) * sum(stage.devices[1] for stage in plan.stages)
+
+
+def memory_used(plan: PlanDocument) -> float:
+    """Bytes that devices must have for a plan with decisions."""
+    return max(stage.memory if stage.upper_memory is None else stage.upper_memory for stage in plan.stages)
+
+
+def _is_within(plan: PlanDocument, devices: int, memory: float) -> bool:
+    return plan.batch_time is not None and devices_used(plan) <= devices and memory_used(plan) <= memory
+
+
+def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
+    """Whether the best plan within wider limits says what is best within these."""
+    if plan is None or plan.status == "infeasible":
+        return True
+    return plan.status == "optimal" and _is_within(plan, devices, memory)
+
+
+def canonical(problem: Problem) -> str:
+    """A text that problems have in common if they are written alike, whatever the order of their keys."""
+    return dumps(problem.to_dict(), sort_keys=True)

@@ -1,0 +1,58 @@
+"""What more or less of something is worth: questions that are answered by searches."""
+
+from collections.abc import Collection
+
+from nest.catalogue.names import unknown_name
+from nest.questions.frontier import frontier
+from nest.questions.sensitivity import sensitivity
+from nest.questions.solver import Solver
+from nest.reporting.frontier_chart import OwnPlan, frontier_figure
+from nest.reporting.records import Section
+from nest.reporting.sensitivity_chart import sensitivity_figure
+from nest.reporting.subject import Subject
+
+PARTS = ("frontier", "sensitivity")
+"""Parts of the page that take searches, and can be left out."""
+
+
+def check_parts(without: Collection[str]) -> None:
+    """Refuse names of no part.
+
+    Raises:
+        InputError: a part is called otherwise.
+    """
+    for name in without:
+        if name not in PARTS:
+            raise unknown_name("--without", "part of the page that takes searches", name, PARTS)
+
+
+def answers(subject: Subject, solver: Solver, without: Collection[str]) -> tuple[Section, ...]:
+    """The sections of the parts that are wanted.
+
+    Args:
+        subject: the plan.
+        solver: of problems that differ from the plan's.
+        without: parts that are left out.
+    """
+    found = []
+    if "frontier" not in without:
+        found.append(_frontier(subject, solver))
+    if "sensitivity" not in without:
+        found.append(_sensitivity(subject, solver))
+    return tuple(found)
+
+
+def _frontier(subject: Subject, solver: Solver) -> Section:
+    priced = subject.priced
+    own = OwnPlan(
+        max(stage.upper_memory for stage in priced.stages), subject.plan.throughput or 0.0, priced.device_memory
+    )
+    figure = frontier_figure(frontier(subject.plan, solver), own)
+    return Section("frontier", "Frontier", figures=(figure,))
+
+
+def _sensitivity(subject: Subject, solver: Solver) -> Section:
+    responses = sensitivity(subject.plan, solver)
+    if not responses:
+        return Section("sensitivity", "Sensitivity", paragraphs=("No number of this problem can be varied.",))
+    return Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(responses),))

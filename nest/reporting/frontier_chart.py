@@ -1,0 +1,187 @@
+"""The frontier: how fast plans are with fewer devices and with other memory."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+from markupsafe import Markup
+
+from nest.questions.frontier import FrontierPoint
+from nest.reporting.axes import Scale, bottom_axis, left_axis, ticks
+from nest.reporting.marks import FORMS, mark
+from nest.reporting.palette import STAGES
+from nest.reporting.records import Cell, Drawing, Figure, Table
+from nest.reporting.svg import WIDTH, element, joined, number, text
+from nest.units import format_bytes, format_seconds
+
+LEFT, RIGHT, TOP, BOTTOM = 64.0, WIDTH - 132.0, 30.0, 300.0
+"""Of what is drawn, px; names of lines stand right of it, those of marks above, the axis below."""
+
+APART = 14.0
+"""Least distance of two names of lines, px."""
+
+MARGIN = 0.05
+"""Share of the axis left free on either side of points."""
+
+
+@frozen
+class OwnPlan:
+    """Where the plan itself lies.
+
+    Attributes:
+        memory: bytes that its devices must have.
+        throughput: samples per second.
+        capacity: bytes that a device of its problem has.
+    """
+
+    memory: float
+    throughput: float
+    capacity: float
+
+
+def frontier_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
+    """Throughput against memory, a line of steps for every number of devices.
+
+    Args:
+        points: by falling number of devices, then by falling memory.
+        own: the plan that the page is of.
+    """
+    counts = tuple(dict.fromkeys(point.devices for point in points))
+    none = [point for point in points if point.throughput is None]
+    without = f" No plan fits {_listed([_asked(point) for point in none])}." if none else ""
+    found_only = any(not point.proved for point in points)
+    caption = (
+        "The fastest plan within limits on devices and on the memory of each, which is what the plan needs, its margin "
+        "included. To the right of a point, at least its speed is reached; to the left, its plan does not fit."
+        f"{without}" + (" Points drawn hollow are the fastest found in the time there was." if found_only else "")
+    )
+    return Figure(
+        "frontier",
+        "Throughput against memory and devices",
+        caption,
+        (_drawing(points, counts, own),),
+        _table(points),
+    )
+
+
+def _asked(point: FrontierPoint) -> str:
+    return f"{point.devices:,} devices of {format_bytes(point.memory)}"
+
+
+def _listed(told: Sequence[str]) -> str:
+    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} or {told[-1]}"
+
+
+def _drawing(points: Sequence[FrontierPoint], counts: Sequence[int], own: OwnPlan) -> Drawing:
+    memories = [*(point.memory for point in points if point.throughput is not None), own.memory, own.capacity]
+    span = max(memories) - min(memories) or max(memories)
+    across = Scale(max(min(memories) - MARGIN * span, 0.0), max(memories) + MARGIN * span, LEFT, RIGHT)
+    fastest = max([own.throughput, *(point.throughput or 0.0 for point in points)])
+    up = Scale(0.0, fastest * (1 + MARGIN) or 1.0, BOTTOM, TOP)
+    body = [
+        left_axis(up, ticks(0.0, up.high, 5), lambda value: f"{value:.4g}", LEFT, RIGHT),
+        bottom_axis(across, ticks(across.low, across.high, 8, 2.0), format_bytes, TOP, BOTTOM),
+        text(LEFT - 52, TOP - 14, "samples/s", "tick"),
+        text(RIGHT, BOTTOM + 34, "memory of a device", "tick", "end"),
+        element("path", d=f"M{number(across(own.capacity))} {TOP}V{BOTTOM}", class_="line dashed"),
+        text(across(own.capacity), TOP - 6, f"devices have {format_bytes(own.capacity)}", "tick", "middle"),
+    ]
+    ends = []
+    for index, devices in enumerate(counts):
+        found = sorted(
+            (each for each in points if each.devices == devices and each.throughput is not None), key=_memory
+        )
+        if found:
+            hue, form = STAGES[index % len(STAGES)], FORMS[index % len(FORMS)]
+            body += _line(found, across, up, hue, form)
+            ends.append((up(found[-1].throughput or 0.0), f"{devices:,} devices", form, hue))
+    body += _names(ends)
+    body.append(element("circle", cx=across(own.memory), cy=up(own.throughput), r=9.0, class_="own"))
+    body.append(text(across(own.memory), up(own.throughput) + 24, "this plan", "halo", "middle"))
+    told = (
+        f"Throughput over the memory of a device, a line of steps for each of {len(counts)} numbers of devices: "
+        + "; ".join(_described(points, devices) for devices in counts)
+        + f". This plan is circled: {own.throughput:.4g} samples/s with {format_bytes(own.memory)}."
+    )
+    return Drawing(WIDTH, BOTTOM + 44, joined(body), "Throughput against memory and devices", told)
+
+
+def _memory(point: FrontierPoint) -> float:
+    return point.memory
+
+
+def _described(points: Sequence[FrontierPoint], devices: int) -> str:
+    speeds = [each.throughput for each in points if each.devices == devices and each.throughput is not None]
+    if not speeds:
+        return f"{devices:,} devices, none fits"
+    return f"{devices:,} devices, {min(speeds):.4g} to {max(speeds):.4g} samples/s"
+
+
+def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, form: str) -> list[Markup]:
+    """Steps from the plan that needs the least memory to the end of the axis, and a mark for every plan."""
+    steps = f"M{number(across(found[0].memory))} {number(up(found[0].throughput or 0.0))}"
+    for point in found[1:]:
+        steps += f"H{number(across(point.memory))}V{number(up(point.throughput or 0.0))}"
+    return [
+        element("path", d=f"{steps}H{number(RIGHT)}", class_=f"series line-{hue}"),
+        *(
+            mark(
+                form,
+                across(point.memory),
+                up(point.throughput or 0.0),
+                f"stage-{STAGES.index(hue)}" if point.proved else f"hollow line-{hue}",
+            )
+            for point in found
+        ),
+    ]
+
+
+def _names(ends: Sequence[tuple[float, str, str, str]]) -> list[Markup]:
+    """What lines are called, behind their ends."""
+    found = []
+    ordered = sorted(ends, key=lambda each: each[0])
+    for y, (_, name, form, hue) in zip(apart([each[0] for each in ordered]), ordered, strict=True):
+        found.append(mark(form, RIGHT + 14, y, f"stage-{STAGES.index(hue)}"))
+        found.append(text(RIGHT + 24, y + 4, name))
+    return found
+
+
+def apart(heights: Sequence[float]) -> list[float]:
+    """Heights of names, ascending, that would lie over each other, moved down; up again from the axis.
+
+    Args:
+        heights: px; of the lines, ascending.
+    """
+    found: list[float] = []
+    for y in heights:
+        found.append(max(y, found[-1] + APART) if found else y)
+    limit = BOTTOM
+    for index in reversed(range(len(found))):
+        found[index] = min(found[index], limit)
+        limit = found[index] - APART
+    return found
+
+
+def _table(points: Sequence[FrontierPoint]) -> Table:
+    rows = []
+    for point in points:
+        limits = (Cell(f"{point.devices:,}", float(point.devices)), Cell(format_bytes(point.memory), point.memory))
+        if point.throughput is None or point.batch_time is None or point.devices_used is None:
+            rows.append((*limits, Cell("none fits"), Cell(""), Cell(""), Cell(""), Cell("")))
+            continue
+        rows.append(
+            (
+                *limits,
+                Cell(f"{point.throughput:.4g}", point.throughput),
+                Cell(format_seconds(point.batch_time), point.batch_time),
+                Cell(f"{point.devices_used:,}", float(point.devices_used)),
+                Cell(point.label or ""),
+                Cell(_standing(point)),
+            )
+        )
+    header = ("devices at most", "memory", "samples/s", "batch time", "devices used", "plan", "standing")
+    return Table("The fastest plans within limits", header, tuple(rows), words=(0, 5, 6))
+
+
+def _standing(point: FrontierPoint) -> str:
+    """Whether fewer devices or less memory would do, and whether it is proved."""
+    return ("efficient" if point.efficient else "no faster than with less") + ("" if point.proved else ", not proved")

@@ -1,0 +1,99 @@
+"""How to run a plan: the files of the frameworks that can, and what starts their processes."""
+
+from collections.abc import Mapping
+
+from nest.errors import InputError
+from nest.exporting import Exported, export_checked, reasons
+from nest.reporting.records import Cell, Listing, Section, Table
+from nest.reporting.subject import Subject
+
+PREFERRED = ("megatron", "torchtitan", "deepspeed")
+"""Frameworks whose files come first where they can run the plan; others follow by name."""
+
+LAUNCHERS = ("torchrun", "slurm")
+"""Exporters whose scripts start the processes."""
+
+LONGEST = 6000
+"""Characters of a file that is shown; of longer ones only the command that writes them."""
+
+
+def launch(subject: Subject) -> Section:
+    """The first framework's flags; folded away its other files, launchers, other frameworks; reasons of the rest."""
+    plan, known = subject.plan, subject.known
+    against = dict(reasons(plan, known))
+    made: dict[str, Exported] = {}
+    for name in sorted(against, key=_rank):
+        if against[name]:
+            continue
+        try:
+            made[name] = export_checked(plan, (name,), known)
+        except InputError as error:
+            against[name] = (str(error).rstrip("."),)
+    first = next(iter(made), None)
+    listings = [] if first is None else _files(first, made[first].files)
+    more = listings[1:]
+    for name in LAUNCHERS:
+        if name in known.exporters():
+            more += _launcher(subject, name, first, made[first].files if first is not None else {})
+    more += [listing for name in made if name != first for listing in _files(name, made[name].files)]
+    return Section(
+        "launch",
+        "Launch",
+        paragraphs=_told(first, made),
+        listings=tuple(listings[:1]),
+        tables=_refusals(against),
+        more=tuple(more),
+        more_title="Other files, launchers and frameworks",
+    )
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)), name
+
+
+def _told(first: str | None, made: Mapping[str, Exported]) -> tuple[str, ...]:
+    if first is None:
+        return (
+            "No framework that nest writes files for can run this plan as it is. `nest export PLAN --to NAME "
+            "--nearest` exports the nearest plan that one can run; `search.target: NAME` in the problem plans for it.",
+        )
+    return (
+        f"Files of {first} and of launchers, as `nest export PLAN --to {first} --to torchrun -o DIR` writes them.",
+        *dict.fromkeys(warning[0].upper() + warning[1:] for warning in made[first].warnings),
+    )
+
+
+def _files(exporter: str, files: Mapping[str, str]) -> list[Listing]:
+    """A listing for each file, whole or not at all."""
+    found = []
+    for name, text in files.items():
+        title = f"{exporter}: {name}"
+        if len(text) <= LONGEST:
+            found.append(Listing(title, text))
+        else:
+            lines = text.count("\n")
+            found.append(
+                Listing(
+                    title, "", f"{lines:,} lines, too long to be shown; `nest export PLAN --to {exporter}` writes it."
+                )
+            )
+    return found
+
+
+def _launcher(subject: Subject, name: str, framework: str | None, others: Mapping[str, str]) -> list[Listing]:
+    """Its files for the ranks of the framework, whose own are `others`; of a launcher that refuses, the reason."""
+    to = (name,) if framework is None else (framework, name)
+    try:
+        files = export_checked(subject.plan, to, subject.known).files
+    except InputError as error:
+        return [Listing(name, "", str(error))]
+    return _files(name, {file: text for file, text in files.items() if file not in others})
+
+
+def _refusals(against: Mapping[str, tuple[str, ...]]) -> tuple[Table, ...]:
+    rows = tuple(
+        (Cell(name), Cell("; ".join(told)))
+        for name, told in sorted(against.items(), key=lambda row: _rank(row[0]))
+        if told
+    )
+    return (Table("Frameworks that cannot run this plan", ("framework", "why not"), rows, (0, 1)),) if rows else ()

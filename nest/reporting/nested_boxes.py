@@ -1,0 +1,115 @@
+"""A cluster as boxes in boxes, level by level, and where in the picture each of its cells lies."""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+from attrs import frozen
+
+PAD, GAP, LABEL = 5.0, 6.0, 14.0
+"""Inside a box, between boxes, and above the children of a box for its name, px."""
+
+
+@frozen(slots=False)
+class Layout:
+    """How a cluster is drawn.
+
+    Attributes:
+        fanouts: children per group, innermost first; cells are the children of the innermost groups.
+        cell: side of a cell, px.
+        between: from one cell to the next, px.
+        width: that the outermost box may take, px.
+    """
+
+    fanouts: tuple[int, ...]
+    cell: float
+    between: float
+    width: float
+
+    @cached_property
+    def columns(self) -> tuple[int, ...]:
+        """For each level, children side by side."""
+        return tuple(columns for columns, _, _ in self._levels)
+
+    def size(self, level: int) -> tuple[float, float]:
+        """Width and height of a group's box, px; level -1 is a cell."""
+        return (self.cell, self.cell) if level < 0 else self._levels[level][1:]
+
+    @cached_property
+    def _levels(self) -> tuple[tuple[int, float, float], ...]:
+        """For each level, columns, width and height."""
+        found: list[tuple[int, float, float]] = []
+        child = (self.cell, self.cell)
+        for level, fanout in enumerate(self.fanouts):
+            outermost = level == len(self.fanouts) - 1
+            around = 2 * PAD * (len(self.fanouts) - 1 - level)
+            shapes = [_box(columns, fanout, child, self._gap(level)) for columns in range(1, fanout + 1)]
+            fitting = [shape for shape in shapes if shape[1] <= self.width - around] or shapes[:1]
+            found.append(max(fitting) if outermost else min(fitting, key=lambda shape: _unlike(shape, fanout)))
+            child = found[-1][1:]
+        return tuple(found)
+
+    def _gap(self, level: int) -> float:
+        return self.between if level == 0 else GAP
+
+    def origin(self, level: int, index: int) -> tuple[float, float]:
+        """Left and top of group `index` of a level, counted over the whole cluster; level -1: of a cell."""
+        left = top = 0.0
+        for above in range(len(self.fanouts) - 1, level, -1):
+            below = math.prod(self.fanouts[level + 1 : above])
+            place = index // below % self.fanouts[above]
+            row, column = divmod(place, self.columns[above])
+            width, height = self.size(above - 1)
+            left += PAD + column * (width + self._gap(above))
+            top += PAD + LABEL + row * (height + self._gap(above))
+        return left, top
+
+    def groups(self, level: int) -> int:
+        """How many groups of a level there are."""
+        return math.prod(self.fanouts[level + 1 :])
+
+
+def _box(columns: int, children: int, child: tuple[float, float], gap: float) -> tuple[int, float, float]:
+    rows = -(-children // columns)
+    width = 2 * PAD + columns * child[0] + (columns - 1) * gap
+    height = 2 * PAD + LABEL + rows * child[1] + (rows - 1) * gap
+    return columns, width, height
+
+
+def _unlike(shape: tuple[int, float, float], children: int) -> tuple[bool, float, int]:
+    """How far a box is from a full grid half as high as wide."""
+    columns, width, height = shape
+    return children % columns != 0, abs(math.log(width / height / 2)), columns
+
+
+def gathered(places: Sequence[object], capacities: Sequence[int], most: int) -> int:
+    """Devices to draw as one cell: 1, or the fewest neighbours of one place that make at most `most` cells.
+
+    Where no such number of neighbours is alike throughout, it is the greatest that is.
+
+    Args:
+        places: of each device.
+        capacities: devices per group of each level, innermost first.
+        most: cells.
+    """
+    found = 1
+    inside = [each for each in range(2, capacities[0] + 1) if capacities[0] % each == 0]
+    for many in (*inside, *capacities[1:]):
+        if len(places) // found <= most:
+            break
+        if many % found == 0 and all(
+            places[device] == places[device - device % many] for device in range(0, len(places), found)
+        ):
+            found = many
+    return found
+
+
+def fanouts_of_cells(capacities: Sequence[int], many: int, most: int) -> tuple[int, ...]:
+    """Children per group, innermost first, where `many` devices are a cell; outer levels beyond `most` cells are cut.
+
+    Levels of one child say nothing and are left out, but for the last.
+    """
+    cells = [capacity // many for capacity in capacities if capacity > many] or [1]
+    kept = [count for count in cells if count <= most] or cells[:1]
+    found = [count // below for count, below in zip(kept, (1, *kept), strict=False)]
+    return tuple(fanout for fanout in found if fanout > 1) or (1,)

@@ -1,0 +1,63 @@
+"""The page of a plan, section by section."""
+
+from collections.abc import Collection
+
+from nest import planner
+from nest.files import structure
+from nest.formulate.cluster import build_cluster
+from nest.hooks.registry import Registry
+from nest.planner import Source
+from nest.questions.solver import Solver
+from nest.reporting.answers import answers
+from nest.reporting.batch import batch
+from nest.reporting.cluster_figure import cluster_figure
+from nest.reporting.headline import headline, standing
+from nest.reporting.launch import launch
+from nest.reporting.memory_figure import memory_figure
+from nest.reporting.naming import title
+from nest.reporting.records import Section
+from nest.reporting.rendering import rendered
+from nest.reporting.stages import reproduce, stage_table
+from nest.reporting.subject import Subject, subject
+from nest.reporting.time_figure import time_figure
+from nest.spec import PlanDocument, Problem
+
+
+def page(plan: Source | PlanDocument, known: Registry, solver: Solver, without: Collection[str]) -> str:
+    """The HTML file of a plan.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        known: registered exporters and the like.
+        solver: of problems that differ from the plan's.
+        without: parts that are left out.
+
+    Raises:
+        InputError: the plan cannot be read, or its numbers do not hold.
+    """
+    read = planner.read_plan(plan)
+    if read.status == "infeasible":
+        return _infeasible(read, known)
+    found = subject(plan, read, known)
+    told = (*described(found), *answers(found, solver, without), stage_table(found), reproduce(read))
+    return rendered(title(found.problem, found.instance.cluster.size), standing(read), told)
+
+
+def described(subject: Subject) -> tuple[Section, ...]:
+    """What is told of a feasible plan without another search, from top to bottom."""
+    return (
+        headline(subject),
+        launch(subject),
+        Section("cluster", "Cluster", figures=(cluster_figure(subject),)),
+        batch(subject),
+        Section("memory", "Memory", figures=(memory_figure(subject),)),
+        Section("time", "Time", figures=(time_figure(subject),)),
+    )
+
+
+def _infeasible(plan: PlanDocument, known: Registry) -> str:
+    """The page of a problem without a plan: what is tightest, and what was asked."""
+    problem = structure(plan.problem, Problem)
+    size = build_cluster(problem.cluster, known, None)[0].size
+    why = Section("headline", "Why there is no plan", paragraphs=(plan.diagnosis or "No reason is given.",))
+    return rendered(title(problem, size), standing(plan), (why, reproduce(plan)))

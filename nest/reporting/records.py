@@ -1,0 +1,160 @@
+"""What a page is made of: figures, tables and keys of colours, ready to be set."""
+
+from attrs import frozen
+from markupsafe import Markup
+
+
+@frozen
+class Cell:
+    """One cell of a table.
+
+    Attributes:
+        text: as people read it.
+        value: the figure in full, SI units, for whoever reads the page with a program; None: the text says it all.
+    """
+
+    text: str
+    value: float | None = None
+
+    @property
+    def full(self) -> str:
+        """The figure, digit for digit."""
+        return "" if self.value is None else repr(self.value)
+
+
+@frozen
+class Table:
+    """Rows under a header; the first cell of a row names it.
+
+    Attributes:
+        caption: what the rows are.
+        header: of the columns.
+        rows: as many cells each as the header has.
+        words: columns that are words, set flush left; the others are numbers.
+    """
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    words: tuple[int, ...] = (0,)
+
+
+@frozen
+class Key:
+    """What a colour of a figure stands for.
+
+    Attributes:
+        label: in words.
+        style: class of the style sheet that fills it, such as `cause-compute`.
+    """
+
+    label: str
+    style: str
+
+
+@frozen
+class Drawing:
+    """An SVG picture.
+
+    Attributes:
+        width: of its view box; it is shown as wide on a large screen, and scrolls in its own box on a small one.
+        height: of its view box.
+        body: its elements, escaped.
+        title: what it shows, in a few words.
+        description: what there is to see, for people who do not see it.
+    """
+
+    width: float
+    height: float
+    body: Markup
+    title: str
+    description: str
+
+
+@frozen
+class Figure:
+    """A drawing with what it means, in words and in numbers.
+
+    Attributes:
+        name: unique on the page, for links: `memory`.
+        title: heading.
+        caption: what is drawn, and what was left out; `backquoted` words are set as code.
+        drawings: from top to bottom.
+        table: the same figures as numbers.
+        keys: legend, in the order of the drawing.
+        more: further tables.
+    """
+
+    name: str
+    title: str
+    caption: str
+    drawings: tuple[Drawing, ...]
+    table: Table
+    keys: tuple[Key, ...] = ()
+    more: tuple[Table, ...] = ()
+
+
+@frozen
+class Fact:
+    """A figure of the headline.
+
+    Attributes:
+        name: what it is called, unique on the page.
+        text: as people read it.
+        value: in full, SI units.
+        note: what to know about it.
+    """
+
+    name: str
+    text: str
+    value: float | None = None
+    note: str = ""
+
+    @property
+    def full(self) -> str:
+        """The figure, digit for digit."""
+        return "" if self.value is None else repr(self.value)
+
+
+@frozen
+class Listing:
+    """Text to be copied.
+
+    Attributes:
+        name: of the file, or of the command.
+        text: as it stands.
+        note: what to know about it.
+    """
+
+    name: str
+    text: str
+    note: str = ""
+
+
+@frozen
+class Section:
+    """A part of the page under a heading of its own.
+
+    Attributes:
+        name: unique on the page, for links.
+        title: heading.
+        paragraphs: what stands above figures and listings; `backquoted` words are set as code.
+        figures: drawings and their numbers.
+        tables: numbers without a drawing.
+        listings: to be copied, the most useful first.
+        more: further listings, each folded away.
+        more_title: what these are.
+        facts: figures that stand out.
+        decisions: of a plan, in short.
+    """
+
+    name: str
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    listings: tuple[Listing, ...] = ()
+    more: tuple[Listing, ...] = ()
+    more_title: str = ""
+    facts: tuple[Fact, ...] = ()
+    decisions: tuple[Fact, ...] = ()

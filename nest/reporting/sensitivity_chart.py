@@ -1,0 +1,197 @@
+"""Sensitivity: what numbers of the problem are worth, with the plan kept and with the best plan then."""
+
+from collections.abc import Callable, Sequence
+from math import log2
+
+from markupsafe import Markup
+
+from nest.questions.sensitivity import Response
+from nest.reporting.axes import Scale, left_axis, ticks
+from nest.reporting.marks import mark
+from nest.reporting.records import Cell, Drawing, Figure, Key, Table
+from nest.reporting.svg import WIDTH, element, joined, number, text
+from nest.units import format_bytes
+
+COLUMNS = 3
+"""Panels side by side."""
+
+PANEL = WIDTH / COLUMNS
+"""Width of a panel with its space, px."""
+
+LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 62.0, 18.0, 34.0, 150.0, 200.0
+"""Of what is drawn in a panel, px: space on both sides, first and last line; and the height of a panel."""
+
+MARGIN = 0.12
+"""Share of the axis left free above and below."""
+
+SEEN = 1.0
+"""Distance from which the plan kept has a mark of its own beside that of the best plan, px."""
+
+LEAST_SPAN = 0.02
+"""Change that axes span at least: what is far below it looks as level as it is."""
+
+
+def sensitivity_figure(responses: Sequence[Response]) -> Figure:
+    """A panel for every number that can be varied, the one that matters the most first.
+
+    Args:
+        responses: by parameter, then by factor.
+    """
+    names = tuple(dict.fromkeys(each.parameter for each in responses))
+    changed = sum(each.changed for each in responses)
+    unproved = " Where the search was stopped early, a faster plan may exist." if _unproved(responses) else ""
+    caption = (
+        "The batch time (of a sample, where the global batch varies) against the plan's, with one number of the "
+        "problem multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the "
+        "order of how much their number matters, and each has a vertical axis of its own. "
+        f"{_most(responses)} {_changes(changed, len(responses))}{unproved}"
+    )
+    order = sorted(names, key=lambda name: -_reach([each for each in responses if each.parameter == name]))
+    keys = (
+        Key("best plan (circles)", "swatch-best"),
+        Key("this plan kept (squares, dashed)", "swatch-kept"),
+        Key("best plan decides otherwise (diamonds)", "swatch-changed"),
+        Key("this plan kept does not fit (crosses)", "swatch-none"),
+    )
+    return Figure(
+        "sensitivity",
+        "What numbers of the problem are worth",
+        caption,
+        (_drawing(responses, order),),
+        _table(responses),
+        keys,
+    )
+
+
+def _unproved(responses: Sequence[Response]) -> bool:
+    return any(not each.proved for each in responses)
+
+
+def _reach(own: Sequence[Response]) -> float:
+    """By how much the best plan's time moves at most."""
+    return max((abs(each.best) for each in own if each.best is not None), default=0.0)
+
+
+def _most(responses: Sequence[Response]) -> str:
+    """The number that moves the batch time the most."""
+    told = [each for each in responses if each.best is not None]
+    if not told:
+        return "No plan fits with any of the numbers changed."
+    most = max(told, key=lambda each: abs(each.best or 0.0))
+    return f"The most is {signed(most.best or 0.0)}, with {most.parameter} times {most.factor:g}."
+
+
+def _changes(changed: int, of: int) -> str:
+    if not changed:
+        return "In none of these does the best plan decide otherwise."
+    return f"In {changed} of {of}, the best plan decides otherwise; the table says how."
+
+
+def signed(change: float) -> str:
+    """A relative change as people read it."""
+    return f"{change:+.1%}" if abs(change) >= 5e-4 else "no change"
+
+
+def _drawing(responses: Sequence[Response], order: Sequence[str]) -> Drawing:
+    rows = -(-len(order) // COLUMNS)
+    body = []
+    for index, name in enumerate(order):
+        x, y = index % COLUMNS * PANEL, index // COLUMNS * HEIGHT
+        own = [each for each in responses if each.parameter == name]
+        body += _panel(name, own, _vertical(own, y), x, sorted({each.factor for each in responses} | {1.0}))
+    told = (
+        f"{len(order)} panels, one for each number that varies. Each shows the change of the batch time over what the "
+        "number is multiplied by: a solid line for the best plan, a dashed one for this plan kept. "
+        + " ".join(_described(name, [each for each in responses if each.parameter == name]) for name in order)
+    )
+    return Drawing(WIDTH, rows * HEIGHT, joined(body), "Batch time over factors on numbers of the problem", told)
+
+
+def _vertical(own: Sequence[Response], top: float) -> Scale:
+    """The axis of a panel: from the lowest to the highest of its values and 0, with some space."""
+    values = [0.0, *(value for each in own for value in (each.kept, each.best) if value is not None)]
+    middle, span = (min(values) + max(values)) / 2, max(max(values) - min(values), LEAST_SPAN)
+    return Scale(middle - (0.5 + MARGIN) * span, middle + (0.5 + MARGIN) * span, top + BOTTOM, top + TOP)
+
+
+def _described(name: str, own: Sequence[Response]) -> str:
+    parts = [f"times {each.factor:g} {'none fits' if each.best is None else signed(each.best)}" for each in own]
+    return f"{name}: {', '.join(parts)}."
+
+
+def _panel(name: str, own: Sequence[Response], up: Scale, left: float, factors: Sequence[float]) -> list[Markup]:
+    """One number's lines over the logarithm of its factors, through the plan as it is at factor 1."""
+    along = Scale(log2(factors[0]), log2(factors[-1]), left + LEFT + 10, left + PANEL - RIGHT - 10)
+    body = [
+        text(left + LEFT, up.end - 14, name[:1].upper() + name[1:], "strong"),
+        left_axis(up, ticks(up.low, up.high, 5), _percent, left + LEFT, left + PANEL - RIGHT),
+        element("path", d=f"M{number(left + LEFT)} {number(up(0.0))}H{number(left + PANEL - RIGHT)}", class_="line"),
+        *(text(along(log2(each)), up.start + 16, f"x {each:g}", "tick", "middle") for each in factors),
+    ]
+    body += _series(own, lambda each: each.kept, along, up, "series kept")
+    body += _series(own, lambda each: each.best, along, up, "series best")
+    for each in own:
+        x = along(log2(each.factor))
+        if each.kept is None:
+            body.append(mark("cross", x, up.start - 8, "cross"))
+        elif each.best is None or abs(up(each.kept) - up(each.best)) >= SEEN:
+            body.append(mark("square", x, up(each.kept), "mark-kept"))
+        if each.best is not None:
+            form, style = ("diamond", "mark-changed") if each.changed else ("circle", "mark-best")
+            body.append(mark(form, x, up(each.best), style))
+    return body
+
+
+def _percent(change: float) -> str:
+    return f"{100 * change:+.3g}%" if change else "0"
+
+
+def _series(
+    own: Sequence[Response], told: Callable[[Response], float | None], along: Scale, up: Scale, style: str
+) -> list[Markup]:
+    """A line through the points of a series and the plan as it is; it breaks where nothing fits."""
+    points = sorted([*((each.factor, told(each)) for each in own), (1.0, 0.0)])
+    path, move = "", "M"
+    for factor, value in points:
+        if value is None:
+            move = "M"
+            continue
+        path += f"{move}{number(along(log2(factor)))} {number(up(value))}"
+        move = "L"
+    return [element("path", d=path, class_=style)]
+
+
+def _table(responses: Sequence[Response]) -> Table:
+    rows = []
+    for each in responses:
+        rows.append(
+            (
+                Cell(each.parameter),
+                Cell(f"x {each.factor:g}", each.factor),
+                Cell(quantity(each.value, each.unit), each.value),
+                Cell("does not fit") if each.kept is None else Cell(signed(each.kept), each.kept),
+                Cell("none fits") if each.best is None else Cell(signed(each.best), each.best),
+                Cell(_plan(each)),
+            )
+        )
+    header = ("number", "factor", "value", "this plan kept", "best plan", "which then")
+    return Table("Batch time with one number changed", header, tuple(rows), words=(0, 5))
+
+
+def _plan(each: Response) -> str:
+    if each.label is None:
+        return ""
+    return (each.label if each.changed else "this plan") + ("" if each.proved else " (not proved)")
+
+
+_SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit; bytes in binary multiples, all that is per second in decimal ones."""
+    if unit == "bytes":
+        return format_bytes(value)
+    if unit.endswith("/s"):
+        size, prefix = next((each for each in _SCALES if value >= each[0]), _SCALES[-1])
+        return f"{value / size:.4g} {prefix}{'B/s' if unit == 'bytes/s' else unit}"
+    return f"{value:,.4g} {unit}" if value != int(value) else f"{int(value):,} {unit}"

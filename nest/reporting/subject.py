@@ -1,0 +1,76 @@
+"""What is drawn: a plan whose numbers hold, with what its file does not carry found once more."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from nest import planner
+from nest.errors import InputError
+from nest.files import placed, structure
+from nest.formulate.fixed_plan import decided_formulation
+from nest.formulate.instance import Formulation
+from nest.formulate.self_contained import self_contained
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Solution
+from nest.plan import PricedPlan, evaluate
+from nest.plan.document import solution_of
+from nest.planner import Source
+from nest.spec import PlanDocument, Problem
+
+
+@frozen
+class Subject:
+    """A feasible plan, and what follows from it.
+
+    Attributes:
+        plan: as read.
+        problem: the plan's, self-contained.
+        instance: its problem in numbers.
+        formulation: what that was made of.
+        solution: its decisions.
+        priced: every number of it.
+        known: registered exporters and the like.
+    """
+
+    plan: PlanDocument
+    problem: Problem
+    instance: Instance
+    formulation: Formulation
+    solution: Solution
+    priced: PricedPlan
+    known: Registry
+
+    @property
+    def batch_time(self) -> float:
+        """Seconds per optimizer step."""
+        return self.priced.batch_time
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Derived figures."""
+        return self.plan.summary
+
+
+def subject(source: Source | PlanDocument, read: PlanDocument, known: Registry) -> Subject:
+    """The subject of a feasible plan.
+
+    Args:
+        source: where the plan comes from, which errors name.
+        read: the plan.
+        known: registered exporters and the like.
+
+    Raises:
+        InputError: the plan's problem cannot be used, or its numbers do not hold.
+    """
+    report = planner.check(source, plugins=known)
+    if not report.ok:
+        raise InputError(f"the plan does not hold, so it is not reported on: {report.disagreements[0]}")
+    try:
+        problem = self_contained(structure(read.problem, Problem), None, known)
+        instance, formulation = decided_formulation(problem, read, known)
+    except InputError as error:
+        raise (placed(Path(source), error, "problem") if isinstance(source, (str, Path)) else error) from None
+    solution = solution_of(instance, read)
+    return Subject(read, problem, instance, formulation, solution, evaluate(instance, solution), known)

@@ -1,0 +1,47 @@
+"""The batch time of every stage, by cause."""
+
+from nest.reporting.causes import TIME_CAUSES, time_causes
+from nest.reporting.palette import cause_style
+from nest.reporting.records import Cell, Drawing, Figure, Key, Table
+from nest.reporting.stacked_bars import Bar, stacked_bars
+from nest.reporting.subject import Subject
+from nest.reporting.svg import WIDTH
+from nest.units import format_seconds
+
+
+def time_figure(subject: Subject) -> Figure:
+    """Bars as long as the batch, each stage's time by cause."""
+    whole = subject.batch_time
+    stages = time_causes(subject)
+    used = [cause for cause in TIME_CAUSES if any(found[cause] > 1e-9 * whole for found in stages)]
+    busy = [1 - found["bubble"] / whole if whole else 0.0 for found in stages]
+    bars = [
+        Bar(str(index + 1), {cause: found[cause] for cause in used}, f"{share:.1%} busy")
+        for index, (found, share) in enumerate(zip(stages, busy, strict=True))
+    ]
+    height, body = stacked_bars(bars, TIME_CAUSES, format_seconds)
+    slowest = max(range(len(stages)), key=lambda index: subject.priced.stages[index].time)
+    told = (
+        f"Stage {slowest + 1} is the slowest, {format_seconds(subject.priced.stages[slowest].time)} per micro-batch; "
+        f"stages are busy from {min(busy):.1%} to {max(busy):.1%} of the batch."
+    )
+    drawing = Drawing(WIDTH, height, body, "Batch time of each stage, by cause", told)
+    measured = subject.formulation.pricing is None
+    caption = (
+        f"The batch of {format_seconds(whole)} as each stage spends it; every bar adds up to it. "
+        + ("Communication that hides under compute is not counted. " if "collectives" in used else "")
+        + ("Layers were measured whole: collectives inside them are part of compute. " if measured else "")
+        + told
+    )
+    header = ("stage", *(TIME_CAUSES[cause] for cause in used), "batch", "busy")
+    rows = tuple(
+        (
+            Cell(str(index + 1)),
+            *(Cell(format_seconds(found[cause]), found[cause]) for cause in used),
+            Cell(format_seconds(whole), whole),
+            Cell(f"{share:.1%}", share),
+        )
+        for index, (found, share) in enumerate(zip(stages, busy, strict=True))
+    )
+    keys = tuple(Key(TIME_CAUSES[cause], cause_style(cause)) for cause in used)
+    return Figure("time", "Time of each stage", caption, (drawing,), Table("Batch time by cause", header, rows), keys)

@@ -1,0 +1,228 @@
+"""The tasks of the parts of a batch that are shown, stage by stage."""
+
+from collections.abc import Sequence
+
+import numpy
+from attrs import frozen
+from markupsafe import Markup
+
+from nest.reporting.axes import Scale
+from nest.reporting.svg import WIDTH, boxes, element, fits, joined, number, text
+from nest.reporting.task_table import NUMBERED, STYLES, TaskTable
+from nest.reporting.time_axis import time_axis
+from nest.reporting.windows import Shown
+from nest.units import format_seconds
+
+LEFT = 72
+"""Where stages' names end and time begins, px."""
+
+RIGHT = WIDTH - 12
+
+GUTTER = 34
+"""Between two windows, px."""
+
+TOP = 24
+"""Where rows begin, px: above are the names of what is left out."""
+
+ROOMY, DENSE = 26, 13
+"""Height of a row with its space where there are few stages, and where there are many, px."""
+
+THIN = 250
+"""Tasks in a row above which they are thin."""
+
+NUMBER_SIZE = 9.5
+"""Of micro-batches in their boxes, px."""
+
+
+@frozen
+class Placing:
+    """Where on the drawing what is shown lies.
+
+    Attributes:
+        scales: of the windows, from seconds to px.
+        row: px; of a row with the space below it.
+        height: px; of the whole drawing.
+    """
+
+    scales: tuple[Scale, ...]
+    row: float
+    height: float
+
+    @property
+    def bar(self) -> float:
+        """Height of a task, px."""
+        return self.row - 3
+
+    @property
+    def bottom(self) -> float:
+        """Where rows end, px."""
+        return self.height - 30
+
+    def top(self, row: int) -> float:
+        """Where a row begins, px."""
+        return TOP + row * self.row
+
+
+def placing(shown: Shown) -> Placing:
+    """Where everything lies."""
+    row = min(ROOMY, max(DENSE, 320 // len(shown.stages)))
+    return Placing(window_scales(shown, RIGHT), row, TOP + row * len(shown.stages) + 30)
+
+
+def window_scales(shown: Shown, right: float) -> tuple[Scale, ...]:
+    """All windows at the same scale, one after the other.
+
+    Args:
+        shown: of the batch.
+        right: px; where the last one ends.
+    """
+    total = sum(end - start for start, end in shown.windows)
+    room = right - LEFT - GUTTER * (len(shown.windows) - 1)
+    scales, x = [], float(LEFT)
+    for start, end in shown.windows:
+        width = (end - start) / total * room if total else room
+        scales.append(Scale(start, end, x, x + width))
+        x += width + GUTTER
+    return tuple(scales)
+
+
+def drawn(table: TaskTable, shown: Shown, place: Placing) -> Markup:
+    """The elements of the drawing."""
+    longest = shown.windows[-1][1]
+    end = place.bottom
+    background = element(
+        "path",
+        d=boxes(
+            (scale.start, place.top(row), scale.end - scale.start, place.bar)
+            for scale in place.scales
+            for row in range(len(shown.stages))
+        ),
+        class_="idle",
+    )
+    return joined(
+        [
+            time_axis(place.scales, longest, TOP - 4, end),
+            background,
+            *_tasks(table, shown, place),
+            *_numbers(table, shown, place),
+            *(
+                text(LEFT - 8, place.top(row) + place.bar / 2 + 4, f"stage {stage + 1}", "tick", "end")
+                for row, stage in enumerate(shown.stages)
+            ),
+            *breaks(shown, place.scales, TOP, end),
+            *_left_out(shown, place),
+        ]
+    )
+
+
+@frozen
+class Box:
+    """A task as it is drawn.
+
+    Attributes:
+        task: its row in the table.
+        row: of the drawing, from 0.
+        left: px, to a tenth.
+        right: px, to a tenth; at least a tenth from `left`.
+    """
+
+    task: int
+    row: int
+    left: float
+    right: float
+
+
+def task_boxes(table: TaskTable, shown: Shown, place: Placing) -> tuple[Box, ...]:
+    """A box for every task that runs in a window on a stage that is shown, as far as it does."""
+    rows = {stage: row for row, stage in enumerate(shown.stages)}
+    here = numpy.isin(table.stage, shown.stages)
+    found = []
+    for scale in place.scales:
+        for task in numpy.flatnonzero(here & table.within(scale.low, scale.high)).tolist():
+            left = round(scale(max(float(table.start[task]), scale.low)), 1)
+            right = round(scale(min(float(table.end[task]), scale.high)), 1)
+            # What rounds to nothing is drawn as thinly as coordinates allow.
+            found.append(Box(task, rows[int(table.stage[task])], left, max(right, round(left + 0.1, 1))))
+    return tuple(found)
+
+
+def _tasks(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
+    """A path for every style: a tenth of the bytes of an element for every task."""
+    paths: dict[int, list[tuple[float, float, float, float]]] = {}
+    drawn = task_boxes(table, shown, place)
+    # Between thin boxes, a line as thick as between others would take their colour.
+    apart = "thin" if len(drawn) > THIN * len(shown.stages) else "parted"
+    for box in drawn:
+        size = (box.left, place.top(box.row), box.right - box.left, place.bar)
+        paths.setdefault(int(table.style[box.task]), []).append(size)
+    return [
+        element("path", d=boxes(sizes), class_=f"task-{STYLES[style][0]} {apart}")
+        for style, sizes in sorted(paths.items())
+    ]
+
+
+def _numbers(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
+    """Micro-batches, counted from 1 like stages, where they fit; a text for every row."""
+    if place.bar < NUMBER_SIZE:
+        return []
+    rows: dict[int, list[Markup]] = {}
+    for box in task_boxes(table, shown, place):
+        told = str(int(table.micro_batch[box.task]) + 1)
+        if int(table.style[box.task]) in NUMBERED and fits(told, box.right - box.left - 2, NUMBER_SIZE):
+            rows.setdefault(box.row, []).append(
+                Markup(f'<tspan x="{number((box.left + box.right) / 2)}">{told}</tspan>')
+            )
+    return [
+        element("text", Markup("").join(parts), y=place.top(row) + place.bar / 2 + 3.4, class_="batch")
+        for row, parts in sorted(rows.items())
+    ]
+
+
+def breaks(shown: Shown, scales: Sequence[Scale], top: float, bottom: float) -> list[Markup]:
+    """Two zigzag lines where something is left out between two windows."""
+    steps = max(2, round((bottom - top) / 16))
+    zigzag = "".join(f"l{3 if step % 2 else -3} {number((bottom - top + 8) / steps)}" for step in range(steps))
+    return [
+        element(
+            "path",
+            d="".join(f"M{number(before.end + GUTTER / 2 + shift)} {number(top - 4)}{zigzag}" for shift in (-2.5, 5.5)),
+            class_="break",
+        )
+        for before in scales[:-1]
+    ]
+
+
+def _left_out(shown: Shown, place: Placing) -> list[Markup]:
+    """How long what is left out between two windows takes."""
+    return [
+        text(before.end + GUTTER / 2, TOP - 10, f"{format_seconds(gap.end - gap.start)} left out", "tick", "middle")
+        for gap, before in zip(shown.gaps, place.scales[:-1], strict=True)
+    ]
+
+
+PATTERNED = {
+    "backward": ("dot", "M1 1h1.2v1.2h-1.2zM4 4h1.2v1.2h-1.2z"),
+    "inputs": ("dot", "M1 1h1.2v1.2h-1.2zM4 4h1.2v1.2h-1.2z"),
+    "weights": ("line", "M1.5 0V6M4.5 0V6"),
+    "recompute": ("line", "M-1 7L7 -1M-1 1L1 -1M5 7L7 5"),
+    "message": ("line", "M0 1.5H6M0 4.5H6"),
+    "collective": ("line", "M-1 7L7 -1M-1 -1L7 7"),
+    "update": ("dot", "M1.5 1.5h3v3h-3z"),
+}
+"""Patterns of styles, of 6 by 6 px, laid over their colour."""
+
+
+def patterns() -> Markup:
+    """What `charts.css` fills tasks with; colour alone tells no style from another."""
+    found = []
+    for name, (kind, path) in PATTERNED.items():
+        inner = [
+            element("rect", width=6, height=6, class_=f"ground-{name}"),
+            element("path", d=path, class_=f"texture-{kind}"),
+        ]
+        found.append(
+            element(
+                "pattern", Markup("").join(inner), id=f"task-{name}", width=6, height=6, patternUnits="userSpaceOnUse"
+            )
+        )
+    return element("defs", Markup("").join(found))

@@ -1,0 +1,99 @@
+"""Plans whose traces and pages are opened: small and large, levels and networks, ordinary and hostile."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import nest
+from nest.spec import PlanDocument
+from tests.simulate.uniform_plans import uniform_plan
+
+HOSTILE = "<script>document.title='taken'</script><img src=http://example.org/x.png onerror=alert(1)> & \"'{{ 7 * 7 }}"
+"""A name nobody should give a layer."""
+
+
+def of_llama(schedule: str = "1f1b", **fix: Any) -> PlanDocument:
+    """Llama 2 13B on 16 devices: stages that differ, and collectives between replicas."""
+    levels = [
+        {"name": "node", "fanout": 8, "bandwidth": "300 GB/s", "link": "nvlink3"},
+        {"name": "pod", "fanout": 2, "bandwidth": "25 GB/s", "link": "infiniband-hdr"},
+    ]
+    problem = {
+        "nest": 1,
+        "model": "llama-2-13b",
+        "training": {"global_batch": 16, "sequence_length": 4096, "schedule": schedule},
+        "cluster": {"device": "a100-sxm-80g", "levels": levels},
+    }
+    decided = {"tp": 2, "pp": 4, "replicas": 2, "micro_batch": 1, "schedule": schedule}
+    return nest.evaluate(problem, fix={**decided, **fix})
+
+
+def large(pp: int, replicas: int, global_batch: int) -> PlanDocument:
+    """Llama 3 70B, eight devices a stage and replica."""
+    levels = [
+        {"name": "node", "fanout": 8, "bandwidth": "450 GB/s", "latency": "3 us", "link": "nvlink"},
+        {"name": "rack", "fanout": 16, "bandwidth": "50 GB/s", "latency": "6 us", "link": "infiniband"},
+        {"name": "spine", "fanout": pp * replicas // 16, "bandwidth": "25 GB/s", "latency": "10 us"},
+    ]
+    problem = {
+        "nest": 1,
+        "model": "llama-3-70b",
+        "training": {"global_batch": global_batch, "sequence_length": 8192},
+        "cluster": {"device": "h100-sxm", "levels": levels},
+    }
+    decided = {"tp": 8, "pp": pp, "replicas": replicas, "micro_batch": 1, "zero": 1, "recompute": "full"}
+    return nest.evaluate(problem, fix=decided)
+
+
+def on_a_torus() -> PlanDocument:
+    """Stages placed on the devices of a network that has no levels, by name."""
+    problem = {
+        "nest": 1,
+        "model": "llama-2-7b",
+        "training": {"global_batch": 16, "sequence_length": 4096},
+        "cluster": {
+            "device": "h100-sxm",
+            "topology": {"torus": {"shape": [4, 4], "wrap": True, "bandwidth": "45 GB/s", "latency": "0.5 us"}},
+        },
+    }
+    return nest.solve({**problem, "fixed": {"tp": 2, "pp": 4, "replicas": 2, "micro_batch": 1}})
+
+
+def hostile() -> PlanDocument:
+    """Layers and levels with names that are markup, and long."""
+    problem = _profile()
+    problem["profile"]["layers"] = [f"{HOSTILE} {index} {'x' * 60}" for index in range(4)]
+    problem["cluster"]["levels"][0]["name"] = HOSTILE
+    return nest.solve(problem)
+
+
+def infeasible() -> PlanDocument:
+    """No plan fits the memory."""
+    problem = _profile()
+    problem["cluster"]["memory"] = 1.0
+    return nest.solve(problem)
+
+
+def _profile() -> dict[str, Any]:
+    plan = next(each for each in map(_of_seed, range(100)) if len(each.stages) == 4 and len(_layers(each)) == 4)
+    return {**plan.problem, "fixed": {}}
+
+
+def _of_seed(seed: int) -> PlanDocument:
+    return uniform_plan(seed, "1f1b")
+
+
+def _layers(plan: PlanDocument) -> list[str]:
+    layers: list[str] = plan.problem["profile"]["layers"]
+    return layers
+
+
+PLANS: Mapping[str, Callable[[], PlanDocument]] = {
+    "small": lambda: of_llama(zero=2, recompute="full"),
+    "chunks": lambda: of_llama("interleaved", zero=3, chunks=2),
+    "many-devices": lambda: large(pp=4, replicas=32, global_batch=1024),
+    "many-stages": lambda: large(pp=32, replicas=4, global_batch=1024),
+    "torus": on_a_torus,
+    "hostile": hostile,
+    "infeasible": infeasible,
+}
+"""Makes each plan, by name."""

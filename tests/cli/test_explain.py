@@ -1,0 +1,56 @@
+"""`nest explain` as a person calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nest
+from tests.command_line import call
+from tests.test_explaining import PROBLEM
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(nest.solve(PROBLEM).to_dict()))
+    return str(path)
+
+
+def test_text_and_json(plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "explain", plan, "--only", "alternatives", "--only", "binding") == 0
+    shown = capsys.readouterr()
+    assert "What binds" in shown.out
+    assert "The best plan that decides one thing otherwise" in shown.out
+    assert "What would change" not in shown.out
+    assert shown.err == ""
+    assert call(monkeypatch, "explain", plan, "--only", "alternatives", "--time-limit", "60", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["parts"] == ["alternatives"]
+    assert {each["decision"] for each in told["alternatives"]} >= {"pp", "zero"}
+
+
+def test_an_infeasible_plan_is_explained_with_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(nest.solve({**PROBLEM, "constraints": ["pp == 3", "pp == 2"]}).to_dict()))
+    assert call(monkeypatch, "explain", str(path), "--only", "constraints") == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("No feasible plan.")
+    assert "without `pp == 3`: there is a plan" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(["--only", "costs"], "binding, constraints, alternatives, flips"), (["--time-limit", "0"], "positive number")],
+)
+def test_what_cannot_be_asked_is_told(
+    plan: str,
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, "explain", plan, *arguments) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""`nest report` as a person calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nest import reporting
+from tests.command_line import call
+from tests.reporting.plans import infeasible, quick, solved
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(solved().to_dict()))
+    return path
+
+
+def test_the_page_is_written(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    output = tmp_path / "page.html"
+    output.write_text("what was there before")
+    assert (
+        call(monkeypatch, "report", str(plan), "-o", str(output), "--without", "frontier", "--without", "sensitivity")
+        == 0
+    )
+    assert capsys.readouterr().out == f"{output}\n"
+    assert output.read_text() == quick(solved())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "plan.json"]
+
+
+def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "report", "plan.json", "--without", "frontier", "--without", "sensitivity") == 0
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_an_infeasible_plan_has_a_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(infeasible().to_dict()))
+    assert call(monkeypatch, "report", str(tmp_path / "plan.json"), "-o", str(tmp_path / "page.html")) == 0
+    assert "Infeasible" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"batch_time": 1.0}, "does not hold, so it is not reported on"), ({"stages": 3}, "stages")],
+)
+def test_what_cannot_be_reported_on_is_refused(
+    change: dict[str, object],
+    told: str,
+    plan: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    plan.write_text(json.dumps({**solved().to_dict(), **change}))
+    assert (
+        call(
+            monkeypatch,
+            "report",
+            str(plan),
+            "-o",
+            str(tmp_path / "page.html"),
+            "--without",
+            "frontier",
+            "--without",
+            "sensitivity",
+        )
+        == 2
+    )
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_place_that_is_none_is_told_first(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(reporting, "report", lambda *_, **__: pytest.fail("work was done first"))
+    assert call(monkeypatch, "report", str(plan), "-o", str(tmp_path / "nowhere" / "page.html")) == 2
+    assert "there is no folder" in capsys.readouterr().err
