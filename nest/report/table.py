@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from nest.report.paragraph import figures, longest_piece, wrapped
+from nest.report.paragraph import figures, longest_piece, paragraph, wrapped
 from nest.report.screen import WIDE, Screen, Tone, columns, padded
 
 GAP = 2
@@ -163,7 +163,9 @@ class _Table:
 
     def lists(self) -> list[str]:
         """A list of figures for each row; of a table without rows, the names."""
-        found: list[str] = [] if self.rows else list(self.header)
+        found: list[str] = []
+        if not self.rows:
+            return [line for name in self.header for line in paragraph(name, self.screen).split("\n")]
         for index, row in enumerate(self.rows):
             told = [column for column, cell in enumerate(row) if cell]
             tones = {
