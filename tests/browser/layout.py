@@ -99,12 +99,18 @@ _FAINT = """least => {
     };
     const colours = new Map();
     const colour = text => colours.get(text) ?? colours.set(text, parsed(text)).get(text);
+    // Of a pattern, what its lines or dots lie on.
+    const ground = paint => {
+        if (!paint.startsWith('url')) return paint;
+        const under = document.getElementById(paint.match(/#([^")]+)/)[1])?.querySelector('rect');
+        return under ? getComputedStyle(under).fill : 'none';
+    };
     const behind = (x, y) => {
         for (const each of document.elementsFromPoint(x, y)) {
             if (each instanceof SVGTextContentElement) continue;
             const style = getComputedStyle(each);
-            const paint = each instanceof SVGGeometryElement ? style.fill : style.backgroundColor;
-            if (paint === 'none' || paint.startsWith('url')) continue;
+            const paint = ground(each instanceof SVGGeometryElement ? style.fill : style.backgroundColor);
+            if (paint === 'none') continue;
             const found = colour(paint);
             if (found.opaque && style.opacity === '1' && style.fillOpacity === '1') return found.rgb;
         }
