@@ -21,7 +21,18 @@ if TYPE_CHECKING:
     from nest.simulate.replay import Replay
     from nest.spec import PlanDocument, Problem
 
-__all__ = ["__version__", "check", "compare", "evaluate", "explain", "export", "report_page", "simulate", "solve", "verify"]
+__all__ = [
+    "__version__",
+    "check",
+    "compare",
+    "evaluate",
+    "explain",
+    "export",
+    "report_page",
+    "simulate",
+    "solve",
+    "verify",
+]
 
 __version__ = "0.1.0"
 

@@ -32,7 +32,8 @@ def report(
         plugins: registered exporters and the like; left out, those installed.
 
     Raises:
-        InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the time limit is none.
+        InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the time limit
+            is none.
     """
     check_parts(without)
     if time_limit is not None and not 0 < time_limit < float("inf"):

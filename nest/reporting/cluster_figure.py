@@ -92,7 +92,7 @@ def _caption(subject: Subject, picture: _Picture, used: int) -> str:
     told[0] += f": {boxes_of}." if boxes_of else "."
     replicas = plan.data_parallel or 1
     if replicas > 1:
-        told.append(f"There are {replicas:,} replicas of {len(plan.stages)} stages; the first one has an outline.")
+        told.append(f"There are {replicas:,} replicas of {_stages(len(plan.stages))}; the first one has an outline.")
     if used < size:
         told.append(f"{size - used:,} of {size:,} devices are not used; their cells are empty.")
     drawn = picture.cells * picture.many
@@ -105,6 +105,10 @@ def _caption(subject: Subject, picture: _Picture, used: int) -> str:
             "Devices are where the placement on the network itself puts them; boxes are the levels it comes near."
         )
     return " ".join(told)
+
+
+def _stages(count: int) -> str:
+    return "1 stage" if count == 1 else f"{count} stages"
 
 
 def _frames(picture: _Picture) -> Iterable[Markup]:

@@ -6,6 +6,7 @@ from nest.errors import InputError
 from nest.exporting import Exported, export_checked, reasons
 from nest.reporting.records import Cell, Listing, Section, Table
 from nest.reporting.subject import Subject
+from nest.units import format_bytes
 
 PREFERRED = ("megatron", "torchtitan", "deepspeed")
 """Frameworks whose files come first where they can run the plan; others follow by name."""
@@ -13,7 +14,7 @@ PREFERRED = ("megatron", "torchtitan", "deepspeed")
 LAUNCHERS = ("torchrun", "slurm")
 """Exporters whose scripts start the processes."""
 
-LONGEST = 6000
+LONGEST = 20_000
 """Characters of a file that is shown; of longer ones only the command that writes them."""
 
 
@@ -63,20 +64,17 @@ def _told(first: str | None, made: Mapping[str, Exported]) -> tuple[str, ...]:
     )
 
 
-def _files(exporter: str, files: Mapping[str, str]) -> list[Listing]:
-    """A listing for each file, whole or not at all."""
+def _files(exporter: str, files: Mapping[str, str], framework: str | None = None) -> list[Listing]:
+    """A listing for each file, whole or not at all; a launcher's are for the ranks of a framework."""
+    to = "".join(f" --to {name}" for name in (framework, exporter) if name is not None)
     found = []
     for name, text in files.items():
         title = f"{exporter}: {name}"
         if len(text) <= LONGEST:
             found.append(Listing(title, text))
         else:
-            lines = text.count("\n")
-            found.append(
-                Listing(
-                    title, "", f"{lines:,} lines, too long to be shown; `nest export PLAN --to {exporter}` writes it."
-                )
-            )
+            size = f"{text.count(chr(10)):,} lines, {format_bytes(len(text.encode()))}"
+            found.append(Listing(title, "", f"{size}, too long to be shown; `nest export PLAN{to}` writes it."))
     return found
 
 
@@ -87,7 +85,7 @@ def _launcher(subject: Subject, name: str, framework: str | None, others: Mappin
         files = export_checked(subject.plan, to, subject.known).files
     except InputError as error:
         return [Listing(name, "", str(error))]
-    return _files(name, {file: text for file, text in files.items() if file not in others})
+    return _files(name, {file: text for file, text in files.items() if file not in others}, framework)
 
 
 def _refusals(against: Mapping[str, tuple[str, ...]]) -> tuple[Table, ...]:

@@ -80,10 +80,12 @@ def test_page_can_be_read_without_seeing_it(text: str) -> None:
 
 
 def test_a_figure_has_a_caption_and_a_table(text: str) -> None:
-    for figure in re.findall(r"<figure.*?</figure>", text, re.DOTALL):
+    for figure in re.findall(r"<figure.*?</details>", text, re.DOTALL):
         assert figure.count("<figcaption>") == 1
+        assert figure.count("<figure") == 1
         assert "<table>" in figure
         assert "<desc" in figure
+    assert text.count("<figure") == text.count("The same as a table")
 
 
 def test_a_phone_scrolls_figures_not_the_page(text: str) -> None:
