@@ -13,6 +13,8 @@ from nest.reporting.windows import shown
 from tests.reporting.drawn_paths import elements
 from tests.reporting.long_plans import long_plan
 
+STAGES = 7
+
 POINTS = st.lists(st.tuples(st.floats(0.01, 9.9), st.floats(0, 100)), max_size=20, unique_by=lambda each: each[0])
 
 
@@ -34,14 +36,14 @@ def test_the_most_of_each_part_is_found(
         assert least <= size <= most
 
 
-@pytest.mark.parametrize(("schedule", "micro_batches"), [("1f1b", 8), ("1f1b", 200), ("gpipe", 150)])
+@pytest.mark.parametrize(("schedule", "micro_batches"), [("1f1b", 8), ("1f1b", 200), ("gpipe", 300)])
 @pytest.mark.parametrize("room", [1.1, 50.0])
 def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, room: float) -> None:
-    plan = long_plan(schedule, 5, micro_batches)
+    plan = long_plan(schedule, STAGES, micro_batches)
     replay = nest.simulate(plan)
     planned = [stage.memory for stage in plan.stages]
     capacity = max(planned) * room
-    found = shown(TaskTable.of(replay.timeline.tasks, 5), steps(replay))
+    found = shown(TaskTable.of(replay.timeline.tasks, STAGES), steps(replay))
     figure = memory_over_time_figure(replay, found, capacity, planned)
     for row, stage, points, counted in zip(
         figure.table.rows, replay.stages, replay.timeline.memory, planned, strict=True
@@ -60,5 +62,5 @@ def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, room: 
         assert not inside or x == pytest.approx(inside[0](time), abs=0.051)
         assert inside or not any(scale.start <= x <= scale.end for scale in scales)
     lines = [path for path in body.iter("path") if path.get("class") == "capacity-line"]
-    assert len(lines) == (5 if room < 4 else 0)
+    assert len(lines) == (STAGES if room < 4 else 0)
     assert ("lies above what is drawn" in figure.caption) == (room > 4)

@@ -161,7 +161,7 @@ def tables(draw: st.DrawFn) -> TaskTable:
     """Tasks of no schedule at all."""
     stages, most = draw(st.integers(1, 70)), draw(st.integers(1, 400))
     random = numpy.random.default_rng(draw(st.integers(0, 2**32)))
-    kinds = sorted(STYLE_OF)
+    kinds = draw(st.lists(st.sampled_from(sorted(STYLE_OF)), min_size=1, unique=True))
     tasks = []
     for stage in range(stages):
         clock = 0.0
@@ -171,6 +171,18 @@ def tables(draw: st.DrawFn) -> TaskTable:
             kind = kinds[int(random.integers(len(kinds)))]
             tasks.append(Task(stage, kind, "forward", index, 0, start, clock))
     return TaskTable.of(tasks, stages)
+
+
+def test_many_tasks_of_few_passes_are_bounded() -> None:
+    tasks = [
+        Task(stage, "forward" if index == 0 else "receive-activations", "forward", index, 0, start, start + 0.5)
+        for stage in range(40)
+        for index, start in enumerate(numpy.cumsum(numpy.random.default_rng(stage).uniform(0.5, 1.5, 1000)).tolist())
+    ]
+    table = TaskTable.of(tasks, 40)
+    found = shown(table, (1, 2))
+    assert found.cut
+    assert MOST_BOXES / 2 < len(task_boxes(table, found, placing(found))) <= MOST_BOXES
 
 
 @settings(max_examples=25)
