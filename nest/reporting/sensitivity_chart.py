@@ -9,7 +9,7 @@ from nest.questions.sensitivity import Response
 from nest.reporting.axes import Scale, left_axis, ticks
 from nest.reporting.marks import mark
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
-from nest.reporting.svg import WIDTH, element, joined, number, text
+from nest.reporting.svg import WIDTH, element, joined, number, shortened, text
 from nest.units import format_bytes
 
 COLUMNS = 3
@@ -122,8 +122,9 @@ def _described(name: str, own: Sequence[Response]) -> str:
 def _panel(name: str, own: Sequence[Response], up: Scale, left: float, factors: Sequence[float]) -> list[Markup]:
     """One number's lines over the logarithm of its factors, through the plan as it is at factor 1."""
     along = Scale(log2(factors[0]), log2(factors[-1]), left + LEFT + 10, left + PANEL - RIGHT - 10)
+    heading = shortened(name[:1].upper() + name[1:], PANEL - LEFT, 13)  # Bold letters are wider.
     body = [
-        text(left + LEFT, up.end - 14, name[:1].upper() + name[1:], "strong"),
+        text(left + LEFT, up.end - 14, heading, "strong"),
         left_axis(up, ticks(up.low, up.high, 5), _percent, left + LEFT, left + PANEL - RIGHT),
         element("path", d=f"M{number(left + LEFT)} {number(up(0.0))}H{number(left + PANEL - RIGHT)}", class_="line"),
         *(text(along(log2(each)), up.start + 16, f"x {each:g}", "tick", "middle") for each in factors),

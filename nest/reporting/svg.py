@@ -55,3 +55,10 @@ def boxes(places: Iterable[tuple[float, float, float, float]]) -> str:
 def fits(content: str, width: float, size: float = 12) -> bool:
     """Whether a text at `size` px is sure to fit into `width` px."""
     return len(content) * _DIGIT * size / 12 <= width
+
+
+def shortened(content: str, width: float, size: float = 12) -> str:
+    """The beginning of a text at `size` px that is sure to fit into `width` px, with an ellipsis for the rest."""
+    if fits(content, width, size):
+        return content
+    return content[: max(int(width * 12 / (_DIGIT * size)) - 1, 0)].rstrip() + "…"

@@ -20,6 +20,11 @@ _HELPERS = """
         return `${element.tagName.toLowerCase()} ${element.getAttribute('class') || ''} "${text}"`;
     };
     const box = element => element.getBoundingClientRect();
+    // A label may be several, each at a place of its own.
+    const labels = root => [...root.querySelectorAll('text')].flatMap(text => {
+        const parts = [...text.querySelectorAll('tspan')];
+        return parts.length ? parts : [text];
+    }).filter(label => label.textContent.trim());
 """
 
 _STICKING_OUT = """slack => {
@@ -49,7 +54,7 @@ _CUT_OFF = """slack => {
     for (const svg of document.querySelectorAll('svg')) {
         if (!svg.checkVisibility()) continue;
         const view = box(svg);
-        for (const text of svg.querySelectorAll('text')) {
+        for (const text of labels(svg)) {
             const {left, right, top, bottom} = box(text);
             const inside = left >= view.left - slack && right <= view.right + slack
                 && top >= view.top - slack && bottom <= view.bottom + slack;
@@ -63,7 +68,7 @@ _OVERLAPPING = """limit => {
     const found = [];
     for (const svg of document.querySelectorAll('svg')) {
         if (!svg.checkVisibility()) continue;
-        const texts = [...svg.querySelectorAll('text')].filter(text => text.textContent.trim());
+        const texts = labels(svg);
         const boxes = texts.map(box);
         const order = boxes.map((_, index) => index).sort((a, b) => boxes[a].left - boxes[b].left);
         for (const [place, one] of order.entries())
@@ -94,24 +99,30 @@ _FAINT = """least => {
     };
     const colours = new Map();
     const colour = text => colours.get(text) ?? colours.set(text, parsed(text)).get(text);
-    const behind = (element, x, y) => {
+    // Of a pattern, what its lines or dots lie on.
+    const ground = paint => {
+        if (!paint.startsWith('url')) return paint;
+        const under = document.getElementById(paint.match(/#([^")]+)/)[1])?.querySelector('rect');
+        return under ? getComputedStyle(under).fill : 'none';
+    };
+    const behind = (x, y) => {
         for (const each of document.elementsFromPoint(x, y)) {
-            if (each === element || each.tagName === 'text') continue;
+            if (each instanceof SVGTextContentElement) continue;
             const style = getComputedStyle(each);
-            const paint = each instanceof SVGGeometryElement ? style.fill : style.backgroundColor;
-            if (paint === 'none' || paint.startsWith('url')) continue;
+            const paint = ground(each instanceof SVGGeometryElement ? style.fill : style.backgroundColor);
+            if (paint === 'none') continue;
             const found = colour(paint);
             if (found.opaque && style.opacity === '1' && style.fillOpacity === '1') return found.rgb;
         }
         return colour(getComputedStyle(document.body).backgroundColor).rgb;
     };
     const found = [];
-    for (const text of document.querySelectorAll('svg text')) {
-        if (!text.checkVisibility() || !text.textContent.trim()) continue;
+    for (const text of labels(document)) {
+        if (!text.checkVisibility()) continue;
         text.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
         const {left, top, width, height} = box(text);
         const own = colour(getComputedStyle(text).fill).rgb;
-        const ratios = [0.1, 0.5, 0.9].map(part => contrast(own, behind(text, left + part * width, top + height / 2)));
+        const ratios = [0.1, 0.5, 0.9].map(part => contrast(own, behind(left + part * width, top + height / 2)));
         const worst = Math.min(...ratios);
         if (worst < least) found.push(`${told(text)} ${worst.toFixed(2)}`);
     }
