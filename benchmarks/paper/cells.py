@@ -56,7 +56,8 @@ class Cell:
         """What is planned: the paper's schedule, and its search with ZeRO and recomputation left open.
 
         Samples that are no multiple of the replicas are rounded up, as the artifact does. Context parallelism is left
-        out: no sequence here is long, and but for one estimate of Mixtral the artifact's files all say `cp_1`.
+        out: no sequence here is long, and but for one estimate of Mixtral the artifact's files all say `cp_1`. The paper has no
+        margin of memory.
         """
         if self.source is not None:
             written: Problem = json.loads(self.source.read_text(encoding="utf-8"))
@@ -76,6 +77,7 @@ class Cell:
                 "micro_batch": [self.micro_batch],
                 "schedule": "nest",
                 "uneven_batch": True,
+                "memory_margin": 0,
             },
             "cluster": {"device": entry.device, "memory": entry.memory, "levels": levels},
             "strategies": {"cp": [1]},

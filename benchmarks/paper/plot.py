@@ -42,6 +42,7 @@ def _bars(results: Results, cells: Sequence[Cell], size: Callable[[Cell], int], 
     panels[0][0].set_ylabel(f"throughput, {REFERENCE} at the first size = 1", fontsize=8)
     # Beside the panels: inside it would hide bars.
     handles, labels = panels[0][-1].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, loc="outside right upper", title="no bar: no plan fits", title_fontsize=7)
+    title = "no bar: no plan fits"
+    figure.legend(handles, labels, fontsize=7, loc="outside right upper", title=title, title_fontsize=7)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

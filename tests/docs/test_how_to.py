@@ -1,6 +1,7 @@
 """The how-to on strategies ends with a distribution that joined nest by its entry point, and can be switched off."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from tests.docs.document import REPOSITORY, run, steps
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "add-a-strategy.md").read_text()
-ENTRY = ["vocabulary", "after", "tp,", "sp,", "cp,", "ep", "nest-vocabulary", "0.1.0"]
+ENTRY = ["vocabulary", "tp, sp, cp, ep", "nest-vocabulary 0.1.0"]
 
 
 def strategies(folder: Path, **environment: str) -> list[list[str]]:
@@ -21,7 +22,7 @@ def strategies(folder: Path, **environment: str) -> list[list[str]]:
         check=True,
     )
     assert done.stderr == ""
-    return [line.split() for line in done.stdout.splitlines()]
+    return [re.split(r"  +", line) for line in done.stdout.splitlines()]
 
 
 def test_the_page_goes_from_a_new_plug_in_to_a_plan() -> None:
