@@ -56,8 +56,8 @@ class Cell:
         """What is planned: the paper's schedule, and its search with ZeRO and recomputation left open.
 
         Samples that are no multiple of the replicas are rounded up, as the artifact does. Context parallelism is left
-        out: no sequence here is long, and but for one estimate of Mixtral the artifact's files all say `cp_1`. The paper has no
-        margin of memory.
+        out: no sequence here is long, and but for one estimate of Mixtral the artifact's files all say `cp_1`. The
+        paper has no margin of memory.
         """
         if self.source is not None:
             written: Problem = json.loads(self.source.read_text(encoding="utf-8"))
