@@ -1,10 +1,10 @@
 """Why a plan is what it is: what it runs into, what restrictions cost, what comes next, and what would change it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest import planner
 from nest.errors import InputError
@@ -15,7 +15,7 @@ from nest.planner import Source
 from nest.questions.alternatives import Alternative, alternative, questions
 from nest.questions.binding import Binding, binding
 from nest.questions.flips import Flip, flip, turns
-from nest.questions.outcome import plan_label
+from nest.questions.outcome import decided_values, plan_label
 from nest.questions.prices import Price, price, restrictions
 from nest.questions.solver import Solver
 from nest.solve.effort import check_effort
@@ -46,6 +46,8 @@ class Explanation:
         alternatives: for each decision of the plan, the best plan in which it differs.
         flips: values at which another plan becomes the best.
         solves: searches it took.
+        decided: what the plan decides, by name: one value, or one for each stage; nothing of an infeasible one.
+        best_decided: what the best plan decides.
     """
 
     plan: PlanDocument
@@ -56,6 +58,8 @@ class Explanation:
     alternatives: tuple[Alternative, ...] = ()
     flips: tuple[Flip, ...] = ()
     solves: int = 0
+    decided: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    best_decided: Mapping[str, tuple[str, ...]] = field(factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain mappings, lists and numbers; of plans their labels and times."""
@@ -75,6 +79,8 @@ class Explanation:
             "alternatives": [each.to_dict() for each in self.alternatives],
             "flips": [each.to_dict() for each in self.flips],
             "solves": self.solves,
+            "decided": {name: list(values) for name, values in self.decided.items()},
+            "best_decided": {name: list(values) for name, values in self.best_decided.items()},
         }
 
 
@@ -140,6 +146,8 @@ def _explain(
         tuple(line.after(1, partial(alternative, read, each, solver)) for each in asked),
         tuple(line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied),
         solver.solves,
+        decided_values(read, known),
+        decided_values(best, known),
     )
 
 

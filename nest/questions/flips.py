@@ -46,6 +46,8 @@ class Flip:
             there, or there is no plan at all.
         outcome: the best plan at `changed_at` beside the plan asked about; None: nothing changes.
         proved: whether all plans it rests on were proved the best.
+        precise: whether the two values are neighbours, or at most `PRECISION` apart; else the search for the flip ended
+            at `MOST_SOLVES`.
     """
 
     parameter: str
@@ -57,6 +59,7 @@ class Flip:
     kept: float | None = None
     outcome: Outcome | None = None
     proved: bool = True
+    precise: bool = True
 
     def to_dict(self) -> dict[str, object]:
         """All of it in plain mappings, lists and numbers."""
@@ -70,6 +73,7 @@ class Flip:
             "kept": self.kept,
             "outcome": None if self.outcome is None else self.outcome.to_dict(),
             "proved": self.proved,
+            "precise": self.precise,
         }
 
 
@@ -131,6 +135,7 @@ def flip(best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> Fl
         # What makes the difference to the plan as it was is the parameter.
         outcome=evolve(outcome(best, changed.plan, solver.plugins), reason=None),
         proved=same.proved and changed.proved,
+        precise=parameter.multiple_of > 0 or _apart(same, changed) <= PRECISION,
     )
 
 

@@ -35,6 +35,7 @@ def test_flips_are_confirmed_by_solving_on_both_sides(kind: str, parameters: set
         for turn in turns(plan, problem, solver.plugins):
             found = flip(plan, problem, turn, solver)
             assert found.proved
+            assert found.precise
             here = turn.parameter.changed(problem, found.same_at)
             kept, best = oracle_kept(here, plan), planner.solve(here)
             if signature(best, registry()) == signature(plan, registry()):
