@@ -24,7 +24,7 @@ def whole(decided: Decided) -> str:
     """All that a plan decides: `tp 4, cp 2, pp 8, 2 replicas, micro-batch 1, ...`; no degrees of 1."""
     degrees = [name for name in decided if name not in _REST]
     said = [name for name in decided if set(decided[name]) != ({"1"} if name in degrees else _UNSAID.get(name))]
-    return ", ".join(told(name, decided[name]) for name in _ordered(said))
+    return ", ".join(told(name, decided[name]) for name in in_usual_order(said))
 
 
 def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> str:
@@ -38,7 +38,7 @@ def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> 
     found = _differing(before, now)
     if found:
         return ", ".join(told(name, values_of(now, name)) for name in found if name not in without)
-    placed = [name for name in _ordered([*before, *now]) if values_of(before, name) != values_of(now, name)]
+    placed = [name for name in in_usual_order([*before, *now]) if values_of(before, name) != values_of(now, name)]
     return ", ".join(f"{told(name, now[name])} on other stages" for name in placed if name not in without) or THE_SAME
 
 
@@ -75,7 +75,8 @@ def counted(number: float, what: str, plural: str = "s") -> str:
 _NAMES = {"micro_batch": "micro-batch", "rank_order": "rank order"}
 
 
-def _ordered(names: Collection[str]) -> list[str]:
+def in_usual_order(names: Collection[str]) -> list[str]:
+    """Names of decisions, each once, as people list them."""
     others = sorted(set(names).difference(_DEGREES, _REST))
     return [name for name in (*_DEGREES, *others, *_REST) if name in names]
 
@@ -84,7 +85,7 @@ def _differing(before: Decided, now: Decided) -> list[str]:
     """Decisions with other values than before, but those that follow another one before and now."""
     return [
         name
-        for name in _ordered([*before, *now])
+        for name in in_usual_order([*before, *now])
         if set(values_of(before, name)) != set(values_of(now, name))
         and not (
             name in _FOLLOWS and all(values_of(each, name) == values_of(each, _FOLLOWS[name]) for each in (before, now))

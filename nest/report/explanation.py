@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nest.report.binding import binding_text
-from nest.report.decisions import Decided, difference, differs, told, values_of, whole
+from nest.report.decisions import Decided, difference, differs, in_usual_order, told, values_of, whole
 from nest.report.evaluation import SHARE_NAMES
 from nest.report.flips import UNPROVED, flips_text, with_notes
 from nest.report.paragraph import opening, paragraph
@@ -134,7 +134,7 @@ def _alternatives(alternatives: Sequence[Told], asked: Decided, screen: Screen) 
         rest = difference(asked, first["decided"], independent)
         rows.append(
             [
-                ", ".join(told(name, values_of(first["decided"], name)) for name in dict.fromkeys(independent)),
+                ", ".join(told(name, values_of(first["decided"], name)) for name in in_usual_order(independent)),
                 "as fast"
                 if first["reason"] is None
                 else _share(first["relative"], "" if all(each["proved"] for each in same) else "at most "),
