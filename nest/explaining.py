@@ -14,6 +14,7 @@ from nest.hooks.registry import Registry, registry
 from nest.planner import Source
 from nest.questions.alternatives import Alternative, alternative, questions
 from nest.questions.binding import Binding, binding
+from nest.questions.figured import figured
 from nest.questions.flips import Flip, flip, turns
 from nest.questions.outcome import plan_label
 from nest.questions.prices import Price, price, restrictions
@@ -122,6 +123,7 @@ def _explain(
     line = _Progress(progress)
     solver = Solver(known, time_limit=time_limit, progress=line.solving)
     problem = self_contained(structure(read.problem, Problem), None, known)
+    read = figured(read, problem, known)
     if read.status in ("optimal", "infeasible"):
         solver.know(problem, read)
     asks_for_best = any(part in parts for part in ("constraints", "flips"))

@@ -112,6 +112,17 @@ def test_what_a_time_limit_cuts_short_is_said_not_to_be_proved() -> None:
     assert "not searched to the end" in explanation_text(told)
 
 
+@pytest.mark.parametrize("missing", ["summary", "time_shares", "memory_capacity", "devices", "bubble_share"])
+def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
+    plan = nest.solve(PROBLEM)
+    written = plan.to_dict()
+    written["summary"].pop(missing, None)
+    if missing == "summary":
+        del written["summary"]
+    asked = ["binding", "alternatives"]
+    assert explain(written, only=asked).to_dict() == explain(plan, only=asked).to_dict()
+
+
 def test_a_plan_that_does_not_hold_is_not_explained() -> None:
     written = nest.solve(PROBLEM).to_dict()
     with pytest.raises(InputError, match="does not hold"):

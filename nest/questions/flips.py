@@ -228,7 +228,7 @@ class _Search:
         return longer is not None and longer <= TIE
 
     def longer(self, probe: _Probe) -> float | None:
-        """By how much the plan asked about takes longer, kept as it is, as a share; None: it does not fit, or no plan."""
+        """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
         kept = self.kept(self.best, probe.value)
         rival = None if probe.plan is None else probe.plan.batch_time
         return None if kept is None or rival is None else kept / rival - 1
