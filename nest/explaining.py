@@ -137,7 +137,7 @@ def _explain(
         read,
         best,
         parts,
-        binding(read) if "binding" in parts else (),
+        binding(read, known) if "binding" in parts else (),
         tuple(line.after(1, partial(price, best, each, solver)) for each in priced),
         tuple(line.after(1, partial(alternative, read, each, solver)) for each in asked),
         tuple(line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied),
