@@ -95,7 +95,12 @@ def turns(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Turn, 
     if best.status == "infeasible":
         found = [each for each in found if each.unit == "bytes"]
         return tuple(Turn(each, MORE) for each in found)
-    return tuple(Turn(each, direction) for each in found for direction in (LESS, MORE))
+    return tuple(Turn(each, direction) for each in found for direction in (LESS, MORE) if _can_turn(each, direction))
+
+
+def _can_turn(parameter: Parameter, direction: str) -> bool:
+    """Whether there are values to look at: half an odd batch is none."""
+    return direction == MORE or not parameter.multiple_of or parameter.allows(parameter.value / 2)
 
 
 def flip(best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> Flip:

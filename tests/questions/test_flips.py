@@ -124,6 +124,13 @@ def test_what_dealing_layers_anew_brings_is_told() -> None:
     assert dealt
 
 
+def test_nothing_is_said_of_a_direction_in_which_nothing_can_be_asked() -> None:
+    for plan, problem, solver in solved(range(12)):
+        for turn in turns(plan, problem, solver.plugins):
+            found = flip(plan, problem, turn, solver)
+            assert found.same_at != found.value or found.changed_at is not None
+
+
 def test_a_tie_is_no_change() -> None:
     plan, problem, _ = next(solved(range(1)))
 
