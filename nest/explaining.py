@@ -12,7 +12,7 @@ from nest.files import structure
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.planner import Source
-from nest.questions.alternatives import Alternative, alternative, questions
+from nest.questions.alternatives import Alternative, Question, alternative, questions
 from nest.questions.binding import Binding, binding
 from nest.questions.figured import figured
 from nest.questions.flips import Flip, flip, turns
@@ -27,6 +27,9 @@ PARTS = ("binding", "constraints", "alternatives", "flips")
 
 SOLVES_OF_A_FLIP = 3
 """That a flip takes about as many solves as so many other questions; for progress only."""
+
+REFUTED = 1e-6
+"""Share by which a faster plan shows that one is not the best: what CP-SAT proves to (PROBLEM.md section 5)."""
 
 Answer = TypeVar("Answer")
 
@@ -97,7 +100,8 @@ def explain(
         plugins: registered strategies and the like; left out, those installed.
 
     Raises:
-        InputError: the plan cannot be read or does not hold, or there is no such part.
+        InputError: the plan cannot be read or does not hold, a faster one shows that it is wrongly called optimal, or
+            there is no such part.
     """
     known = plugins or registry()
     check_effort(time_limit)
@@ -139,10 +143,22 @@ def _explain(
         parts,
         binding(read, known) if "binding" in parts else (),
         tuple(line.after(1, partial(price, best, each, solver)) for each in priced),
-        tuple(line.after(1, partial(alternative, read, each, solver)) for each in asked),
+        tuple(line.after(1, partial(_unrefuted, read, each, solver)) for each in asked),
         tuple(line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied),
         solver.solves,
     )
+
+
+def _unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
+    """The answer to a question about a plan, which does not show that the plan is wrongly called the best."""
+    found = alternative(plan, question, solver)
+    relative = found.outcome.relative
+    if plan.status == "optimal" and relative is not None and relative < -REFUTED:
+        raise InputError(
+            f"the plan says that it is optimal, but with {found.asked} there is one that takes {-relative:.2g} of its time "
+            "less: it was changed, or made by another version. Solve its problem again."
+        )
+    return found
 
 
 class _Progress:

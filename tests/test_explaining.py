@@ -129,6 +129,17 @@ def test_a_plan_that_does_not_hold_is_not_explained() -> None:
         explain({**written, "batch_time": 2 * written["batch_time"]})
 
 
+def test_a_plan_that_is_wrongly_called_optimal_is_not_explained() -> None:
+    written = nest.evaluate(PROBLEM, fix={"zero": 0, "rank_order": "pp-inner", "tp": 2, "pp": 2}).to_dict()
+    problem = {**written["problem"], "fixed": None}
+    best = nest.solve(problem).batch_time
+    assert best is not None
+    assert best < 0.99 * written["batch_time"]
+    claimed = {**written, "problem": problem, "status": "optimal", "lower_bound": written["batch_time"]}
+    with pytest.raises(InputError, match="says that it is optimal"):
+        explain(claimed, only=["alternatives"])
+
+
 def test_parts_nobody_knows_are_refused() -> None:
     with pytest.raises(InputError, match="no part 'price'"):
         explain(nest.solve(PROBLEM), only=["price"])
