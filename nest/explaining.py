@@ -155,8 +155,8 @@ def _unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Altern
     relative = found.outcome.relative
     if plan.status == "optimal" and relative is not None and relative < -REFUTED:
         raise InputError(
-            f"the plan says that it is optimal, but with {found.asked} there is one that takes {-relative:.2g} of its time "
-            "less: it was changed, or made by another version. Solve its problem again."
+            f"the plan says that it is optimal, but with {found.asked} there is one that takes {-relative:.2g} of its "
+            "time less: it was changed, or made by another version. Solve its problem again."
         )
     return found
 
