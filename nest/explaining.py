@@ -131,7 +131,7 @@ def _explain(
     if read.status in ("optimal", "infeasible"):
         solver.know(problem, read)
     asks_for_best = any(part in parts for part in ("constraints", "flips"))
-    best = solver.plan(problem, "the best plan") if asks_for_best else None
+    best = solver.plan(problem, "the best plan", read) if asks_for_best else None
     best = read if best is None else best
     asked = questions(read, problem, known) if "alternatives" in parts and read.batch_time is not None else ()
     priced = restrictions(problem, solver) if "constraints" in parts else ()

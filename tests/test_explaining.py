@@ -123,6 +123,13 @@ def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
     assert explain(written, only=asked).to_dict() == explain(plan, only=asked).to_dict()
 
 
+def test_no_search_that_is_cut_short_ends_with_less_than_the_plan() -> None:
+    written = {**nest.solve(PROBLEM).to_dict(), "status": "feasible", "lower_bound": 0.0}
+    found = explain(written, only=["constraints"], time_limit=1e-6)
+    assert found.best.batch_time is not None
+    assert found.best.batch_time <= written["batch_time"]
+
+
 def test_a_plan_that_does_not_hold_is_not_explained() -> None:
     written = nest.solve(PROBLEM).to_dict()
     with pytest.raises(InputError, match="does not hold"):
