@@ -45,7 +45,7 @@ def _decisions(plan: PlanDocument) -> tuple[Fact, ...]:
         ]
     size = plan.candidate.micro_batch or plan.candidate.samples
     found += [
-        Fact("pp", str(len(plan.stages)), float(len(plan.stages)), "stages"),
+        Fact("pp", str(len(plan.stages)), float(len(plan.stages)), "stage" if len(plan.stages) == 1 else "stages"),
         Fact("Replicas", str(plan.data_parallel), float(plan.data_parallel or 1)),
         Fact("Micro-batches", f"{plan.micro_batches:,}", float(plan.micro_batches or 0), f"of {size:,} in a replica"),
         Fact("Schedule", str(plan.schedule), None, f"{plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),

@@ -50,8 +50,9 @@ def memory_figure(subject: Subject) -> Figure:
     limit = Limit(capacity, f"capacity {format_bytes(capacity)}")
     height, body = stacked_bars(bars, MEMORY_CAUSES, format_bytes, 2.0, limit)
     fullest = max(range(len(stages)), key=lambda index: stages[index].upper_memory)
+    verb = "needs" if len(stages) == 1 else "is the fullest:"
     told = (
-        f"Stage {fullest + 1} is the fullest: {format_bytes(stages[fullest].memory)} as estimated"
+        f"Stage {fullest + 1} {verb} {format_bytes(stages[fullest].memory)} as estimated"
         + (f", {format_bytes(stages[fullest].upper_memory)} at most" if margin else "")
         + f", of the {format_bytes(capacity)} a device has."
     )

@@ -72,7 +72,11 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
         caption,
         (_drawing(replay, shown, peaks, capacity),),
         _table(replay, peaks, capacity, planned),
-        (Key("bytes held", "held"), Key("peak", "peak"), *([] if above else [Key("capacity", "capacity")])),
+        (
+            Key("bytes held", "held"),
+            Key("peak", "peak", "circle"),
+            *([] if above else [Key("capacity", "capacity-line", "line")]),
+        ),
     )
 
 

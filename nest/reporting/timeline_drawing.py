@@ -16,7 +16,7 @@ from nest.units import format_seconds
 LEFT = 72
 """Where stages' names end and time begins, px."""
 
-RIGHT = WIDTH - 70
+RIGHT = WIDTH - 84
 """Where time ends, px, here and in the figure of memory; behind it stand figures of the whole batch."""
 
 GUTTER = 34

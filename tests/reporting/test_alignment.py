@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nest.reporting.alignment import aligned, alike, column_styles
 from nest.reporting.records import Cell, Table
-from nest.reporting.rendering import fact_columns
+from nest.reporting.rendering import fact_columns, unbroken
 from nest.units import format_bytes, format_seconds
 
 GIB = 2.0**30
@@ -57,3 +57,11 @@ def test_figures_of_the_headline_leave_no_hole() -> None:
         columns = fact_columns(count)
         # The last of seven figures takes two places.
         assert count < columns or -count % columns <= 1
+
+
+def test_no_line_ends_between_a_number_and_its_unit() -> None:
+    told = "The batch takes 62.81 s, 74.51 GiB at most; 4 stages share 8 books."
+    assert unbroken(told).split(" ") == [
+        *("The", "batch", "takes", "62.81\N{NO-BREAK SPACE}s,", "74.51\N{NO-BREAK SPACE}GiB", "at", "most;"),
+        *("4", "stages", "share", "8", "books."),
+    ]
