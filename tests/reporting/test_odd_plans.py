@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from nest import reporting
+from nest import planner, reporting
 from nest.errors import InputError
 from nest.spec import PlanDocument
 from tests.reporting.plans import decided, infeasible, quick, solved
@@ -63,3 +63,22 @@ def test_every_table_has_the_same_upper_estimate() -> None:
     page = Page(quick(evolve(decided(), stages=stages)))
     told = page.table("Decisions and figures of every stage").values("upper estimate")
     assert told == page.table("Memory of one device of each stage").values("upper estimate")
+
+
+def test_a_batch_of_no_time_has_a_whole_page() -> None:
+    state = {"dense": {"ranks": [0], "weights": [1e9], "gradients": [1e9], "optimizer": [1e9], "update": [0.0]}}
+    mode = {"extra": [0.0], "first": [1e9], "more": [1e9], "peak": [0.0]}
+    candidate = {
+        "name": "c", "width": 1, "samples": 1, "forward": [0.0], "backward": [0.0], "edge_bytes": [],
+        "state": state, "recompute": {"none": mode},
+    }  # fmt: skip
+    plan = planner.solve(
+        {
+            "nest": 1,
+            "profile": {"layers": ["a"], "edges": [], "candidates": [candidate]},
+            "training": {"global_batch": 4},
+            "cluster": {"levels": [{"name": "node", "fanout": 2, "bandwidth": 1e9}], "memory": 1e12},
+        }
+    )
+    assert plan.batch_time == 0
+    assert Page(reporting.report(plan)).facts["Batch time"].value == 0
