@@ -57,5 +57,6 @@ def _frontier(subject: Subject, solver: Solver) -> Section:
 def _sensitivity(subject: Subject, solver: Solver) -> Section:
     responses = sensitivity(subject.plan, solver)
     if not responses:
-        return Section("sensitivity", "Sensitivity", paragraphs=("No number of this problem can be varied.",))
+        why = "No number of this problem can be varied." if subject.batch_time else "The batch takes no time."
+        return Section("sensitivity", "Sensitivity", paragraphs=(why,))
     return Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(responses),))

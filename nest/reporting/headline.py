@@ -27,10 +27,14 @@ def headline(subject: Subject) -> Section:
     used, there = found["devices_used"], found["devices"]
     facts.append(Fact("Devices used", f"{used:,} of {there:,}", float(used)))
     if plan.lower_bound is not None:
-        gap = subject.batch_time / plan.lower_bound - 1 if plan.lower_bound > 0 else 0.0
-        note = "proved, no gap" if plan.status == "optimal" else f"gap {gap:.2%}"
+        note = "proved, no gap" if plan.status == "optimal" else _gap(plan)
         facts.append(Fact("No plan is faster than", format_seconds(plan.lower_bound), plan.lower_bound, note))
     return Section("headline", "The plan", facts=tuple(facts), decisions=_decisions(plan), paragraphs=_told(plan))
+
+
+def _gap(plan: PlanDocument) -> str:
+    """How far the plan is from its bound; nothing where the bound says nothing."""
+    return f"gap {(plan.batch_time or 0.0) / plan.lower_bound - 1:.2%}" if plan.lower_bound else ""
 
 
 def _decisions(plan: PlanDocument) -> tuple[Fact, ...]:
@@ -75,7 +79,7 @@ def _told(plan: PlanDocument) -> tuple[str, ...]:
             f"The network is no hierarchy: levels come near it. On the network itself the batch takes "
             f"{format_seconds(plan.placement.batch_time)}, with the placement below, {proved}."
         )
-    if plan.runner_up is not None:
+    if plan.runner_up is not None and "reason" in plan.runner_up:
         told.append(f"Runner-up: {plan.runner_up['reason']}.")
     return tuple(told)
 
@@ -90,11 +94,9 @@ def standing(plan: PlanDocument) -> Standing:
         return Standing("As decided", "poor", "This plan was given and priced; nothing is claimed of others.")
     if plan.status == "optimal":
         return Standing("Optimal", "good", f"No plan of this problem is faster. {_verified(plan)}".strip())
-    gap = (plan.batch_time or 0.0) / plan.lower_bound - 1 if plan.lower_bound > 0 else float("inf")
     least = format_seconds(plan.lower_bound)
-    return Standing(
-        "Feasible", "poor", f"No plan is faster than {least}: the gap is {gap:.2%}. {_verified(plan)}".strip()
-    )
+    gap = f", {_gap(plan)}" if plan.lower_bound else ""
+    return Standing("Feasible", "poor", f"No plan is faster than {least}{gap}. {_verified(plan)}".strip())
 
 
 def _verified(plan: PlanDocument) -> str:

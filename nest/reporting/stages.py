@@ -22,9 +22,9 @@ def stage_table(subject: Subject) -> Section:
         "once per batch", "memory", "upper estimate", "in flight", "link behind", "sent per micro-batch",
     ]  # fmt: skip
     rows = []
-    for index, stage in enumerate(plan.stages):
-        upper = stage.memory if stage.upper_memory is None else stage.upper_memory
-        sent = stage.bytes_out
+    for index, (stage, priced) in enumerate(zip(plan.stages, subject.priced.stages, strict=True)):
+        upper = priced.upper_memory if stage.upper_memory is None else stage.upper_memory
+        sent = priced.bytes_out if stage.bytes_out is None else stage.bytes_out
         rows.append(
             (
                 Cell(str(index + 1)),
@@ -38,7 +38,7 @@ def stage_table(subject: Subject) -> Section:
                 Cell(format_bytes(upper), upper),
                 Cell(f"{stage.in_flight:.4g}", float(stage.in_flight)),
                 Cell(levels[stage.level_out] if stage.level_out >= 0 else "–"),
-                Cell("–") if sent is None else Cell(format_bytes(sent), sent),
+                Cell(format_bytes(sent), sent),
             )
         )
     words = (0, 1, 2, 3, len(header) - 2) if mixed else (0, 1, 2, len(header) - 2)

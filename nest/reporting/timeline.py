@@ -133,8 +133,8 @@ def _parts(replay: Replay, found: Shown, table: TaskTable) -> list[str]:
     )
     if len(found.stages) < table.stages:
         told.append(
-            f"Of {table.stages} stages, {len(found.stages)} are drawn, spread evenly from the first to the last; the "
-            "strip and the table have all."
+            f"Of {table.stages} stages, {len(found.stages)} are drawn, spread evenly from the first to the last; "
+            f"{'the strip and the table have' if found.gaps else 'the table has'} all."
         )
     if not found.gaps:
         return told
