@@ -5,13 +5,14 @@ from math import log, sqrt
 from attrs import evolve, frozen
 
 from nest.errors import InputError
+from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.questions.alternatives import EACH_STAGE
 from nest.questions.binding import needed_memory
 from nest.questions.kept import kept_time
 from nest.questions.loosening import PLENTY
 from nest.questions.outcome import TIE, Outcome, decided, outcome
-from nest.questions.parameters import Parameter, parameters
+from nest.questions.parameters import Parameter, parameters, with_memory
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
 
@@ -117,7 +118,8 @@ def flip(best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> Fl
     on both sides of the guess confirm it or say on which side the flip lies, until it lies between two values that
     differ by at most `PRECISION`.
 
-    Where a plan, kept as it is, is the best at two memories it is at all between, as fewer plans fit into less. For
+    Where a plan, kept as it is, is the best at two memories it is at all between, as fewer plans fit into less; and the
+    best with some memory that fits into less is the best with that, too, which is not solved for (`Solver.within`). For
     other parameters that is not so in general: shorter stretches in between where another plan is the best are not
     looked for.
 
@@ -167,6 +169,11 @@ class _Search:
     def __init__(self, best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> None:
         self.best, self.problem, self.turn, self.solver = best, problem, turn, solver
         self.signature = signature(best, solver.plugins)
+        cluster, _ = build_cluster(problem.cluster, solver.plugins)
+        self.size = cluster.size
+        if best.status != "feasible":
+            solver.know(with_memory(problem, cluster.device_memory), best)  # The same problem, written out.
+            solver.within(problem, self.size, cluster.device_memory, self.size)
 
     def ladder(self) -> tuple[_Probe, _Probe | None]:
         """The neighbours among the doublings (or halvings) of a whole number between which the plan changes."""
@@ -222,6 +229,9 @@ class _Search:
         if less_memory and self.best.status == "optimal" and self.kept(self.best, value) is not None:
             return _Probe(value, self.best)  # Fewer plans fit into less, and those that do take as long as before.
         try:
+            if parameter.name == "memory":
+                plan = self.solver.within(self.problem, self.size, value, self.size, asking, self.best)
+                return _Probe(value, plan)
             return _Probe(value, self.solver.plan(parameter.changed(self.problem, value), asking, self.best))
         except InputError:
             return _Probe(value, None)

@@ -8,6 +8,7 @@ from nest.hooks.registry import registry
 from nest.questions.binding import needed_memory
 from nest.questions.flips import LESS, MORE, PRECISION, Turn, flip, signature, turns
 from nest.questions.kept import kept_time
+from nest.questions.parameters import with_memory
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
 from tests.oracle.brute_force import solve
@@ -147,3 +148,24 @@ def test_a_tie_is_no_change() -> None:
     turn = next(t for t in turns(plan, problem, registry()) if t.parameter.unit == "bytes/s")
     found = flip(plan, problem, Turn(turn.parameter, MORE), Tied(registry()))
     assert found.changed_at is None
+
+
+def test_what_more_memory_implies_of_less_is_not_solved_and_changes_no_flip(monkeypatch: pytest.MonkeyPatch) -> None:
+    spared = 0
+    for plan, problem, _ in solved(range(10)):
+        for turn in turns(plan, problem, registry()):
+            if turn.parameter.name != "memory":
+                continue
+            quick, thorough = Solver(), Solver()
+            monkeypatch.setattr(
+                thorough,
+                "within",
+                lambda asked, _, memory, __, asking="", start=None, solver=thorough: solver.plan(
+                    with_memory(asked, memory), asking, start
+                ),
+            )
+            found, expected = flip(plan, problem, turn, quick), flip(plan, problem, turn, thorough)
+            assert found.to_dict() == expected.to_dict()
+            assert quick.solves <= thorough.solves
+            spared += thorough.solves - quick.solves
+    assert spared
