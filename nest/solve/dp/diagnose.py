@@ -65,8 +65,8 @@ def told(instance: Instance, least: LeastMemory | None) -> str:
     )
     candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
     return (
-        f"Memory is tightest: the least that any plan needs on its fullest device is {format_bytes(needed)}{expected} "
-        f"against a capacity of {format_bytes(capacity)}, {format_bytes(needed - capacity)} too many. "
+        f"Memory is tightest: the least that any plan needs on its fullest device is {_exactly(needed)}{expected} "
+        f"against a capacity of {_exactly(capacity)}, {_exactly(needed - capacity)} too many. "
         f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )
@@ -193,3 +193,8 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
         f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and stages; "
         f"{shown[text]} alone refuses {refused}, the rest fall to {others}.{even}"
     )
+
+
+def _exactly(size: float) -> str:
+    """Bytes for programs and, where there are many, in a unit for people."""
+    return f"{size:.6g} bytes" + (f" ({format_bytes(size)})" if size >= 2**10 else "")
