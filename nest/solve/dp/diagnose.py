@@ -66,7 +66,7 @@ def told(instance: Instance, least: LeastMemory | None) -> str:
     candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
     return (
         f"Memory is tightest: the least that any plan needs on its fullest device is {_exactly(needed)}{expected} "
-        f"against a capacity of {_exactly(capacity)}, {_exactly(needed - capacity)} too many. "
+        f"against a capacity of {_exactly(capacity)}, {needed - capacity:.6g} bytes too many. "
         f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )
