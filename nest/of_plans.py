@@ -62,7 +62,7 @@ def simulate(
     from nest.files import check_writable, write_text
 
     if trace is not None:
-        check_writable(Path(trace))
+        check_writable(Path(trace), plan)
     with plugins_in_use(strict_plugins) as known:
         found = simulating.simulate(
             plan, jitter=jitter, seed=seed, runs=runs, slow_devices=slow_devices, progress=progress, plugins=known
@@ -185,7 +185,7 @@ def report_page(
     from nest.files import check_writable, write_text
 
     if output is not None:
-        check_writable(Path(output))
+        check_writable(Path(output), plan)
     with plugins_in_use(strict_plugins) as known:
         page = reporting.report(plan, without=without, time_limit=time_limit, progress=progress, plugins=known)
     if output is not None:

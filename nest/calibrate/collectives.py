@@ -103,18 +103,29 @@ def merged(measurements: Iterable[Measurement]) -> list[Measurement]:
     return [evolve(each, seconds=median(seconds)) for each, seconds in found.items()]
 
 
-def fit_link(link: Link, groups: Sequence[Group], model: CollectiveModel) -> Link:
+def fit_link(
+    link: Link, groups: Sequence[Group], model: CollectiveModel, progress: Callable[[str, int], None] | None = None
+) -> Link:
     """`link` with the lines under which `model` comes closest to the measurements.
 
     The link's lines are where the fit begins and what it stays at where nothing is measured: each coefficient is
     believed to a factor of e, each measurement to 5 %, and those off by more than 10 % count less (soft L1). Lines of
     different kinds share no coefficient, so each kind is fitted on its own.
+
+    Args:
+        link: of the catalogue.
+        groups: measured on it.
+        model: prices collectives.
+        progress: told what is fitted next, and how many groups are fitted.
     """
-    fitted = dict(enumerate(link.lines))
+    fitted, done = dict(enumerate(link.lines)), 0
     for kinds in dict.fromkeys(line.kinds for line in link.lines):
         told = [group for group in groups if group.kind in kinds]
         chosen = [index for index, line in enumerate(link.lines) if line.kinds == kinds]
         if told:
+            if progress is not None:
+                progress(f"fitting {', '.join(kinds)} of {link.name}", done)
+            done += len(told)
             fitted.update(zip(chosen, _fit_kinds(link, chosen, told, model), strict=True))
     return evolve(link, lines=tuple(fitted.values()))
 

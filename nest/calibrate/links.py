@@ -1,6 +1,6 @@
 """From files of measured collectives to entries of the catalogue."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -65,7 +65,10 @@ def _read(path: Path, link: str | None) -> Iterator[Measurement]:
 
 
 def calibrate_links(
-    measurements: Sequence[Measurement], model: CollectiveModel, prior: str = CATALOGUE
+    measurements: Sequence[Measurement],
+    model: CollectiveModel,
+    prior: str = CATALOGUE,
+    progress: Callable[[str, float], None] | None = None,
 ) -> list[Calibrated]:
     """Each link that measurements tell of, fitted to them, by name.
 
@@ -74,18 +77,33 @@ def calibrate_links(
         model: prices collectives.
         prior: `catalogue` or `nccl`: what each fit begins at and stays near where nothing is measured. A link without
             lines in the catalogue begins at NCCL's constants in any case.
+        progress: told what is being done, and which share of the measurements is fitted.
 
     Raises:
         InputError: a link is unknown, or a level has no bandwidth.
     """
-    names = sorted({each.link for each in measurements})
-    return [_calibrated(name, [each for each in measurements if each.link == name], model, prior) for name in names]
+    by_link: dict[str, list[Measurement]] = {}
+    for each in measurements:
+        by_link.setdefault(each.link, []).append(each)
+    found: list[Calibrated] = []
+
+    def fitting(doing: str, share: float) -> None:
+        if progress is not None:
+            done = sum(len(by_link[each.link.name]) for each in found)
+            progress(doing, (done + share * len(by_link[name])) / len(measurements))
+
+    for name in sorted(by_link):
+        found.append(_calibrated(name, by_link[name], model, prior, fitting))
+    return found
 
 
-def _calibrated(name: str, told: list[Measurement], model: CollectiveModel, prior: str) -> Calibrated:
+def _calibrated(
+    name: str, told: list[Measurement], model: CollectiveModel, prior: str, progress: Callable[[str, float], None]
+) -> Calibrated:
     known = entry(name, told[0].table)
     begun = known if prior == CATALOGUE and known.lines else evolve(known, lines=planned_lines(known))
-    fitted = fit_link(begun, grouped(told, known), model)
+    groups = grouped(told, known)
+    fitted = fit_link(begun, groups, model, lambda doing, done: progress(doing, done / len(groups)))
     before, after = errors(told, known, model), errors(told, fitted, model)
     kept = tuple(source for source in known.sources if not source.startswith(FITTED))
     return Calibrated(evolve(fitted, sources=(*kept, _source(told, after, prior))), before, after)

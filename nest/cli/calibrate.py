@@ -43,6 +43,7 @@ def collectives(
     """
     from nest.calibrate.link_file import link_text
     from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
+    from nest.cli.progress import share_line
     from nest.errors import InputError
     from nest.hooks.registry import registry
     from nest.report.paragraph import paragraph
@@ -52,7 +53,14 @@ def collectives(
     if output is not None and not output.is_dir():
         raise InputError(f"--output {output}: there is no such folder.")
     model = next(iter(registry().collective_models().values()))
-    found = calibrate_links(read_collectives(files, link), model, prior)
+    line = share_line()
+    try:
+        found = calibrate_links(
+            read_collectives(files, link), model, prior, progress=None if line is None else line.tell
+        )
+    finally:
+        if line is not None:
+            line.clear()
     if as_json:
         typer.echo(to_json({"links": {each.link.name: _plain(each) for each in found}}))
     for each in found:

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, to_json, warn
+from nest.cli.output import NO_PLAN, screen, to_json, warn
 from nest.cli.progress import share_line
 
 
@@ -45,6 +45,6 @@ def explain(
             line.clear()
     warn(registry().warnings)
     told = found.to_dict()
-    typer.echo(to_json(told) if as_json else explanation_text(told))
+    typer.echo(to_json(told) if as_json else explanation_text(told, screen()))
     if found.plan.status == "infeasible":
         raise typer.Exit(NO_PLAN)

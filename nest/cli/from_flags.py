@@ -58,7 +58,7 @@ def evaluate_flags(asked: Asked) -> None:
     if len(asked.problems) > 1:
         raise InputError("--from-megatron takes one problem at most, which says what the flags do not.")
     if asked.write_problem is not None:
-        check_writable(asked.write_problem)
+        check_writable(asked.write_problem, asked.flags, *asked.problems)
     found = start(
         asked.flags,
         asked.framework,

@@ -34,7 +34,7 @@ def register(group: typer.Typer) -> None:
 
 def doctor(
     distributions: list[str] = typer.Argument(
-        None, metavar="[DISTRIBUTION]...", help="Installed distributions; none: all that bring plug-ins."
+        None, metavar="[NAME]...", help="Installed distributions; none: all that bring plug-ins."
     ),
     built_ins: bool = typer.Option(False, "--built-ins", help="Check what ships with nest too."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),

@@ -2,7 +2,9 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING, ClassVar
 
 from nest.cli.terminal import width_of
@@ -16,6 +18,10 @@ PATIENCE = 2.0
 
 EVERY = 0.5
 """Seconds between two lines."""
+
+
+PROVING = "proving"
+"""What a second solver does."""
 
 
 class _Line:
@@ -33,6 +39,13 @@ class _Line:
         """Remove the line."""
         if self._terminal and self._shown:
             self._put("")
+
+    def wait(self, doing: str, ended: Event) -> None:
+        """Show how long something takes, until it has ended."""
+        while self._terminal and not ended.wait(EVERY):
+            now = self._due()
+            if now is not None:
+                self._show(doing, [f"{now - self._begun:.0f} s so far"])
 
     def _due(self) -> float | None:
         """The time, when a line is to be shown now."""
@@ -62,11 +75,17 @@ class ProgressLine(_Line):
 
     def __init__(self, doing: str) -> None:
         super().__init__()
-        self._doing = doing
+        self._begin(doing)
+
+    def _begin(self, doing: str) -> None:
+        """Something else is done from now on."""
+        self._doing, self._begun = doing, time.monotonic()
         self._pricing, self._bound, self._explored = TimeLeft(), TimeLeft(), TimeLeft()
 
     def __call__(self, standing: "Standing") -> None:
         """Show how far it is, now and then."""
+        if standing.proving and self._doing != PROVING:
+            self._begin(PROVING)
         now = self._due()
         if now is None:
             return
@@ -107,6 +126,20 @@ class ShareLine(_Line):
 def share_line() -> ShareLine | None:
     """The line, where standard error is a terminal."""
     return ShareLine() if sys.stderr.isatty() else None
+
+
+@contextmanager
+def waiting(doing: str) -> Iterator[None]:
+    """Show what is being done and for how long, while it is: of what itself tells nothing."""
+    line, ended = _Line(), Event()
+    thread = Thread(target=line.wait, args=(doing, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        line.clear()
 
 
 class StepLine(_Line):

@@ -37,7 +37,7 @@ def report(
     from nest.files import check_writable
     from nest.hooks.registry import registry
 
-    check_writable(output)
+    check_writable(output, plan)
     line = step_line()
     try:
         text = reporting.report(

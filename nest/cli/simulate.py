@@ -22,15 +22,18 @@ def simulate(
     jitter: float = typer.Option(
         0.0, "--jitter", metavar="SIGMA", help="Let every task vary: standard deviation of the logarithm of its time."
     ),
-    seed: int = typer.Option(0, "--seed", metavar="N", help="With --jitter: of the random numbers."),
+    seed: int | None = typer.Option(
+        None, "--seed", metavar="N", help="With --jitter: of the random numbers, 0 if not said."
+    ),
     runs: int | None = typer.Option(
         None, "--runs", metavar="N", help="With --jitter: batches replayed, 100 if not said."
     ),
     slow_device: list[str] = typer.Option(
         [],
         "--slow-device",
-        metavar="STAGE[/REPLICA]=FACTOR",
-        help="A device that computes FACTOR times as long; stages count from 1, replicas from 0. May be repeated.",
+        metavar="STAGE=FACTOR",
+        help="A stage, counted from 1, of which a device computes FACTOR times as long; STAGE/REPLICA=FACTOR says in "
+        "which replica, counted from 0. May be repeated.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     strict_plugins: bool = STRICT_PLUGINS,
@@ -47,9 +50,11 @@ def simulate(
     from nest.report.replay import replay_text
 
     if trace is not None:
-        check_writable(trace)
+        check_writable(trace, plan)
     if not jitter and runs is not None:
         raise InputError("--runs says how often to replay with --jitter SIGMA; without, all runs are alike.")
+    if not jitter and seed is not None:
+        raise InputError("--seed says which random numbers --jitter SIGMA takes; without, there are none.")
     slow = dict(_slow_device(text) for text in slow_device)
     if len(slow) < len(slow_device):
         raise InputError("--slow-device names a device twice; give each once.")
@@ -63,7 +68,7 @@ def simulate(
             read,
             source=plan,
             jitter=jitter,
-            seed=seed,
+            seed=seed or 0,
             runs=runs,
             slow_devices=slow,
             progress=None if line is None else line.tell,

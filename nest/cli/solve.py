@@ -66,7 +66,7 @@ def solve(
     if free and not verify:
         raise InputError("--free says how to verify; give --verify too, or --verify=free.")
     if output is not None:
-        check_writable(output)
+        check_writable(output, *problems)
     code = DONE
     for problem in problems:
         progress = progress_line("searching")

@@ -8,6 +8,7 @@ import typer
 from nest.cli.catalogue import profiles
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import screen, tell_assumed, to_json, warn, write
+from nest.cli.progress import waiting
 from nest.cli.topology_import import check_kind, import_file
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def show(
     from nest.report.topology import topology_figures, topology_text
 
     size = _size(message)
-    spec, found = registry().run(lambda: _read_in(file, size))
+    with waiting(f"reducing {file.name} to levels"):
+        spec, found = registry().run(lambda: _read_in(file, size))
     warn(registry().warnings)
     tell_assumed(spec.assumed or ())
     if as_json:
@@ -73,9 +75,10 @@ def levels(
     from nest.report.topology import cluster_text
 
     if output is not None:
-        check_writable(output)
+        check_writable(output, file)
         check_kind(output, ".toml", ".json")
-    spec, found = registry().run(lambda: _read_in(file))
+    with waiting(f"reducing {file.name} to levels"):
+        spec, found = registry().run(lambda: _read_in(file))
     warn(registry().warnings)
     tell_assumed(spec.assumed or ())
     named = any(level.link is not None for level in spec.levels or ())  # What collectives do goes by the links' names.

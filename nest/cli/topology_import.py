@@ -6,6 +6,7 @@ import typer
 
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import tell_assumed, to_json, warn, write
+from nest.cli.progress import waiting
 
 
 def import_file(
@@ -46,10 +47,11 @@ def import_file(
     from nest.spec import ClusterSpec
 
     if output is not None:
-        check_writable(output)
+        check_writable(output, file, file.partition("#")[0])
         check_kind(output, ".toml")
     spec = ClusterSpec(topology=file, link_profile=link_profile)
-    found = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
+    with waiting(f"reading {file}"):
+        found = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
     warn(registry().warnings)
     tell_assumed(found.assumed or ())
     comments = [f"From {file}, as `nest topology import` read it.", *(found.assumed or ())]

@@ -6,7 +6,7 @@ import typer
 
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import DONE, NO_PLAN, screen, to_json, warn, write
-from nest.cli.progress import progress_line
+from nest.cli.progress import PROVING, progress_line
 
 
 def register(app: typer.Typer) -> None:
@@ -39,13 +39,13 @@ def verify(
     from nest.report.paragraph import paragraph
 
     if output is not None:
-        check_writable(output)
+        check_writable(output, plan)
     checked = planner.check(plan)
     if not checked.ok:
         for sentence in checked.disagreements:
             typer.echo(paragraph(sentence, screen(errors=as_json), 2), err=as_json)
         raise typer.Exit(NO_PLAN)
-    progress = progress_line("proving")
+    progress = progress_line(PROVING)
     try:
         verdict = planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)
     finally:

@@ -169,15 +169,19 @@ def yaml_text(mapping: Mapping[str, Any]) -> str:
     return yaml_text(mapping)
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, *read: object) -> None:
     """Make sure, before time is spent on what should be written, that `path` can name a file.
 
+    Args:
+        path: to be written.
+        read: what is read; those that are paths must not be the same file, which would be lost.
+
     Raises:
-        InputError: its folder does not exist, or it is a folder itself.
+        InputError: its folder does not exist, it is a folder itself, or it is read.
     """
     from nest.files.writing import check_writable
 
-    check_writable(Path(path))
+    check_writable(Path(path), *read)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,16 +10,29 @@ from pathlib import Path
 from nest.errors import InputError
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, *read: object) -> None:
     """Make sure, before hours are spent on what should be written, that `path` can name a file.
 
+    Args:
+        path: to be written.
+        read: what is read; those that are paths must not be the same file, which would be lost.
+
     Raises:
-        InputError: its folder does not exist, or it is a folder itself.
+        InputError: its folder does not exist, it is a folder itself, or it is read.
     """
     if path.is_dir():
         raise InputError(f"{path}: cannot write a file here, there is a folder of that name.")
     if not path.parent.is_dir():
         raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
+    if any(_is_file(path, each) for each in read if isinstance(each, str | Path)):
+        raise InputError(f"{path}: this is what is read, and would be lost; write to another file.")
+
+
+def _is_file(path: Path, read: str | Path) -> bool:
+    """Whether both name one file; a terminal or the like, which loses nothing, is none."""
+    with suppress(OSError, ValueError):
+        return path.is_file() and path.samefile(read)
+    return False
 
 
 def replace(path: Path, text: str) -> None:

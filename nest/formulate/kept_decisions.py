@@ -24,11 +24,13 @@ class Decision:
         name: what it is called in constraints and under `fixed`.
         told: what the plan decides, for people; decisions told alike are alike.
         keep: a problem narrowed to what the plan decides.
+        values: what it decides, as text: one value, or one for each stage.
     """
 
     name: str
     told: str
     keep: Callable[[Problem], Problem]
+    values: tuple[str, ...]
 
 
 def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
@@ -47,8 +49,9 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
     found.append(_fixed("replicas", shape.replicas))
     if shape.chunks == 1:  # Several chunks are dealt evenly, in one way for each number of stages.
         layers = tuple(stage.layers for stage in plan.stages)
-        counts = ", ".join(str(len(each)) for each in layers)
-        found.append(Decision("stages", f"{counts} layers", lambda problem: _with_fixed(problem, {}, layers)))
+        counts = tuple(str(len(each)) for each in layers)
+        told = f"{', '.join(counts)} layers"
+        found.append(Decision("stages", told, lambda problem: _with_fixed(problem, {}, layers), counts))
     found += [_fixed("schedule", shape.schedule), _fixed("chunks", shape.chunks)]
     found.append(_listed("rank_order", (shape.rank_order,)))
     found += [_listed("recompute", shape.recompute), _listed("zero", shape.zero)]
@@ -120,11 +123,11 @@ def _degree(name: str, values: tuple[int, ...]) -> Decision:
     def keep(problem: Problem) -> Problem:
         return evolve(problem, strategies={**problem.strategies, name: used})
 
-    return Decision(name, _by_stage(values), keep)
+    return Decision(name, _by_stage(values), keep, tuple(map(str, values)))
 
 
 def _fixed(name: str, value: int | str) -> Decision:
-    return Decision(name, str(value), lambda problem: _with_fixed(problem, {name: value}))
+    return Decision(name, str(value), lambda problem: _with_fixed(problem, {name: value}), (str(value),))
 
 
 def _listed(name: str, values: tuple[Any, ...]) -> Decision:
@@ -134,7 +137,7 @@ def _listed(name: str, values: tuple[Any, ...]) -> Decision:
         choices: dict[str, Any] = {name: used}
         return evolve(problem, search=evolve(problem.search, **choices))
 
-    return Decision(name, _by_stage(values), keep)
+    return Decision(name, _by_stage(values), keep, tuple(map(str, values)))
 
 
 def _by_stage(values: tuple[object, ...]) -> str:

@@ -56,6 +56,7 @@ class Standing:
             that are settled, from 0 to 1.
         seconds: spent so far.
         priced: share of the candidates that are priced, from 0 to 1; the search begins when all are.
+        proving: whether it is a second solver's search, for a plan that is better than one known before.
     """
 
     best: float | None
@@ -63,6 +64,7 @@ class Standing:
     explored: float
     seconds: float
     priced: float = 1.0
+    proving: bool = False
 
 
 @frozen

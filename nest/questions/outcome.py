@@ -1,12 +1,14 @@
 """The best plan of a changed problem beside the plan asked about."""
 
-from attrs import frozen
+from collections.abc import Mapping
+
+from attrs import field, frozen
 
 from nest.deployment import deployment
 from nest.deployment.violations import degrees_of
 from nest.formulate.kept_decisions import decisions
 from nest.hooks.registry import Registry
-from nest.report.runner_up import why
+from nest.report.runner_up import grown, why
 from nest.spec import PlanDocument
 
 TIE = 1e-9
@@ -28,6 +30,9 @@ class Outcome:
         reason: which part of the batch time makes the difference; None: there is none, or no plan.
         refusal: why there is no plan; None: there is one.
         proved: whether no plan of the changed problem is better, or none was found in the time there was.
+        decided: what the plan decides (`decided_values`); nothing where there is none.
+        grown: by how much each part of the batch time is longer, as a share of the batch time of the plan asked about;
+            nothing where there is nothing to compare.
     """
 
     plan: PlanDocument | None
@@ -36,6 +41,8 @@ class Outcome:
     reason: str | None = None
     refusal: str | None = None
     proved: bool = True
+    decided: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    grown: Mapping[str, float] = field(factory=dict)
 
     @property
     def label(self) -> str | None:
@@ -57,6 +64,8 @@ class Outcome:
             "reason": self.reason,
             "refusal": self.refusal,
             "proved": self.proved,
+            "decided": {name: list(values) for name, values in self.decided.items()},
+            "grown": dict(self.grown),
         }
 
 
@@ -73,14 +82,15 @@ def outcome(asked: PlanDocument, found: PlanDocument | None, known: Registry) ->
     if found.status == "infeasible" or found.batch_time is None:
         return Outcome(None, refusal=found.diagnosis)
     proved = found.status == "optimal"
+    values = decided_values(found, known)
     if asked.batch_time is None:
-        return Outcome(found, proved=proved)
+        return Outcome(found, proved=proved, decided=values)
     relative = found.batch_time / asked.batch_time - 1
-    reason = None
-    if abs(relative) > TIE:
-        mine, other = asked.summary["time_shares"], found.summary["time_shares"]
-        reason = why(mine, other, asked.batch_time, slower=relative > 0)
-    return Outcome(found, relative, changes(asked, found, known), reason, proved=proved)
+    mine, other = asked.summary["time_shares"], found.summary["time_shares"]
+    slower = relative > 0
+    reason = None if abs(relative) <= TIE else why(mine, other, asked.batch_time, slower=slower)
+    differences = grown(mine, other, asked.batch_time)
+    return Outcome(found, relative, changes(asked, found, known), reason, None, proved, values, differences)
 
 
 def changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[tuple[str, str, str], ...]:
@@ -95,6 +105,13 @@ def decided(plan: PlanDocument, known: Registry) -> dict[str, str]:
     if plan.status == "infeasible":
         return {}
     return {each.name: each.told for each in decisions(plan, known) if each.name not in NOT_SAID}
+
+
+def decided_values(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
+    """What a plan decides by name: one value, or one for each stage in pipeline order; nothing of an infeasible one."""
+    if plan.status == "infeasible":
+        return {}
+    return {each.name: each.values for each in decisions(plan, known) if each.name not in NOT_SAID}
 
 
 def plan_label(plan: PlanDocument) -> str:

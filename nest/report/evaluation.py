@@ -7,6 +7,16 @@ from attrs import frozen
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan
 
+SHARE_NAMES = {
+    "compute": "compute",
+    "recompute": "recompute",
+    "pipeline": "stage boundaries",
+    "sharding": "ZeRO per micro-batch",
+    "bubble": "bubble",
+    "sync": "gradients and update",
+}
+"""What tables call the parts of the batch time (`time_shares`)."""
+
 
 @frozen
 class ModelFacts:

@@ -1,180 +1,119 @@
-"""An explanation of a plan in sentences."""
+"""An explanation of a plan in figures, tables and a few sentences."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from nest.report.table import ranges
-from nest.units import format_bytes, format_seconds
+from nest.report.binding import binding_text
+from nest.report.decisions import Decided, difference, differs, in_usual_order, told, values_of, whole
+from nest.report.evaluation import SHARE_NAMES
+from nest.report.flips import UNPROVED, flips_text, with_notes
+from nest.report.paragraph import opening, paragraph
+from nest.report.runner_up import causes
+from nest.report.screen import WIDE, Screen, Tone
+from nest.report.table import table
+from nest.units import format_seconds
 
 Told = Mapping[str, Any]
-
-_UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
-"""Units in which people give what is varied, with what they are in SI units."""
-
-_CAUSES = {
-    "compute": "computation and communication inside it",
-    "recompute": "recomputation",
-    "pipeline": "its boundaries",
-    "sharding": "ZeRO in every micro-batch",
-    "bubble": "waiting for the pipeline",
-    "sync": "gradient reduction and optimizer step",
-}
-
-_PARTS = {"communication": "buffers", "activations": "activations in flight"}
-
-NOTICEABLE = 5e-4
-"""Shares of the batch time below this are not told: no decimal place that is shown would be."""
 
 UNSHOWN = 5e-5
 """Differences of batch times below this are 0.00% when they are shown."""
 
-UNPROVED = "not searched to the end"
-"""What is said of plans that a time limit cut short."""
+
+def explanation_text(found: Told, screen: Screen = WIDE) -> str:
+    """An explanation (`nest.explaining.Explanation.to_dict`) in sections, fitted to a screen."""
+    sections = [_headline(found, screen), *_caveats(found, screen)]
+    if found["binding"]:
+        sections.append(_section("What binds", [binding_text(found["binding"], screen)], screen))
+    if "constraints" in found["parts"]:
+        lines = _prices(found["constraints"], found["best_decided"], screen)
+        sections.append(_section("What restrictions cost", lines, screen))
+    if found["alternatives"]:
+        lines = _alternatives(found["alternatives"], found["decided"], screen)
+        sections.append(_section("The best plan that decides one thing otherwise", lines, screen))
+    if "flips" in found["parts"]:
+        lines = flips_text(found["flips"], found["best_decided"], screen)
+        sections.append(_section("What would change the answer", lines, screen))
+    return "\n\n".join(section for section in sections if section)
 
 
-def explanation_text(told: Told) -> str:
-    """An explanation (`nest.explaining.Explanation.to_dict`) in sections, a sentence or two a line."""
-    sections = [] if told["plan"] is None else [f"{told['plan']}: {format_seconds(told['batch_time'])} a batch"]
-    if told["status"] == "infeasible":
-        sections.append(f"No feasible plan. {told['diagnosis']}")
-    elif told["best_batch_time"] is None:
-        sections.append(f"This plan was priced, not searched: its problem has none. {told['best_diagnosis']}")
-    elif told["best_batch_time"] < told["batch_time"] * (1 - 1e-9):
-        sections.append(_not_the_best(told))
-    if told["binding"]:
-        lines = [line for each in told["binding"] for line in _BINDING[each["name"]](each)]
-        sections.append(_section("What binds", lines))
-    if "constraints" in told["parts"]:
-        sections.append(_section("What restrictions cost", [*_prices(told["constraints"], told["best_batch_time"])]))
-    if told["alternatives"]:
-        sections.append(_section("The best plan that decides one thing otherwise", [*_others(told["alternatives"])]))
-    if "flips" in told["parts"]:
-        sections.append(_section("What would change the answer", [*_flips(told["flips"], told["best_batch_time"])]))
-    return "\n\n".join(sections)
-
-
-def _section(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([title, *(f"- {line}" for line in lines or ("nothing that was asked for",))])
-
-
-def _not_the_best(told: Told) -> str:
-    loss = told["batch_time"] / told["best_batch_time"] - 1
-    return (
-        f"The best plan of this problem takes {format_seconds(told['best_batch_time'])}, this one "
-        f"{format_seconds(told['batch_time'])} ({loss:.2%} longer). Restrictions and what would change the answer are "
-        "told of the best plan."
+def _headline(found: Told, screen: Screen) -> str:
+    if found["status"] == "infeasible":
+        return opening("No feasible plan.", Tone.BAD, f" {found['diagnosis']}", screen)
+    proof, tone = (
+        ("Optimal plan:", Tone.GOOD) if found["status"] == "optimal" else ("Best plan found in time:", Tone.FAIR)
     )
+    if not found["searched"]:
+        proof, tone = "Plan as decided:", Tone.HEADING
+    return opening(proof, tone, f" {whole(found['decided'])}; {format_seconds(found['batch_time'])} a batch", screen)
 
 
-def _memory(each: Told) -> Iterator[str]:
-    share = each["upper"] / each["capacity"]
-    room = f"{format_bytes(abs(each['free']))} {'are free' if each['free'] >= 0 else 'too many'}"
-    many = f" (so do {len(each['stages']) - 1} others, within 1%)" if len(each["stages"]) > 1 else ""
-    yield (
-        f"memory: stage {each['stage']}{many} needs up to {format_bytes(each['upper'])} of "
-        f"{format_bytes(each['capacity'])} ({share:.1%}), {room}; {format_bytes(each['expected'])} are expected"
-    )
-    if each["parts"]:
-        parts = sorted(each["parts"].items(), key=lambda part: -part[1])
-        sizes = ", ".join(f"{_PARTS.get(name, name)} {format_bytes(size)}" for name, size in parts)
-        yield (
-            f"made of {sizes}; {_count(each['in_flight'], 'micro-batch', 'es')} in flight, "
-            f"recompute {each['recompute']}"
+def _caveats(found: Told, screen: Screen) -> Iterable[str]:
+    """What the plan asked about is not."""
+    if found["status"] == "infeasible":
+        return
+    best = found["best_batch_time"]
+    if best is None:
+        yield paragraph(f"This plan was priced, not searched: its problem has none. {found['best_diagnosis']}", screen)
+    elif best < found["batch_time"] * (1 - 1e-9):
+        then = difference(found["decided"], found["best_decided"])
+        yield paragraph(
+            f"The best plan of this problem takes {format_seconds(best)}; this one is "
+            f"{found['batch_time'] / best - 1:.2%} slower. The best has {then}. Restrictions and what would change the "
+            "answer are told of the best plan.",
+            screen,
         )
 
 
-def _slowest(each: Told) -> Iterator[str]:
-    shares = sorted(each["shares"].items(), key=lambda share: -share[1])
-    causes = ", ".join(f"{_CAUSES[name]} {share:.1%}" for name, share in shares if share >= NOTICEABLE)
-    text = f"slowest stage: {each['stage']} ({ranges(each['layers'])}), {format_seconds(each['time'])} a micro-batch"
-    if each["uneven_share"] >= NOTICEABLE:
-        text += f"; stages of equal length would save up to {each['uneven_share']:.1%} of the batch time"
-    yield text
-    yield f"the batch time is {causes}"
+def _section(title: str, lines: Sequence[str], screen: Screen) -> str:
+    heading = [screen.paint(line, Tone.HEADING) for line in paragraph(title, screen).split("\n")]
+    return "\n".join([*heading, *(lines or ["Nothing that was asked for."])])
 
 
-def _bubble(each: Told) -> Iterator[str]:
-    chunks = f" of {each['chunks']} chunks" if (each["chunks"] or 1) > 1 else ""
-    yield (
-        f"bubble: stages wait {each['share']:.1%} of the batch time, with {each['stages']} stages, "
-        f"{_count(each['micro_batches'], 'micro-batch', 'es')} and schedule {each['schedule']}{chunks}"
-    )
-
-
-def _boundaries(each: Told) -> Iterator[str]:
-    level = f" over {each['level']}" if each["level"] is not None else ""
-    yield (
-        f"stage boundaries: the slowest stage spends {each['share']:.1%} of the batch time on them; at most "
-        f"{format_bytes(each['bytes'])} a device and micro-batch{level}"
-    )
-
-
-def _exchange(each: Told) -> Iterator[str]:
-    zero = ", ".join(map(str, each["zero"]))
-    sharding = each["sharding_share"]
-    beside = f", and ZeRO in every micro-batch {sharding:.1%}" if sharding >= NOTICEABLE else ""
-    yield (
-        f"data parallelism: stage {each['stage']} takes {format_seconds(each['time'])} a batch for gradient reduction "
-        f"and optimizer step ({each['share']:.1%}){beside}, with {_count(each['replicas'], 'replica')} and ZeRO {zero}"
-    )
-
-
-def _batch(each: Told) -> Iterator[str]:
-    copies = each["samples"] // each["micro_batch"] if each["micro_batch"] else 1
-    product = [
-        _count(each["replicas"], "replica"),
-        _count(each["micro_batches"], "micro-batch", "es"),
-        *([f"{copies} copies"] if copies > 1 else []),
-        _count(each["micro_batch"], "sample"),
+def _prices(prices: Sequence[Told], best: Decided, screen: Screen) -> list[str]:
+    """What each restriction costs, the dearest first; where there is no plan, which one makes it so."""
+    dearest = sorted(prices, key=lambda each: each["relative"] or 0.0)
+    costly = [each for each in dearest if each["costs"]]
+    lines = [] if not costly else [_gains(costly, best, screen) if best else _found(costly, screen)]
+    notes = []
+    if any(not each["proved"] for each in costly):
+        notes.append(f"At least: {UNPROVED}." if best else f"{UNPROVED.capitalize()}.")
+    free = [
+        _entry(each) + ("" if each["proved"] else f" ({UNPROVED})")
+        for each in dearest
+        if each["plan"] is not None and not each["costs"]
     ]
-    padding = f", {each['padding']} of them padding" if each["padding"] > 0 else ""
-    yield f"batch: {each['global_batch']} samples are {' x '.join(product)}{padding}"
-
-
-def _devices(each: Told) -> Iterator[str]:
-    idle = each["of"] - each["used"]
-    yield f"devices: {each['used']} of {each['of']} used" + (f", {idle} idle" if idle else "")
-
-
-_BINDING = {
-    "memory": _memory,
-    "slowest stage": _slowest,
-    "bubble": _bubble,
-    "boundaries": _boundaries,
-    "data parallelism": _exchange,
-    "batch": _batch,
-    "devices": _devices,
-}
-
-
-def _prices(prices: Sequence[Told], batch_time: float | None) -> Iterator[str]:
-    free, unknown = [], []
-    for each in sorted(prices, key=lambda each: each["relative"] or 0.0):
-        instead = each["instead"]
-        without = f"{instead} in place of {_entry(each)}" if instead else f"without {_entry(each)}"
-        if each["plan"] is None:
-            if batch_time is None:
-                unknown.append(_entry(each))
-            else:
-                yield f"{without}: no plan was found. {each['refusal']}"
-        elif each["costs"]:
-            yield f"{without}: {_gain(each, batch_time)}"
-        else:
-            free.append(_entry(each) + ("" if each["proved"] else f" ({UNPROVED})"))
     if free:
-        yield f"no cost: {'; '.join(free)}"
-    if unknown:
-        yield f"without any one of these there is no plan either: {'; '.join(unknown)}"
+        notes.append(f"No cost: {'; '.join(free)}")
+    none = [each for each in dearest if each["plan"] is None]
+    if none and best:
+        notes += [f"Without {entries}, no plan was found. {why}" for why, entries in _by_refusal(none, _entry)]
+    elif none:
+        notes.append(f"Without any one of these there is no plan either: {'; '.join(map(_entry, none))}")
+    return with_notes(lines, notes, screen)
 
 
-def _gain(each: Told, batch_time: float | None) -> str:
-    """How much faster the best plan without a restriction is, or that there is one only then."""
-    proof = "" if each["proved"] else f"; {UNPROVED}"
-    if batch_time is None:
-        return f"there is a plan, {each['plan']}: {format_seconds(each['batch_time'])} a batch{proof}"
-    if -each["relative"] < UNSHOWN:
-        return f"faster by less than 0.01% ({_changes(each)}){proof}"
-    return f"{-each['relative']:.2%} faster ({_changes(each)}): {each['reason']}{proof}"
+def _gains(costly: Sequence[Told], best: Decided, screen: Screen) -> str:
+    """How much faster the best plan without each restriction is."""
+    rows = [
+        [
+            _entry(each),
+            each["instead"] or "nothing",
+            _share(-each["relative"], "" if each["proved"] else "at least "),
+            difference(best, each["decided"]),
+            _because(each),
+        ]
+        for each in costly
+    ]
+    return table(("without", "instead", "faster by", "the plan then", "because"), rows, (2,), screen)
+
+
+def _found(costly: Sequence[Told], screen: Screen) -> str:
+    """The plan that there is without each restriction, where there is none with all of them."""
+    rows = [
+        [_entry(each), each["instead"] or "nothing", whole(each["decided"]), format_seconds(each["batch_time"])]
+        for each in costly
+    ]
+    return table(("without", "instead", "there is a plan", "a batch then"), rows, (3,), screen)
 
 
 def _entry(each: Told) -> str:
@@ -183,76 +122,59 @@ def _entry(each: Told) -> str:
     return f"{each['place']} {each['written']}"
 
 
-def _others(alternatives: Sequence[Told]) -> Iterator[str]:
-    none = []
-    for each in alternatives:
-        if not each["asked"]:
-            none.append(f"{each['decision']} {each['value']} ({each['refusal']})")
-        elif each["plan"] is None:
-            yield f"{each['decision']} other than {each['value']}: no plan. {each['refusal']}"
-        else:
-            yield _alternative(each)
-    if none:
-        yield f"not to be had otherwise: {'; '.join(none)}"
+def _alternatives(alternatives: Sequence[Told], asked: Decided, screen: Screen) -> list[str]:
+    """The best plans that decide one thing otherwise, the closest first; a plan that answers several questions once."""
+    plans: dict[str, list[Told]] = {}
+    for each in sorted((each for each in alternatives if each["plan"]), key=lambda each: each["relative"]):
+        plans.setdefault(f"{each['decided']} {each['batch_time']}", []).append(each)
+    rows = []
+    for same in plans.values():
+        first, names = same[0], [each["decision"] for each in same]
+        independent = [name for name in names if differs(name, asked, first["decided"])] or names
+        rest = difference(asked, first["decided"], independent)
+        rows.append(
+            [
+                ", ".join(told(name, values_of(first["decided"], name)) for name in in_usual_order(independent)),
+                "as fast"
+                if first["reason"] is None
+                else _share(first["relative"], "" if all(each["proved"] for each in same) else "at most "),
+                rest or "-",
+                _because(first),
+            ]
+        )
+    lines = [table(("instead", "slower by", "with", "because"), rows, (1,), screen)] if rows else []
+    notes = []
+    if any(not each["proved"] for each in alternatives if each["plan"]):
+        notes.append(f"At most: {UNPROVED}.")
+    none = [each for each in alternatives if each["plan"] is None and each["asked"]]
+    notes += [f"No plan without {kept}. {why}" for why, kept in _by_refusal(none, _kept)]
+    unasked = [each for each in alternatives if not each["asked"]]
+    notes += [f"Not to be had otherwise: {kept} ({why})" for why, kept in _by_refusal(unasked, _kept)]
+    return with_notes(lines, notes, screen)
 
 
-def _alternative(each: Told) -> str:
-    also = [change for change in each["changes"] if change["name"] != each["decision"]]
-    beside = f", with {_arrows(also)}" if also else ""
-    head = f"{each['decision']} {each['instead']} instead of {each['value']}{beside}"
-    proof = "" if each["proved"] else f"; {UNPROVED}"
+def _kept(each: Told) -> str:
+    return told(each["decision"], [each["value"]])
+
+
+def _by_refusal(refused: Sequence[Told], name: Callable[[Told], str]) -> list[tuple[str, str]]:
+    """Each reason why there is no plan, with all that it is the reason for."""
+    found: dict[str, list[str]] = {}
+    for each in refused:
+        found.setdefault(each["refusal"], []).append(name(each))
+    return [(why, " or ".join(names)) for why, names in found.items()]
+
+
+def _share(relative: float, begin: str) -> str:
+    """A difference of batch times; `begin` says that it is a bound."""
+    if abs(relative) < UNSHOWN:
+        return "less than 0.01%" if relative > 0 else "faster, by less than 0.01%"
+    return f"{begin}{relative:.2%}"
+
+
+def _because(each: Told) -> str:
+    """The parts of the batch time that make the difference, as shares of it."""
     if each["reason"] is None:
-        return f"{head}: as fast{proof}"
-    if abs(each["relative"]) < UNSHOWN:
-        return f"{head}: {'slower' if each['relative'] > 0 else 'faster'} by less than 0.01%{proof}"
-    return f"{head}: {each['relative']:+.2%}, as {each['reason']}{proof}"
-
-
-def _flips(flips: Sequence[Told], batch_time: float | None) -> Iterator[str]:
-    stays: dict[str, list[str]] = {}
-    for each in flips:
-        end = f"{'down' if each['direction'] == 'less' else 'up'} to {_amount(each['same_at'], each['unit'])}"
-        proof = "" if each["proved"] else f" ({UNPROVED})"
-        if each["changed_at"] is not None:
-            yield f"{_varied(each)}: {_changed(each, end, batch_time)}{proof}"
-        else:
-            stays.setdefault(_varied(each), []).append(end + proof)
-    if stays:
-        same = "there is no plan" if batch_time is None else "nothing changes"
-        told = [f"{name} {' and '.join(ends)}" for name, ends in stays.items()]
-        yield f"{same} with {'; '.join(told)}"
-
-
-def _changed(each: Told, end: str, batch_time: float | None) -> str:
-    found, at, near = each["outcome"], _amount(each["changed_at"], each["unit"]), _amount(each["same_at"], each["unit"])
-    if batch_time is None:
-        return f"at {at} there is a plan, {found['plan']}; {'with less' if at == near else end} there is none"
-    side = f"with {each['direction']}{f', at {at}' if at != near else ''}"
-    side = f"at {at}" if each["same_at"] == each["value"] else f"{end} its decisions stay the best; {side}"
-    if found["plan"] is None:
-        return f"{side}, no plan is feasible"
-    room = "" if each["kept"] is not None else ", as this one no longer fits"
-    return f"{side}, the best has {_changes(found)}{room} ({format_seconds(found['batch_time'])} a batch)"
-
-
-def _count(number: float, what: str, plural: str = "s") -> str:
-    return f"{number:g} {what}{plural if number != 1 else ''}"
-
-
-def _varied(each: Told) -> str:
-    return f"{each['parameter']} (now {_amount(each['value'], each['unit'])})"
-
-
-def _amount(value: float, unit: str) -> str:
-    if unit == "bytes":
-        return format_bytes(value)
-    size, name = _UNITS.get(unit, (1.0, unit))
-    return f"{value / size:.4g} {name}"
-
-
-def _changes(each: Told) -> str:
-    return _arrows(each["changes"]) or each["plan"]
-
-
-def _arrows(changes: Sequence[Told]) -> str:
-    return ", ".join(f"{change['name']} {change['before']} -> {change['now']}" for change in changes)
+        return ""
+    found = causes(each["grown"], slower=each["relative"] > 0)
+    return ", ".join(f"{SHARE_NAMES[name]} {share:.2%} {word}" for name, share, word in found)

@@ -52,15 +52,32 @@ def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float
         batch_time: of the plan asked about, seconds; what differs is told as a share of it.
         slower: whether the other plan is slower.
     """
-    grown = {name: (other[name] - mine[name]) / batch_time for name in mine}
-    most, least = max(grown, key=lambda name: grown[name]), min(grown, key=lambda name: grown[name])
-    told = {1: (most, "more"), -1: (least, "less")}
-    first, second = (1, -1) if slower else (-1, 1)
-    (cause, word), (relief, opposite) = told[first], told[second]
-    text = f"{_WORDS[cause]} takes {abs(grown[cause]):.2%} of the batch time {word}"
-    if grown[relief] * second >= _WORTH_TELLING:
-        text += f", {_WORDS[relief]} {abs(grown[relief]):.2%} {opposite}"
+    (cause, share, word), *others = causes(grown(mine, other, batch_time), slower=slower)
+    text = f"{_WORDS[cause]} takes {share:.2%} of the batch time {word}"
+    for relief, share, opposite in others:
+        text += f", {_WORDS[relief]} {share:.2%} {opposite}"
     return text
+
+
+def grown(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float) -> dict[str, float]:
+    """By how much each part of the batch time of another plan is longer, as a share of `batch_time`."""
+    return {name: (other[name] - mine[name]) / batch_time for name in mine}
+
+
+def causes(differences: Mapping[str, float], *, slower: bool) -> list[tuple[str, float, str]]:
+    """The part of the batch time that makes another plan slower, or faster, and what relieves it if worth telling.
+
+    Args:
+        differences: as `grown` gives them.
+        slower: whether the other plan is slower.
+
+    Returns:
+        Each part's name, how large its difference is, and whether it takes `more` or `less`.
+    """
+    most, least = max(differences, key=differences.__getitem__), min(differences, key=differences.__getitem__)
+    told = [(most, differences[most], "more"), (least, -differences[least], "less")]
+    first, second = told if slower else reversed(told)
+    return [first, second] if second[1] >= _WORTH_TELLING else [first]
 
 
 def describe_runner_up(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+from nest.report.evaluation import SHARE_NAMES
 from nest.report.memory import memory_table
 from nest.report.paragraph import figures, opening, paragraph
 from nest.report.screen import WIDE, Screen, Tone
@@ -13,15 +14,6 @@ from nest.units import format_bytes, format_seconds
 
 MOST_ROWS = 24
 """Stages shown one by one; of more, neighbours that are alike share a row."""
-
-_SHARE_NAMES = {
-    "compute": "compute",
-    "recompute": "recompute",
-    "pipeline": "stage boundaries",
-    "sharding": "ZeRO per micro-batch",
-    "bubble": "bubble",
-    "sync": "gradients and update",
-}
 
 
 def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
@@ -171,7 +163,7 @@ def _shares(shares: dict[str, Any], batch_time: float) -> str:
     if batch_time <= 0:
         return ""
     parts = [
-        f"{_SHARE_NAMES.get(name, name)} {seconds / batch_time:.1%}"
+        f"{SHARE_NAMES.get(name, name)} {seconds / batch_time:.1%}"
         for name, seconds in shares.items()
         if abs(seconds) > 5e-4 * batch_time
     ]

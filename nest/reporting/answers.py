@@ -45,7 +45,10 @@ def answers(subject: Subject, solver: Solver, without: Collection[str]) -> tuple
 def _frontier(subject: Subject, solver: Solver) -> Section:
     priced = subject.priced
     own = OwnPlan(
-        max(stage.upper_memory for stage in priced.stages), subject.plan.throughput or 0.0, priced.device_memory
+        max(stage.upper_memory for stage in priced.stages),
+        subject.plan.throughput or 0.0,
+        priced.device_memory,
+        subject.problem.fixed is not None,
     )
     figure = frontier_figure(frontier(subject.plan, solver), own)
     return Section("frontier", "Frontier", figures=(figure,))

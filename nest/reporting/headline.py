@@ -1,5 +1,6 @@
 """How good a plan is, and what it decides."""
 
+from nest.reporting.naming import in_words
 from nest.reporting.records import Fact, Section
 from nest.reporting.rendering import Standing
 from nest.reporting.subject import Subject
@@ -19,7 +20,7 @@ def headline(subject: Subject) -> Section:
         tokens = found["tokens_per_second"]
         each = found["tokens_per_second_per_device"]
         facts.append(Fact("Tokens per second and device", f"{each:,.0f}", each))
-        facts.append(Fact("Tokens per day", _count(tokens * SECONDS_PER_DAY), tokens * SECONDS_PER_DAY))
+        facts.append(Fact("Tokens per day", in_words(tokens * SECONDS_PER_DAY), tokens * SECONDS_PER_DAY))
         share = found["model_flops_utilisation"]
         facts.append(Fact("Model FLOP utilisation (MFU)", f"{share:.1%}", share))
     facts.append(Fact("Bubble share", f"{found['bubble_share']:.1%}", found["bubble_share"]))
@@ -48,7 +49,7 @@ def _decisions(plan: PlanDocument) -> tuple[Fact, ...]:
         ]
     size = plan.candidate.micro_batch or plan.candidate.samples
     found += [
-        Fact("pp", str(len(plan.stages)), float(len(plan.stages)), "stages"),
+        Fact("pp", str(len(plan.stages)), float(len(plan.stages)), "stage" if len(plan.stages) == 1 else "stages"),
         Fact("Replicas", str(plan.data_parallel), float(plan.data_parallel or 1)),
         Fact("Micro-batches", f"{plan.micro_batches:,}", float(plan.micro_batches or 0), f"of {size:,} in a replica"),
         Fact("Schedule", str(plan.schedule), None, f"{plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
@@ -67,14 +68,6 @@ def _choices(each: list[str]) -> str:
     if len(counted) == 1:
         return each[0]
     return ", ".join(f"{choice} on {count}" for choice, count in counted.items()) + " stages"
-
-
-def _count(value: float) -> str:
-    """A large number in words."""
-    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if value >= size:
-            return f"{value / size:.3g} {word}"
-    return f"{value:,.0f}"
 
 
 def _told(plan: PlanDocument) -> tuple[str, ...]:

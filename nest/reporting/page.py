@@ -16,7 +16,7 @@ from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
 from nest.reporting.launch import launch
 from nest.reporting.memory_figure import memory_figure
-from nest.reporting.naming import title
+from nest.reporting.naming import model_size, title
 from nest.reporting.records import Section
 from nest.reporting.rendering import rendered
 from nest.reporting.stages import reproduce, stage_table
@@ -45,7 +45,9 @@ def page(plan: Source | PlanDocument, known: Registry, solver: Solver, without: 
     except InputError as error:
         raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
     told = (*described(found), *answers(found, solver, without), stage_table(found), reproduce(read))
-    return rendered(title(found.problem, found.instance.cluster.size), standing(read), told)
+    return rendered(
+        title(found.problem, found.instance.cluster.size), model_size(found.problem, known), standing(read), told
+    )
 
 
 def described(subject: Subject) -> tuple[Section, ...]:
@@ -66,4 +68,4 @@ def _infeasible(plan: PlanDocument, known: Registry) -> str:
     problem = structure(plan.problem, Problem)
     size = build_cluster(problem.cluster, known, None)[0].size
     why = Section("headline", "Why there is no plan", paragraphs=(plan.diagnosis or "No reason is given.",))
-    return rendered(title(problem, size), standing(plan), (why, reproduce(plan)))
+    return rendered(title(problem, size), model_size(problem, known), standing(plan), (why, reproduce(plan)))

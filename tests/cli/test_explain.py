@@ -38,7 +38,8 @@ def test_an_infeasible_plan_is_explained_with_exit_code_1(
     assert call(monkeypatch, "explain", str(path), "--only", "constraints") == 1
     shown = capsys.readouterr().out
     assert shown.startswith("No feasible plan.")
-    assert "without `pp == 3`: there is a plan" in shown
+    assert "there is a plan" in shown
+    assert "`pp == 3`  nothing" in shown
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import io
 import itertools
+import re
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -103,6 +105,31 @@ def test_the_search_says_what_it_knows_first(terminal: Terminal, monkeypatch: py
         line(Standing(20.0, float(bound + 1), 0.5, 10.0))
     assert "50.0% explored, 10 s left at most, best 20 s" in terminal.getvalue()
     line.clear()
+
+
+def test_the_proof_after_a_search_is_called_so_and_timed_by_itself(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    line = progress.progress_line("searching")
+    assert line is not None
+    for _ in range(5):
+        line(Standing(20.0, 10.0, 0.5, 10.0))
+    assert "searching for 5 s" in terminal.getvalue()
+    for _ in range(5):
+        line(Standing(20.0, 10.0, 0.5, 10.0, proving=True))
+    assert "proving for 5 s" in terminal.getvalue()
+    line.clear()
+
+
+def test_what_tells_nothing_itself_says_how_long_it_takes(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    shown = Event()
+    monkeypatch.setattr(terminal, "flush", shown.set)
+    with progress.waiting("reading fabric.xml"):
+        assert shown.wait(60)
+    assert re.search(r"reading fabric.xml: \d+ s so far", terminal.getvalue())
+    assert terminal.getvalue().split("\r")[-1].strip() == ""
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ def test_a_trace_is_written(plan: str, tmp_path: Path, monkeypatch: pytest.Monke
         (["--slow-device", "1=2", "--slow-device", "1=3"], "twice"),
         (["--slow-device", "99=2"], "there is no stage 99"),
         (["--runs", "5"], "--jitter"),
+        (["--seed", "0"], "--jitter"),
         (["--jitter", "-1"], "jitter"),
         (["--trace", "/nowhere/trace.json"], "no folder"),
     ],
@@ -148,3 +149,15 @@ def test_errors_of_the_problem_name_the_file(
     Path(plan).write_text(json.dumps(document))
     assert call(monkeypatch, "simulate", plan) == 2
     assert "plan.json:1: problem.cluster.levels" in capsys.readouterr().err
+
+
+def test_a_trace_does_not_take_the_place_of_the_plan(
+    plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path(plan).read_bytes()
+    for arguments in (["simulate", plan, "--trace", plan], ["report", plan, "-o", plan], ["verify", plan, "-o", plan]):
+        assert call(monkeypatch, *arguments) == 2
+        assert "would be lost" in capsys.readouterr().err
+        assert Path(plan).read_bytes() == before
+    assert call(monkeypatch, "solve", plan, "--output", plan) == 2
+    assert "would be lost" in capsys.readouterr().err

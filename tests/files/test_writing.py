@@ -128,3 +128,17 @@ def test_files_cannot_take_the_place_of_folders(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write here"):
         files.write_files(tmp_path / "file" / "deep", {"a": "new"})
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    problem = tmp_path / "problem.yaml"
+    problem.write_text("nest: 1")
+    (tmp_path / "link.yaml").symlink_to(problem)
+    for path in (problem, tmp_path / "link.yaml", tmp_path / ".." / tmp_path.name / "problem.yaml"):
+        with pytest.raises(InputError, match="would be lost"):
+            files.check_writable(path, {"nest": 1}, str(problem))
+    other = tmp_path / "other.yaml"
+    other.write_text("nest: 1")
+    files.check_writable(other, problem, tmp_path / "missing.yaml")
+    files.check_writable(tmp_path / "new.yaml", problem)
+    files.check_writable(Path(os.devnull), os.devnull)

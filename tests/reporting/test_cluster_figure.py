@@ -89,6 +89,11 @@ def test_boxes_lie_in_their_box_and_apart(fanouts: tuple[int, ...], cell: float)
                 assert next_x >= x + width or next_y >= y + height
 
 
+@pytest.mark.parametrize(("fanouts", "columns"), [((8, 4, 8), 4), ((8, 4, 32), 4), ((8, 2), 2), ((8, 4, 4), 4)])
+def test_the_last_row_of_the_cluster_is_full(fanouts: tuple[int, ...], columns: int) -> None:
+    assert Layout(fanouts, 16.0, 2.0, 1120.0).columns[-1] == columns
+
+
 @given(repeats=st.integers(1, 8), block=st.sampled_from([1, 2, 4, 8]), nodes=st.integers(1, 8), most=st.integers(1, 64))
 def test_a_cell_holds_devices_of_one_place(repeats: int, block: int, nodes: int, most: int) -> None:
     capacities = (8, 8 * nodes, 8 * nodes * repeats)

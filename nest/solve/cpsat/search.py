@@ -290,7 +290,7 @@ class Search:
             bound = min([self.target, *(each.bound for each in waiting)])
             explored = 1 - len(waiting) / max(self._cases, 1)
             best = None if self.best == inf else self.best
-            self.progress(Standing(best, bound, explored, time.monotonic() - self._started))
+            self.progress(Standing(best, bound, explored, time.monotonic() - self._started, proving=True))
 
     def _answer(self, waiting: Sequence[Open], reason: str | None = None) -> Verification:
         reason = reason or _reason(waiting)

@@ -1,0 +1,107 @@
+"""What a plan decides, and what another decides differently, as people write it."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+Decided = Mapping[str, Sequence[str]]
+"""Decisions by name: one value, or one for each stage in pipeline order."""
+
+_DEGREES = ("tp", "sp", "cp", "ep", "etp")
+"""Degrees in their usual order; others come after them, by name."""
+
+_REST = ("pp", "replicas", "micro_batch", "schedule", "chunks", "rank_order", "recompute", "zero", "zero_degree")
+
+_FOLLOWS = {"sp": "tp"}
+"""Degrees that are mostly that of another one, whose ranks they divide further work over (`nest.strategies.sp`)."""
+
+_UNSAID = {"chunks": {"1"}, "zero_degree": {"all"}}
+"""Values that nobody mentions of a whole plan."""
+
+THE_SAME = "the same decisions"
+
+
+def whole(decided: Decided) -> str:
+    """All that a plan decides: `tp 4, cp 2, pp 8, 2 replicas, micro-batch 1, ...`; no degrees of 1."""
+    degrees = [name for name in decided if name not in _REST]
+    said = [name for name in decided if set(decided[name]) != ({"1"} if name in degrees else _UNSAID.get(name))]
+    return ", ".join(told(name, decided[name]) for name in in_usual_order(said))
+
+
+def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> str:
+    """What another plan decides, where it differs; which stages have which of the same values, if nothing else does.
+
+    Args:
+        before: of the plan asked about.
+        now: of the other one.
+        without: decisions that are told elsewhere.
+    """
+    found = _differing(before, now)
+    if found:
+        return ", ".join(told(name, values_of(now, name)) for name in found if name not in without)
+    placed = [name for name in in_usual_order([*before, *now]) if values_of(before, name) != values_of(now, name)]
+    return ", ".join(f"{told(name, now[name])} on other stages" for name in placed if name not in without) or THE_SAME
+
+
+def differs(name: str, before: Decided, now: Decided) -> bool:
+    """Whether a decision differs by itself: in other values than before, and not as another one does."""
+    return name in _differing(before, now)
+
+
+def told(name: str, values: Sequence[str]) -> str:
+    """One decision: `tp 4`, `2 replicas`, `ZeRO 0-1`, `recompute none, full on 2 of 8 stages`."""
+    if name == "replicas":
+        return counted(int(values[0]), "replica")
+    if name == "chunks":
+        return counted(int(values[0]), "chunk")
+    if name == "zero_degree":
+        return f"shard groups of {'all ranks' if values[0] == 'all' else values[0]}"
+    if name == "zero":
+        return f"ZeRO {_levels(sorted({int(value) for value in values}))}"
+    if name == "recompute":
+        return f"recompute {_by_stages(values)}"
+    return f"{_NAMES.get(name, name)} {'/'.join(dict.fromkeys(values))}"
+
+
+def values_of(decided: Decided, name: str) -> Sequence[str]:
+    """The values of a decision; a strategy that takes no part has degree 1."""
+    return decided.get(name, ("1",))
+
+
+def counted(number: float, what: str, plural: str = "s") -> str:
+    """So many of something: `1 replica`, `2 replicas`."""
+    return f"{number:g} {what}{plural if number != 1 else ''}"
+
+
+_NAMES = {"micro_batch": "micro-batch", "rank_order": "rank order"}
+
+
+def in_usual_order(names: Collection[str]) -> list[str]:
+    """Names of decisions, each once, as people list them."""
+    others = sorted(set(names).difference(_DEGREES, _REST))
+    return [name for name in (*_DEGREES, *others, *_REST) if name in names]
+
+
+def _differing(before: Decided, now: Decided) -> list[str]:
+    """Decisions with other values than before, but those that follow another one before and now."""
+    return [
+        name
+        for name in in_usual_order([*before, *now])
+        if set(values_of(before, name)) != set(values_of(now, name))
+        and not (
+            name in _FOLLOWS and all(values_of(each, name) == values_of(each, _FOLLOWS[name]) for each in (before, now))
+        )
+    ]
+
+
+def _levels(levels: Sequence[int]) -> str:
+    """Levels of ZeRO in use: `1`, `0-1`, `0 and 3`."""
+    if len(levels) > 1 and levels[-1] - levels[0] == len(levels) - 1:
+        return f"{levels[0]}-{levels[-1]}"
+    return " and ".join(map(str, levels))
+
+
+def _by_stages(values: Sequence[str]) -> str:
+    """What most stages have, and how many have something else."""
+    (usual, _), *others = Counter(values).most_common()
+    rarer = " and ".join(f"{value} on {count}" for value, count in others)
+    return f"{usual}, {rarer} of {len(values)} stages" if others else usual
