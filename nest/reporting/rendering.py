@@ -17,6 +17,12 @@ from nest.reporting.palette import hatches, style_sheet
 from nest.reporting.records import Section
 from nest.reporting.svg import WIDTH, number
 
+_FORBIDDEN = re.compile(
+    "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ufdd0-\\ufdef"
+    + "".join(f"{chr(plane * 0x10000 + 0xFFFE)}{chr(plane * 0x10000 + 0xFFFF)}" for plane in range(17))
+    + "]"
+)
+"""Controls and noncharacters, which no HTML file may hold (HTML Living Standard, 13.2.3.5); names may."""
 _MEASURE = re.compile(rf"(?<=[0-9]) (?=(?:{'|'.join(UNITS)})\b)")
 
 
@@ -51,7 +57,7 @@ def rendered(title: str, size: str, standing: Standing, sections: Sequence[Secti
     # The browser applies no style but this one, and loads nothing (Content Security Policy 3, sections 6.1 and 8.4).
     style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = environment.get_template("page.html.j2")
-    return template.render(
+    text = template.render(
         title=title,
         size=size,
         standing=standing,
@@ -61,6 +67,7 @@ def rendered(title: str, size: str, standing: Standing, sections: Sequence[Secti
         hatches=hatches(),
         version=own_version(),
     )
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def prose(sentence: str) -> Markup:

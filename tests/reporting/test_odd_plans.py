@@ -2,16 +2,18 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
+import html5lib
 import pytest
 from attrs import evolve
 
 from nest import planner, reporting
 from nest.errors import InputError
 from nest.spec import PlanDocument
-from tests.reporting.plans import decided, infeasible, quick, solved
+from tests.reporting.plans import LEVELS, decided, infeasible, problem, quick, solved
 from tests.reporting.reading import Page
 
 
@@ -88,3 +90,12 @@ def test_a_number_that_names_a_row_is_told_in_full_too() -> None:
     page = Page(reporting.report(solved(), without=["sensitivity"], time_limit=0.05))
     told = page.table("The fastest plans within limits").column("devices at most")
     assert [cell.value for cell in told] == [float(cell.text.replace(",", "")) for cell in told]
+
+
+@pytest.mark.parametrize("name", ["bell \x07", "null \x00", "escape \x1b[31m", "none \ufffe \U0010ffff", "c1 \x9b"])
+def test_characters_that_html_must_not_hold_are_replaced(name: str) -> None:
+    levels = [{**level, "name": name} for level in LEVELS]
+    text = quick(planner.evaluate(problem(cluster={"device": "h100-sxm", "levels": levels}), fix={"tp": 2, "pp": 4}))
+    html5lib.HTMLParser(strict=True).parse(text)
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\U0010ffff]", text)
+    assert f"{name.split()[0]} \ufffd" in text
