@@ -18,6 +18,7 @@ from nest.of_plans import (
     sensitivity,
     simulate,
 )
+from nest.version import __version__
 
 if TYPE_CHECKING:
     from nest.comparing import Comparison
@@ -40,8 +41,6 @@ __all__ = [
     "solve",
     "verify",
 ]
-
-__version__ = "0.1.0"
 
 
 def solve(

@@ -12,8 +12,9 @@ from nest.files import structure
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.planner import Source
-from nest.questions.alternatives import Alternative, alternative, questions
+from nest.questions.alternatives import Alternative, Question, alternative, questions
 from nest.questions.binding import Binding, binding
+from nest.questions.figured import figured
 from nest.questions.flips import Flip, flip, turns
 from nest.questions.outcome import decided_values, plan_label
 from nest.questions.prices import Price, price, restrictions
@@ -26,6 +27,9 @@ PARTS = ("binding", "constraints", "alternatives", "flips")
 
 SOLVES_OF_A_FLIP = 3
 """That a flip takes about as many solves as so many other questions; for progress only."""
+
+REFUTED = 1e-6
+"""Share by which a faster plan shows that one is not the best: what CP-SAT proves to (PROBLEM.md section 5)."""
 
 Answer = TypeVar("Answer")
 
@@ -102,7 +106,8 @@ def explain(
         plugins: registered strategies and the like; left out, those installed.
 
     Raises:
-        InputError: the plan cannot be read or does not hold, or there is no such part.
+        InputError: the plan cannot be read or does not hold, a faster one shows that it is wrongly called optimal, or
+            there is no such part.
     """
     known = plugins or registry()
     check_effort(time_limit)
@@ -128,10 +133,11 @@ def _explain(
     line = _Progress(progress)
     solver = Solver(known, time_limit=time_limit, progress=line.solving)
     problem = self_contained(structure(read.problem, Problem), None, known)
+    read = figured(read, problem, known)
     if read.status in ("optimal", "infeasible"):
         solver.know(problem, read)
     asks_for_best = any(part in parts for part in ("constraints", "flips"))
-    best = solver.plan(problem, "the best plan") if asks_for_best else None
+    best = solver.plan(problem, "the best plan", read) if asks_for_best else None
     best = read if best is None else best
     asked = questions(read, problem, known) if "alternatives" in parts and read.batch_time is not None else ()
     priced = restrictions(problem, solver) if "constraints" in parts else ()
@@ -141,14 +147,26 @@ def _explain(
         read,
         best,
         parts,
-        binding(read) if "binding" in parts else (),
+        binding(read, known) if "binding" in parts else (),
         tuple(line.after(1, partial(price, best, each, solver)) for each in priced),
-        tuple(line.after(1, partial(alternative, read, each, solver)) for each in asked),
+        tuple(line.after(1, partial(_unrefuted, read, each, solver)) for each in asked),
         tuple(line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied),
         solver.solves,
         decided_values(read, known),
         decided_values(best, known),
     )
+
+
+def _unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
+    """The answer to a question about a plan, which does not show that the plan is wrongly called the best."""
+    found = alternative(plan, question, solver)
+    relative = found.outcome.relative
+    if plan.status == "optimal" and relative is not None and relative < -REFUTED:
+        raise InputError(
+            f"the plan says that it is optimal, but with {found.asked} there is one that takes {-relative:.2g} of its "
+            "time less: it was changed, or made by another version. Solve its problem again."
+        )
+    return found
 
 
 class _Progress:

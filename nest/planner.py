@@ -160,7 +160,7 @@ def evaluate(
         status="feasible",
         lower_bound=None,
         problem=whole.to_dict(),
-        summary=_figures(instance, solution, priced, whole, known),
+        summary=figures_of(instance, solution, priced, whole, known),
         plugins=known.distributions(),
     )
 
@@ -202,7 +202,7 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
         problem = _self_contained(read.problem, known)
         instance = decided_instance(problem, read, known)
         report = check_plan(
-            instance, read, lambda solution, priced: _figures(instance, solution, priced, problem, known)
+            instance, read, lambda solution, priced: figures_of(instance, solution, priced, problem, known)
         )
         if read.placement is None or not report.ok:
             return report
@@ -290,7 +290,7 @@ def _document(
         status=result.status,
         lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
         problem=problem.to_dict(),
-        summary=_figures(instance, solution, priced, problem, known),
+        summary=figures_of(instance, solution, priced, problem, known),
         runner_up=runner_up,
         statistics=result.statistics,
         plugins=origins,
@@ -360,7 +360,7 @@ def _better(
         status="feasible",
         lower_bound=min(found.bound or 0.0, priced.batch_time),
         problem=problem.to_dict(),
-        summary=_figures(instance, solution, priced, problem, known),
+        summary=figures_of(instance, solution, priced, problem, known),
         plugins=known.distributions(),
     )
     report = check(better, plugins=known)
@@ -380,9 +380,18 @@ def _with_verdict(plan: PlanDocument, verdict: Verdict) -> PlanDocument:
     return evolve(verdict.better, verification={**verdict.verification, "refuted_batch_time": plan.batch_time})
 
 
-def _figures(
+def figures_of(
     instance: Instance, solution: Solution, priced: PricedPlan, problem: Problem, known: Registry
 ) -> dict[str, Any]:
+    """The `summary` of a plan.
+
+    Args:
+        instance: of its problem.
+        solution: its decisions.
+        priced: their price.
+        problem: self-contained.
+        known: registered strategies, importers and the like.
+    """
     from nest.formulate.facts import model_facts
 
     known_facts = model_facts(problem, known)

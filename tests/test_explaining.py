@@ -114,10 +114,39 @@ def test_what_a_time_limit_cuts_short_is_said_not_to_be_proved() -> None:
     assert "not searched to the end" in explanation_text(told)
 
 
+@pytest.mark.parametrize("missing", ["summary", "time_shares", "memory_capacity", "devices", "bubble_share"])
+def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
+    plan = nest.solve(PROBLEM)
+    written = plan.to_dict()
+    written["summary"].pop(missing, None)
+    if missing == "summary":
+        del written["summary"]
+    asked = ["binding", "alternatives"]
+    assert explain(written, only=asked).to_dict() == explain(plan, only=asked).to_dict()
+
+
+def test_no_search_that_is_cut_short_ends_with_less_than_the_plan() -> None:
+    written = {**nest.solve(PROBLEM).to_dict(), "status": "feasible", "lower_bound": 0.0}
+    found = explain(written, only=["constraints"], time_limit=1e-6)
+    assert found.best.batch_time is not None
+    assert found.best.batch_time <= written["batch_time"]
+
+
 def test_a_plan_that_does_not_hold_is_not_explained() -> None:
     written = nest.solve(PROBLEM).to_dict()
     with pytest.raises(InputError, match="does not hold"):
         explain({**written, "batch_time": 2 * written["batch_time"]})
+
+
+def test_a_plan_that_is_wrongly_called_optimal_is_not_explained() -> None:
+    written = nest.evaluate(PROBLEM, fix={"zero": 0, "rank_order": "pp-inner", "tp": 2, "pp": 2}).to_dict()
+    problem = {**written["problem"], "fixed": None}
+    best = nest.solve(problem).batch_time
+    assert best is not None
+    assert best < 0.99 * written["batch_time"]
+    claimed = {**written, "problem": problem, "status": "optimal", "lower_bound": written["batch_time"]}
+    with pytest.raises(InputError, match="says that it is optimal"):
+        explain(claimed, only=["alternatives"])
 
 
 def test_parts_nobody_knows_are_refused() -> None:

@@ -15,6 +15,7 @@ from attrs import frozen
 from nest.errors import InputError, InternalError
 from nest.hooks import spec
 from nest.hooks.guard import Faulty, Guard, Slow, call_limit
+from nest.version import __version__
 
 DISTRIBUTION = "nest-planner"
 """The distribution of the built-ins."""
@@ -76,11 +77,11 @@ def built_in_plugins() -> list[Plugin]:
 
 
 def own_version() -> str:
-    """The version of this distribution; empty when it runs from a folder nothing was installed from."""
+    """The version of this distribution, be it installed or run from its folder."""
     try:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        return ""
+        return __version__
 
 
 def installed_plugins() -> list[Plugin]:

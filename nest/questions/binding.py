@@ -5,6 +5,8 @@ from typing import Any
 from attrs import asdict, frozen
 
 from nest.deployment import deployment
+from nest.hooks.registry import Registry
+from nest.instance import ChunkedSchedule
 from nest.spec import PlanDocument, StageRecord
 
 ALIKE = 0.01
@@ -24,15 +26,16 @@ class Binding:
     figures: dict[str, Any]
 
 
-def binding(plan: PlanDocument) -> tuple[Binding, ...]:
+def binding(plan: PlanDocument, known: Registry) -> tuple[Binding, ...]:
     """What a plan runs into, in the order in which it is told; nothing of an infeasible one, whose diagnosis says it.
 
     Args:
         plan: as `nest solve` or `nest evaluate` gives it, its `summary` included.
+        known: offers schedules.
     """
     if plan.status == "infeasible" or plan.batch_time is None:
         return ()
-    found = [_memory(plan), _slowest(plan, plan.batch_time)]
+    found = [_memory(plan), _slowest(plan, plan.batch_time, known)]
     if len(plan.stages) > 1:
         found += [_bubble(plan), _boundaries(plan, plan.batch_time)]
     return (*found, _exchange(plan, plan.batch_time), _batch(plan), _devices(plan))
@@ -67,20 +70,28 @@ def _memory(plan: PlanDocument) -> Binding:
     return Binding("memory", figures)
 
 
-def _slowest(plan: PlanDocument, batch_time: float) -> Binding:
+def _slowest(plan: PlanDocument, batch_time: float, known: Registry) -> Binding:
     times = [stage.time for stage in plan.stages]
-    slowest, mean, count = max(times), sum(times) / len(times), plan.micro_batches or 1
+    slowest, mean = max(times), sum(times) / len(times)
     shares = {name: seconds / batch_time for name, seconds in plan.summary["time_shares"].items()}
     figures = {
         "stage": times.index(slowest) + 1,
         "stages": _alike(times),
         "time": slowest,
         "mean": mean,
-        "uneven_share": count * (slowest - mean) / batch_time,
+        "uneven_share": _times_slowest(plan, known) * (slowest - mean) / batch_time,
         "layers": list(plan.stages[times.index(slowest)].layers),
         "shares": shares,
     }
     return Binding("slowest stage", figures)
+
+
+def _times_slowest(plan: PlanDocument, known: Registry) -> float:
+    """How many times the batch time has that of the slowest stage: `A` of PROBLEM.md section 4."""
+    schedule = known.schedules()[deployment(plan).schedule]
+    if plan.chunks is not None and plan.chunks > 1 and isinstance(schedule, ChunkedSchedule):
+        schedule = schedule.with_chunks(plan.chunks)
+    return float(schedule.weights(plan.micro_batches or 1, len(plan.stages))[0])
 
 
 def _bubble(plan: PlanDocument) -> Binding:

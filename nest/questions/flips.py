@@ -5,13 +5,14 @@ from math import log, sqrt
 from attrs import evolve, frozen
 
 from nest.errors import InputError
+from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.questions.alternatives import EACH_STAGE
 from nest.questions.binding import needed_memory
 from nest.questions.kept import kept_time
 from nest.questions.loosening import PLENTY
 from nest.questions.outcome import TIE, Outcome, decided, outcome
-from nest.questions.parameters import Parameter, parameters
+from nest.questions.parameters import Parameter, parameters, with_memory
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
 
@@ -44,6 +45,8 @@ class Flip:
         changed_at: the nearest value solved at which it is not; None: it is the best as far as was looked.
         kept: by how much the plan takes longer than the best at `changed_at`, as a share of that; None: it does not fit
             there, or there is no plan at all.
+        same_kept: the same at `same_at`: above 0, or None, where the best plan there decides the same but for what is
+            no flip, such as how layers are dealt.
         outcome: the best plan at `changed_at` beside the plan asked about; None: nothing changes.
         proved: whether all plans it rests on were proved the best.
         precise: whether the two values are neighbours, or at most `PRECISION` apart; else the search for the flip ended
@@ -57,6 +60,7 @@ class Flip:
     same_at: float
     changed_at: float | None = None
     kept: float | None = None
+    same_kept: float | None = None
     outcome: Outcome | None = None
     proved: bool = True
     precise: bool = True
@@ -71,6 +75,7 @@ class Flip:
             "same_at": self.same_at,
             "changed_at": self.changed_at,
             "kept": self.kept,
+            "same_kept": self.same_kept,
             "outcome": None if self.outcome is None else self.outcome.to_dict(),
             "proved": self.proved,
             "precise": self.precise,
@@ -95,21 +100,28 @@ def turns(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Turn, 
     if best.status == "infeasible":
         found = [each for each in found if each.unit == "bytes"]
         return tuple(Turn(each, MORE) for each in found)
-    return tuple(Turn(each, direction) for each in found for direction in (LESS, MORE))
+    return tuple(Turn(each, direction) for each in found for direction in (LESS, MORE) if _can_turn(each, direction))
+
+
+def _can_turn(parameter: Parameter, direction: str) -> bool:
+    """Whether there are values to look at: half an odd batch is none."""
+    return direction == MORE or not parameter.multiple_of or parameter.allows(parameter.value / 2)
 
 
 def flip(best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> Flip:
     """The flip of the best plan nearest to what the problem has, by solves.
 
     A plan stays the best where the best plan decides the same (`signature`), or where the plan, kept as it is, is as
-    fast: a tie is no change. The plan is solved for at the end of the reach. Where it is not
+    fast: a tie is no change. The plan is solved for at the end of the reach and halfway. Where it is not
     the best there, the value at which it and the plan found there take the same time is guessed from a straight line
     (in the reciprocal of the parameter, as transfers and products take); for memory it is what the plans need. Solves
     on both sides of the guess confirm it or say on which side the flip lies, until it lies between two values that
     differ by at most `PRECISION`.
 
-    Where a plan is the best at two memories it is at all between, as fewer plans fit into less. For other parameters
-    that is not so in general: a stretch in between where another plan is the best is not looked for.
+    Where a plan, kept as it is, is the best at two memories it is at all between, as fewer plans fit into less; and the
+    best with some memory that fits into less is the best with that, too, which is not solved for (`Solver.within`). For
+    other parameters that is not so in general: shorter stretches in between where another plan is the best are not
+    looked for.
 
     Args:
         best: the best plan of the problem; infeasible: the least memory is looked for with which there is a plan.
@@ -124,14 +136,13 @@ def flip(best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> Fl
         same, changed = search.bracket()
     parameter = turn.parameter
     found = Flip(parameter.name, parameter.unit, parameter.value, turn.direction, same.value, proved=same.proved)
+    found = evolve(found, same_kept=search.longer(same))
     if changed is None:
         return found
-    kept = search.kept(best, changed.value)
-    rival = None if changed.plan is None else changed.plan.batch_time
     return evolve(
         found,
         changed_at=changed.value,
-        kept=None if kept is None or rival is None else kept / rival - 1,
+        kept=search.longer(changed),
         # What makes the difference to the plan as it was is the parameter.
         outcome=evolve(outcome(best, changed.plan, solver.plugins), reason=None),
         proved=same.proved and changed.proved,
@@ -158,6 +169,11 @@ class _Search:
     def __init__(self, best: PlanDocument, problem: Problem, turn: Turn, solver: Solver) -> None:
         self.best, self.problem, self.turn, self.solver = best, problem, turn, solver
         self.signature = signature(best, solver.plugins)
+        cluster, _ = build_cluster(problem.cluster, solver.plugins)
+        self.size = cluster.size
+        if best.status != "feasible":
+            solver.know(with_memory(problem, cluster.device_memory), best)  # The same problem, written out.
+            solver.within(problem, self.size, cluster.device_memory, self.size)
 
     def ladder(self) -> tuple[_Probe, _Probe | None]:
         """The neighbours among the doublings (or halvings) of a whole number between which the plan changes."""
@@ -182,9 +198,16 @@ class _Search:
         if not parameter.allows(end):  # Memory below the reserve.
             end = parameter.at_least * (1 + PRECISION)
         changed = self.probe(end)
+        # A plan that is the best with some memory and with less is so with any between; of else the middle is asked.
+        if self.signature and not (parameter.unit == "bytes" and self.keeps(changed)):
+            between = self.probe(sqrt(parameter.value * end))
+            if self.differs(between):
+                changed = between
+            else:
+                same = between
         if not self.differs(changed):
             return changed, None
-        left, halving = MOST_SOLVES - 1, False
+        left, halving = MOST_SOLVES - 2, False
         while left > 0 and _apart(same, changed) > PRECISION:
             before = log(1 + _apart(same, changed))
             for value in (_middle(same, changed),) if halving else self.guesses(same, changed):
@@ -202,7 +225,13 @@ class _Search:
         """The best plan at a value."""
         parameter = self.turn.parameter
         asking = f"{self.turn.direction} {parameter.name}"
+        less_memory = parameter.unit == "bytes" and self.turn.direction == LESS
+        if less_memory and self.best.status == "optimal" and self.kept(self.best, value) is not None:
+            return _Probe(value, self.best)  # Fewer plans fit into less, and those that do take as long as before.
         try:
+            if parameter.name == "memory":
+                plan = self.solver.within(self.problem, self.size, value, self.size, asking, self.best)
+                return _Probe(value, plan)
             return _Probe(value, self.solver.plan(parameter.changed(self.problem, value), asking, self.best))
         except InputError:
             return _Probe(value, None)
@@ -211,10 +240,18 @@ class _Search:
         """Whether the plan asked about is not the best there."""
         if probe.plan is None or probe.plan.batch_time is None:
             return bool(self.signature)
-        if signature(probe.plan, self.solver.plugins) == self.signature:
-            return False
+        return signature(probe.plan, self.solver.plugins) != self.signature and not self.keeps(probe)
+
+    def keeps(self, probe: _Probe) -> bool:
+        """Whether the plan asked about, kept as it is, is as fast as the best there."""
+        longer = self.longer(probe)
+        return longer is not None and longer <= TIE
+
+    def longer(self, probe: _Probe) -> float | None:
+        """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
         kept = self.kept(self.best, probe.value)
-        return kept is None or kept > probe.plan.batch_time * (1 + TIE)
+        rival = None if probe.plan is None else probe.plan.batch_time
+        return None if kept is None or rival is None else kept / rival - 1
 
     def kept(self, plan: PlanDocument, value: float) -> float | None:
         """Seconds that a plan takes at a value of the parameter, kept as it is; None: it cannot be, or does not fit."""

@@ -92,6 +92,8 @@ def _of_levels(cluster: ClusterSpec) -> Iterator[Parameter]:
         nominal = _nominal(level)
         if level.fanout > 1 and nominal is not None:
             told = name if names.count(name) == 1 else f"{name} (level {index})"
+            made_of = _member(level)
+            told += "" if made_of == level.link else f" as {made_of}"  # Whoever writes it must name that member, too.
             yield _parameter(told, nominal, _level_changed(index))
 
 
@@ -104,21 +106,21 @@ def _level_changed(index: int) -> Change:
     def changed(cluster: ClusterSpec, bandwidth: float) -> ClusterSpec:
         whole = with_levels(cluster)
         levels = list(whole.levels or ())
-        levels[index] = evolve(
-            levels[index], bandwidth=BytesPerSecond(bandwidth), link=_member(levels[index], bandwidth)
-        )
+        same = isclose(bandwidth, _nominal(levels[index]) or 0.0)
+        made_of = levels[index].link if same else _member(levels[index])
+        levels[index] = evolve(levels[index], bandwidth=BytesPerSecond(bandwidth), link=made_of)
         return evolve(whole, levels=tuple(levels))
 
     return changed
 
 
-def _member(level: LevelSpec, bandwidth: float) -> str | None:
-    """The link that a level is made of with another bandwidth: of a family the member that it was made of.
+def _member(level: LevelSpec) -> str | None:
+    """The link that a level is made of whatever its bandwidth is changed to: of a family the member that it is now.
 
     Otherwise NVLink of four fifths of a generation's bandwidth would be of no generation, with figures of its own.
     """
     nominal = _nominal(level)
-    if level.link is None or nominal is None or isclose(bandwidth, nominal):
+    if level.link is None or nominal is None:
         return level.link
     members = (link(name) for name in link(level.link).generations)
     same = (each.name for each in members if each.bandwidth and isclose(each.bandwidth, nominal))

@@ -56,7 +56,8 @@ def sensitivity(plan: PlanDocument, solver: Solver, *, factors: Sequence[float] 
     in whole micro-batches, unless `training.uneven_batch` lets them be rounded.
 
     Args:
-        plan: its numbers hold (`nest.planner.check`). Of an infeasible plan nothing can be said.
+        plan: its numbers hold (`nest.planner.check`). Of an infeasible plan, or one that takes no time, nothing can be
+            said.
         solver: solves, unless the answer is implied: the best plan with memory is known where a wider limit settles it
             (`Solver.within`); and with less of what is used up, a proved plan that keeps its time stays the best.
         factors: above 0.
@@ -67,7 +68,7 @@ def sensitivity(plan: PlanDocument, solver: Solver, *, factors: Sequence[float] 
     Raises:
         InputError: the problem cannot be used.
     """
-    if plan.batch_time is None:
+    if not plan.batch_time:
         return ()
     problem = problem_of(plan, solver)
     return tuple(

@@ -1,6 +1,6 @@
 """The best plans of problems that differ in something, each solved once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from json import dumps
 
 from attrs import evolve, frozen
@@ -9,7 +9,7 @@ from nest.errors import InputError, InternalError
 from nest.formulate.facts import model_facts
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry, registry
-from nest.instance import Instance, Result
+from nest.instance import Instance, Result, Solution
 from nest.plan import document, infeasible
 from nest.plan import evaluate as price
 from nest.questions.kept import kept
@@ -19,6 +19,12 @@ from nest.spec import PlanDocument, Problem
 
 AGREEMENT = 1e-9
 """Relative difference allowed between the solver's batch time and the plan's own pricing (PROBLEM.md section 5)."""
+
+TIE = 1e-12
+"""Relative difference of batch times below which a search calls them equal (PROBLEM.md section 5)."""
+
+MOST_MET = 16
+"""Plans kept to begin searches with: pricing each anew takes a thousandth of a search."""
 
 Told = Callable[[str, int], None]
 """Told what is being asked and how many solves were done before."""
@@ -60,6 +66,7 @@ class Solver:
         self._progress = progress
         self._known: dict[str, PlanDocument | None] = {}
         self._within: dict[str, list[_Limits]] = {}
+        self._met: dict[Hashable, PlanDocument] = {}
 
     def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
         """The best plan of a problem, or the document that says why there is none; None: it allows no plan at all.
@@ -80,8 +87,18 @@ class Solver:
     def know(self, problem: Problem, plan: PlanDocument) -> None:
         """Take `plan` for the best of `problem`, which is then not solved."""
         self._known.setdefault(canonical(problem), plan)
+        if plan.batch_time is not None:
+            self._meet(plan)
 
-    def within(self, problem: Problem, devices: int, memory: float, size: int, asking: str = "") -> PlanDocument | None:
+    def within(
+        self,
+        problem: Problem,
+        devices: int,
+        memory: float,
+        size: int,
+        asking: str = "",
+        start: PlanDocument | None = None,
+    ) -> PlanDocument | None:
         """The best plan of a problem that uses at most so many devices, of so much memory.
 
         It is solved unless it is implied: the best plan within wider limits that is within these is the best within
@@ -94,6 +111,7 @@ class Solver:
             memory: bytes each, the reserve included.
             size: devices of the cluster.
             asking: what is asked, for progress.
+            start: as for `plan`.
         """
         found = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
         wider = (each for each in found if each.devices >= devices and each.memory >= memory)
@@ -101,7 +119,7 @@ class Solver:
             if _settles(each.plan, devices, memory):
                 return each.plan
         limited = problem if devices >= size else at_most(problem, devices)
-        plan = self.plan(with_memory(limited, memory), asking)
+        plan = self.plan(with_memory(limited, memory), asking, start)
         found.append(_Limits(devices, memory, plan))
         return plan
 
@@ -110,14 +128,39 @@ class Solver:
 
         try:
             instance = build_instance(problem, self.plugins)
-            begun = None if start is None else kept(instance, start)
-            known = None if begun is None else (begun[0], begun[1].batch_time)
-            result = solve(instance, self.time_limit, known=known, runner_up=False)
+            known, preferred = self._begun(instance, start)
+            result = solve(instance, self.time_limit, known=known, preferred=preferred, runner_up=False)
         except InputError:  # No list of choices allows it, or the cluster cannot be: an answer, too.
             return None
         if result.solution is None:
             return infeasible(problem.to_dict(), result.diagnosis or "", statistics=result.statistics)
-        return self._document(problem, instance, result)
+        found = self._document(problem, instance, result)
+        self._meet(found)
+        return found
+
+    def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[tuple[Solution, float] | None, bool]:
+        """The fastest plan known of an instance, with its batch time, and whether it is the answer among equals.
+
+        That is `start` or one of those met last: a search of a neighbouring problem mostly finds it, or one nearly as
+        fast, and what is slower than it is cut at once. Only `start` wins over equals: which plans were met before says
+        nothing about which is the answer.
+        """
+        begun = None if start is None else kept(instance, start)
+        known = None if begun is None else (begun[0], begun[1].batch_time)
+        preferred = True
+        for plan in reversed(self._met.values()):
+            found = kept(instance, plan)
+            if found is not None and (known is None or found[1].batch_time < known[1] * (1 - TIE)):
+                known, preferred = (found[0], found[1].batch_time), False
+        return known, preferred
+
+    def _meet(self, plan: PlanDocument) -> None:
+        """Keep a plan to begin other searches with, once; those met longest ago make room."""
+        key = _decisions(plan)
+        self._met.pop(key, None)
+        self._met[key] = plan
+        if len(self._met) > MOST_MET:
+            del self._met[next(iter(self._met))]
 
     def _document(self, problem: Problem, instance: Instance, result: Result) -> PlanDocument:
         solution = result.solution
@@ -169,6 +212,12 @@ def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
     if plan is None or plan.status == "infeasible":
         return True
     return plan.status == "optimal" and _is_within(plan, devices, memory)
+
+
+def _decisions(plan: PlanDocument) -> Hashable:
+    """What a plan decides; alike for the same plan of problems that differ."""
+    stages = tuple((each.layers, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages)
+    return plan.data_parallel, plan.rank_order, plan.schedule, plan.zero_degree, stages
 
 
 def canonical(problem: Problem) -> str:

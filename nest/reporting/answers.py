@@ -70,7 +70,10 @@ def answers(subject: Subject, solver: Solver, without: Collection[str]) -> tuple
 def _frontier(subject: Subject, solver: Solver) -> Section:
     priced = subject.priced
     own = OwnPlan(
-        max(stage.upper_memory for stage in priced.stages), subject.plan.throughput or 0.0, priced.device_memory
+        max(stage.upper_memory for stage in priced.stages),
+        subject.plan.throughput or 0.0,
+        priced.device_memory,
+        subject.problem.fixed is not None,
     )
     figure = frontier_figure(frontier(subject.plan, solver), own)
     return Section("frontier", "Frontier", figures=(figure,))
@@ -79,5 +82,6 @@ def _frontier(subject: Subject, solver: Solver) -> Section:
 def _sensitivity(subject: Subject, solver: Solver) -> Section:
     responses = sensitivity(subject.plan, solver)
     if not responses:
-        return Section("sensitivity", "Sensitivity", paragraphs=("No number of this problem can be varied.",))
+        why = "No number of this problem can be varied." if subject.batch_time else "The batch takes no time."
+        return Section("sensitivity", "Sensitivity", paragraphs=(why,))
     return Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(responses),))

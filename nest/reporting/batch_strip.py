@@ -25,8 +25,8 @@ LEAST_BRACKET = 2.0
 def keys() -> tuple[Key, ...]:
     """What shades mean."""
     return tuple(
-        Key(f"strip: busy for {100 * shade // SHADES} to {100 * (shade + 1) // SHADES} %", f"busy-{shade + 1}")
-        for shade in (0, SHADES // 2, SHADES - 1)
+        Key(f"{'strip: busy ' if shade == 0 else ''}up to {100 * (shade + 1) // SHADES}%", f"busy-{shade + 1}")
+        for shade in range(SHADES)
     )
 
 

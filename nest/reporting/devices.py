@@ -94,7 +94,7 @@ def runs(numbers: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def told(blocks: tuple[tuple[int, ...], ...]) -> str:
-    """The devices of a stage in all replicas, in words: `0-7 and every 64 further, 16 times`."""
+    """The devices of a stage in all replicas, in words: `0-7 (16 times, 64 apart)`."""
     spans = runs(tuple(sorted(device for block in blocks for device in block)))
     parts: list[str] = []
     place = 0
@@ -104,7 +104,7 @@ def told(blocks: tuple[tuple[int, ...], ...]) -> str:
         text = f"{first}-{last}" if last > first else str(first)
         if again >= 4:
             step = spans[place + 1][0] - first
-            parts.append(f"{text} and every {step} further, {again} times")
+            parts.append(f"{text} ({again} times, {step} apart)")
             place += again
         else:
             parts.append(text)

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from nest.questions.frontier import FrontierPoint
 from nest.reporting.axes import Scale, bottom_axis, left_axis, ticks
 from nest.reporting.marks import FORMS, mark
-from nest.reporting.palette import STAGES
+from nest.reporting.palette import SERIES
 from nest.reporting.records import Cell, Drawing, Figure, Table
 from nest.reporting.svg import WIDTH, element, joined, number, text
 from nest.units import format_bytes, format_seconds
@@ -19,8 +19,15 @@ LEFT, RIGHT, TOP, BOTTOM = 64.0, WIDTH - 132.0, 30.0, 300.0
 APART = 14.0
 """Least distance of two names of lines, px."""
 
-MARGIN = 0.05
-"""Share of the axis left free on either side of points."""
+MARGIN, ABOVE = 0.05, 0.15
+"""Shares of the axes left free on either side of points, and above them for what is said of them."""
+
+
+RING = 9.0
+"""Radius of the circle around the plan's own mark, px."""
+
+OWN_NAME = 40.0
+"""Half of the width of what that mark is called, and some space, px."""
 
 
 @frozen
@@ -31,11 +38,16 @@ class OwnPlan:
         memory: bytes that its devices must have.
         throughput: samples per second.
         capacity: bytes that a device of its problem has.
+        fixed: whether its problem fixes decisions, which every plan then keeps.
     """
 
     memory: float
     throughput: float
     capacity: float
+    fixed: bool = False
+
+
+FIXED = " Decisions that the problem fixes are kept, also where with fewer devices others would fit."
 
 
 def frontier_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
@@ -47,12 +59,18 @@ def frontier_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
     """
     counts = tuple(dict.fromkeys(point.devices for point in points))
     none = [point for point in points if point.throughput is None]
-    without = f" No plan fits {_listed([_asked(point) for point in none])}." if none else ""
+    without = "".join(
+        f" No plan fits {devices_told(*(each.devices for each in none if each.memory == memory))} of "
+        f"{format_bytes(memory)}."
+        for memory in dict.fromkeys(point.memory for point in none)
+    )
     found_only = any(not point.proved for point in points)
     caption = (
         "The fastest plan within limits on devices and on the memory of each, which is what the plan needs, its margin "
         "included. To the right of a point, at least its speed is reached; to the left, its plan does not fit."
-        f"{without}" + (" Points drawn hollow are the fastest found in the time there was." if found_only else "")
+        f"{without}"
+        + (FIXED if own.fixed else "")
+        + (" Points drawn hollow are the fastest found in the time there was." if found_only else "")
     )
     return Figure(
         "frontier",
@@ -63,12 +81,25 @@ def frontier_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
     )
 
 
-def _asked(point: FrontierPoint) -> str:
-    return f"{point.devices:,} devices of {format_bytes(point.memory)}"
+def devices_told(*counts: int) -> str:
+    """Numbers of devices in words: `8, 4 or 2 devices`."""
+    *others, last = (f"{count:,}" for count in counts)
+    return f"{', '.join(others)} or {last} devices" if others else "1 device" if last == "1" else f"{last} devices"
 
 
-def _listed(told: Sequence[str]) -> str:
-    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} or {told[-1]}"
+def _own_name(x: float, y: float) -> Markup:
+    """What the plan's own mark is called: above it, since lines rise to a plan and go on to its right."""
+    near = x - LEFT < OWN_NAME
+    # An attribute and no style: checkers of CSS know no `paint-order`.
+    return element(
+        "text",
+        "this plan",
+        x=max(x - RING, LEFT + 4) if near else x,
+        y=y - RING - 6,
+        class_="halo",
+        text_anchor=None if near else "middle",
+        paint_order="stroke",
+    )
 
 
 def _drawing(points: Sequence[FrontierPoint], counts: Sequence[int], own: OwnPlan) -> Drawing:
@@ -76,7 +107,7 @@ def _drawing(points: Sequence[FrontierPoint], counts: Sequence[int], own: OwnPla
     span = max(memories) - min(memories) or max(memories)
     across = Scale(max(min(memories) - MARGIN * span, 0.0), max(memories) + MARGIN * span, LEFT, RIGHT)
     fastest = max([own.throughput, *(point.throughput or 0.0 for point in points)])
-    up = Scale(0.0, fastest * (1 + MARGIN) or 1.0, BOTTOM, TOP)
+    up = Scale(0.0, fastest * (1 + ABOVE) or 1.0, BOTTOM, TOP)
     body = [
         left_axis(up, ticks(0.0, up.high, 5), lambda value: f"{value:.4g}", LEFT, RIGHT),
         bottom_axis(across, ticks(across.low, across.high, 8, 2.0), format_bytes, TOP, BOTTOM),
@@ -91,14 +122,12 @@ def _drawing(points: Sequence[FrontierPoint], counts: Sequence[int], own: OwnPla
             (each for each in points if each.devices == devices and each.throughput is not None), key=_memory
         )
         if found:
-            hue, form = STAGES[index % len(STAGES)], FORMS[index % len(FORMS)]
+            hue, form = SERIES[index % len(SERIES)], FORMS[index % len(FORMS)]
             body += _line(found, across, up, hue, form)
-            ends.append((up(found[-1].throughput or 0.0), f"{devices:,} devices", form, hue))
+            ends.append((up(found[-1].throughput or 0.0), devices_told(devices), form, hue))
     body += _names(ends)
-    body.append(element("circle", cx=across(own.memory), cy=up(own.throughput), r=9.0, class_="own"))
-    below = {"x": across(own.memory), "y": up(own.throughput) + 24}
-    # An attribute and no style: checkers of CSS know no `paint-order`.
-    body.append(element("text", "this plan", **below, class_="halo", text_anchor="middle", paint_order="stroke"))
+    body.append(element("circle", cx=across(own.memory), cy=up(own.throughput), r=RING, class_="own"))
+    body.append(_own_name(across(own.memory), up(own.throughput)))
     told = (
         f"Throughput over the memory of a device, a line of steps for each of {len(counts)} numbers of devices: "
         + "; ".join(_described(points, devices) for devices in counts)
@@ -114,8 +143,8 @@ def _memory(point: FrontierPoint) -> float:
 def _described(points: Sequence[FrontierPoint], devices: int) -> str:
     speeds = [each.throughput for each in points if each.devices == devices and each.throughput is not None]
     if not speeds:
-        return f"{devices:,} devices, none fits"
-    return f"{devices:,} devices, {min(speeds):.4g} to {max(speeds):.4g} samples/s"
+        return f"{devices_told(devices)}, none fits"
+    return f"{devices_told(devices)}, {min(speeds):.4g} to {max(speeds):.4g} samples/s"
 
 
 def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, form: str) -> list[Markup]:
@@ -130,7 +159,7 @@ def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, fo
                 form,
                 across(point.memory),
                 up(point.throughput or 0.0),
-                f"stage-{STAGES.index(hue)}" if point.proved else f"hollow line-{hue}",
+                f"fill-{hue}" if point.proved else f"hollow line-{hue}",
             )
             for point in found
         ),
@@ -142,7 +171,7 @@ def _names(ends: Sequence[tuple[float, str, str, str]]) -> list[Markup]:
     found = []
     ordered = sorted(ends, key=lambda each: each[0])
     for y, (_, name, form, hue) in zip(apart([each[0] for each in ordered]), ordered, strict=True):
-        found.append(mark(form, RIGHT + 14, y, f"stage-{STAGES.index(hue)}"))
+        found.append(mark(form, RIGHT + 14, y, f"fill-{hue}"))
         found.append(text(RIGHT + 24, y + 4, name))
     return found
 

@@ -1,5 +1,6 @@
 """How good a plan is, and what it decides."""
 
+from nest.reporting.naming import in_words
 from nest.reporting.records import Fact, Section
 from nest.reporting.rendering import Standing
 from nest.reporting.subject import Subject
@@ -19,17 +20,21 @@ def headline(subject: Subject) -> Section:
         tokens = found["tokens_per_second"]
         each = found["tokens_per_second_per_device"]
         facts.append(Fact("Tokens per second and device", f"{each:,.0f}", each))
-        facts.append(Fact("Tokens per day", _count(tokens * SECONDS_PER_DAY), tokens * SECONDS_PER_DAY))
+        facts.append(Fact("Tokens per day", in_words(tokens * SECONDS_PER_DAY), tokens * SECONDS_PER_DAY))
         share = found["model_flops_utilisation"]
         facts.append(Fact("Model FLOP utilisation (MFU)", f"{share:.1%}", share))
     facts.append(Fact("Bubble share", f"{found['bubble_share']:.1%}", found["bubble_share"]))
     used, there = found["devices_used"], found["devices"]
     facts.append(Fact("Devices used", f"{used:,} of {there:,}", float(used)))
     if plan.lower_bound is not None:
-        gap = subject.batch_time / plan.lower_bound - 1 if plan.lower_bound > 0 else 0.0
-        note = "proved, no gap" if plan.status == "optimal" else f"gap {gap:.2%}"
+        note = "proved, no gap" if plan.status == "optimal" else _gap(plan)
         facts.append(Fact("No plan is faster than", format_seconds(plan.lower_bound), plan.lower_bound, note))
     return Section("headline", "The plan", facts=tuple(facts), decisions=_decisions(plan), paragraphs=_told(plan))
+
+
+def _gap(plan: PlanDocument) -> str:
+    """How far the plan is from its bound; nothing where the bound says nothing."""
+    return f"gap {(plan.batch_time or 0.0) / plan.lower_bound - 1:.2%}" if plan.lower_bound else ""
 
 
 def _decisions(plan: PlanDocument) -> tuple[Fact, ...]:
@@ -44,7 +49,7 @@ def _decisions(plan: PlanDocument) -> tuple[Fact, ...]:
         ]
     size = plan.candidate.micro_batch or plan.candidate.samples
     found += [
-        Fact("pp", str(len(plan.stages)), float(len(plan.stages)), "stages"),
+        Fact("pp", str(len(plan.stages)), float(len(plan.stages)), "stage" if len(plan.stages) == 1 else "stages"),
         Fact("Replicas", str(plan.data_parallel), float(plan.data_parallel or 1)),
         Fact("Micro-batches", f"{plan.micro_batches:,}", float(plan.micro_batches or 0), f"of {size:,} in a replica"),
         Fact("Schedule", str(plan.schedule), None, f"{plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
@@ -65,14 +70,6 @@ def _choices(each: list[str]) -> str:
     return ", ".join(f"{choice} on {count}" for choice, count in counted.items()) + " stages"
 
 
-def _count(value: float) -> str:
-    """A large number in words."""
-    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if value >= size:
-            return f"{value / size:.3g} {word}"
-    return f"{value:,.0f}"
-
-
 def _told(plan: PlanDocument) -> tuple[str, ...]:
     """Sentences on what the figures do not say."""
     told = []
@@ -82,7 +79,7 @@ def _told(plan: PlanDocument) -> tuple[str, ...]:
             f"The network is no hierarchy: levels come near it. On the network itself the batch takes "
             f"{format_seconds(plan.placement.batch_time)}, with the placement below, {proved}."
         )
-    if plan.runner_up is not None:
+    if plan.runner_up is not None and "reason" in plan.runner_up:
         told.append(f"Runner-up: {plan.runner_up['reason']}.")
     return tuple(told)
 
@@ -97,11 +94,9 @@ def standing(plan: PlanDocument) -> Standing:
         return Standing("As decided", "poor", "This plan was given and priced; nothing is claimed of others.")
     if plan.status == "optimal":
         return Standing("Optimal", "good", f"No plan of this problem is faster. {_verified(plan)}".strip())
-    gap = (plan.batch_time or 0.0) / plan.lower_bound - 1 if plan.lower_bound > 0 else float("inf")
     least = format_seconds(plan.lower_bound)
-    return Standing(
-        "Feasible", "poor", f"No plan is faster than {least}: the gap is {gap:.2%}. {_verified(plan)}".strip()
-    )
+    gap = f", {_gap(plan)}" if plan.lower_bound else ""
+    return Standing("Feasible", "poor", f"No plan is faster than {least}{gap}. {_verified(plan)}".strip())
 
 
 def _verified(plan: PlanDocument) -> str:

@@ -1,10 +1,10 @@
 """How to run a plan: the files of the frameworks that can, and what starts their processes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nest.errors import InputError
 from nest.exporting import Exported, export_checked, reasons
-from nest.reporting.records import Cell, Listing, Section, Table
+from nest.reporting.records import Cell, Fold, Listing, Section, Table
 from nest.reporting.subject import Subject
 from nest.units import format_bytes
 
@@ -32,20 +32,26 @@ def launch(subject: Subject) -> Section:
             against[name] = (str(error).rstrip("."),)
     first = next(iter(made), None)
     listings = [] if first is None else _files(first, made[first].files)
-    more = listings[1:]
+    more = [] if first is None else [_fold(first, listings[1:])]
     for name in LAUNCHERS:
         if name in known.exporters():
-            more += _launcher(subject, name, first, made[first].files if first is not None else {})
-    more += [listing for name in made if name != first for listing in _files(name, made[name].files)]
+            more.append(_fold(name, _launcher(subject, name, first, made[first].files if first is not None else {})))
+    more += [_fold(name, _files(name, made[name].files)) for name in made if name != first]
     return Section(
         "launch",
         "Launch",
         paragraphs=_told(first, made),
         listings=tuple(listings[:1]),
         tables=_refusals(against),
-        more=tuple(more),
+        more=tuple(fold for fold in more if fold.listings),
         more_title="Other files, launchers and frameworks",
     )
+
+
+def _fold(exporter: str, listings: Sequence[Listing]) -> Fold:
+    """What an exporter writes, under the names of its files."""
+    names = [each.name.removeprefix(f"{exporter}: ") for each in listings]
+    return Fold(exporter if names == [exporter] else f"{exporter}: {', '.join(names)}", tuple(listings))
 
 
 def _rank(name: str) -> tuple[int, str]:

@@ -10,12 +10,15 @@ FORMS = ("circle", "square", "triangle", "diamond", "wedge")
 SIZE = 4.5
 """Half the height of a mark, px."""
 
+LINE = 14.0
+"""Length of a line in a legend, px."""
+
 
 def mark(form: str, x: float, y: float, style: str) -> Markup:
     """A mark.
 
     Args:
-        form: one of `FORMS`, or `cross`.
+        form: one of `FORMS`, `cross` or `line`.
         x: px; of its middle.
         y: px; of its middle.
         style: its class.
@@ -36,4 +39,6 @@ def outline(form: str, x: float, y: float) -> str:
         return f"M{number(x - r)} {number(y - r)}h{2 * r}l{-r} {2 * r}z"
     if form == "cross":
         return f"M{number(x - r)} {number(y - r)}l{2 * r} {2 * r}m0 {-2 * r}l{-2 * r} {2 * r}"
+    if form == "line":
+        return f"M{number(x - LINE / 2)} {number(y)}h{number(LINE)}"
     return f"M{number(x - r)} {number(y)}l{r} {-r}l{r} {r}l{-r} {r}z"

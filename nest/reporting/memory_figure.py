@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from attrs import asdict
 
+from nest.reporting.alignment import alike
 from nest.reporting.palette import cause_style
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.stacked_bars import Bar, Limit, stacked_bars
@@ -32,21 +33,26 @@ def memory_figure(subject: Subject) -> Figure:
     parts = [asdict(stage.parts) for stage in stages]
     used = [cause for cause in MEMORY_CAUSES if any(found[cause] > 0 for found in parts)]
     margin = any(stage.upper_memory > stage.memory * (1 + 1e-9) for stage in stages)
+    sizes = [*(stage.memory for stage in stages), *(stage.upper_memory for stage in stages)]
+    totals = alike([format_bytes(size) for size in sizes], sizes)
     bars = [
         Bar(
             str(index + 1),
             {cause: found[cause] for cause in used},
-            f"{format_bytes(stage.memory)}" + (f" to {format_bytes(stage.upper_memory)}" if margin else ""),
+            told + (f" to {at_most}" if margin else ""),
             stage.upper_memory if margin else None,
             over,
         )
-        for index, (stage, found, over) in enumerate(zip(stages, parts, subject.priced.overfull, strict=True))
+        for index, (stage, found, over, told, at_most) in enumerate(
+            zip(stages, parts, subject.priced.overfull, totals[: len(stages)], totals[len(stages) :], strict=True)
+        )
     ]
     limit = Limit(capacity, f"capacity {format_bytes(capacity)}")
     height, body = stacked_bars(bars, MEMORY_CAUSES, format_bytes, 2.0, limit)
     fullest = max(range(len(stages)), key=lambda index: stages[index].upper_memory)
+    verb = "needs" if len(stages) == 1 else "is the fullest:"
     told = (
-        f"Stage {fullest + 1} is the fullest: {format_bytes(stages[fullest].memory)} as estimated"
+        f"Stage {fullest + 1} {verb} {format_bytes(stages[fullest].memory)} as estimated"
         + (f", {format_bytes(stages[fullest].upper_memory)} at most" if margin else "")
         + f", of the {format_bytes(capacity)} a device has."
     )

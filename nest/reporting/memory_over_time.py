@@ -6,11 +6,12 @@ import numpy
 from attrs import frozen
 from markupsafe import Markup
 
+from nest.reporting.alignment import alike
 from nest.reporting.axes import Scale
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.svg import WIDTH, element, joined, number, text
 from nest.reporting.time_axis import time_axis
-from nest.reporting.timeline_drawing import GUTTER, LEFT, breaks, window_scales
+from nest.reporting.timeline_drawing import GUTTER, LEFT, RIGHT, breaks, window_scales
 from nest.reporting.windows import Shown
 from nest.simulate.records import Points
 from nest.simulate.replay import Replay
@@ -26,9 +27,6 @@ FLAT = 0.25
 
 HEADROOM = 0.8
 """Share of a row that the highest peak then takes."""
-
-RIGHT = WIDTH - 84
-"""Where time ends, px; behind it stand the peaks."""
 
 TOP = 6
 TALL, LOW = 40, 18
@@ -70,11 +68,15 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
     )
     return Figure(
         "memory-over-time",
-        "Memory over time",
+        "What every stage holds",
         caption,
         (_drawing(replay, shown, peaks, capacity),),
         _table(replay, peaks, capacity, planned),
-        (Key("bytes held", "held"), Key("peak", "peak"), *([] if above else [Key("capacity", "capacity")])),
+        (
+            Key("bytes held", "held"),
+            Key("peak", "peak", "circle"),
+            *([] if above else [Key("capacity", "capacity-line", "line")]),
+        ),
     )
 
 
@@ -106,6 +108,7 @@ def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: floa
     row = min(TALL, max(LOW, 420 // len(shown.stages)))
     bottom = TOP + row * len(shown.stages)
     top = _top(peaks, capacity)
+    sizes = alike([format_bytes(peak.size) for peak in peaks], [peak.size for peak in peaks])
     body = [time_axis(scales, shown.windows[-1][1], TOP, bottom)]
     for index, stage in enumerate(shown.stages):
         up = Scale(0.0, top, TOP + (index + 1) * row - 2, TOP + index * row + 4)
@@ -116,7 +119,7 @@ def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: floa
             *_line(up, capacity),
             element("circle", cx=_across(peak.time, scales), cy=up(peak.size), r=2.5, class_="peak"),
             text(LEFT - 8, middle, f"stage {stage + 1}", "tick", "end"),
-            text(RIGHT + 8, middle, format_bytes(peak.size), "tick"),
+            text(RIGHT + 8, middle, sizes[stage], "tick"),
         ]
     body += breaks(shown, scales, TOP, bottom)
     told = (

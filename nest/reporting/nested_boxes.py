@@ -10,6 +10,10 @@ PAD, GAP, LABEL = 5.0, 6.0, 14.0
 """Inside a box, between boxes, and above the children of a box for its name, px."""
 
 
+HIGHER = 1.4
+"""Times the least height that the outermost box may have, so that its last row is full."""
+
+
 @frozen(slots=False)
 class Layout:
     """How a cluster is drawn.
@@ -39,15 +43,38 @@ class Layout:
     def _levels(self) -> tuple[tuple[int, float, float], ...]:
         """For each level, columns, width and height."""
         found: list[tuple[int, float, float]] = []
-        child = (self.cell, self.cell)
-        for level, fanout in enumerate(self.fanouts):
-            outermost = level == len(self.fanouts) - 1
-            around = 2 * PAD * (len(self.fanouts) - 1 - level)
-            shapes = [_box(columns, fanout, child, self._gap(level)) for columns in range(1, fanout + 1)]
-            fitting = [shape for shape in shapes if shape[1] <= self.width - around] or shapes[:1]
-            found.append(max(fitting) if outermost else min(fitting, key=lambda shape: _unlike(shape, fanout)))
-            child = found[-1][1:]
-        return tuple(found)
+        for level, fanout in enumerate(self.fanouts[:-1]):
+            shapes = self._shapes(level, found[-1][1:] if found else (self.cell, self.cell))
+            if level < len(self.fanouts) - 2:
+                found.append(min(shapes, key=lambda shape: _unlike(shape, fanout)))
+                continue
+            # Of the boxes below the outermost one, those are best that fill it.
+            whole = {shape: self._outermost(shape[1:]) for shape in shapes}
+            found.append(
+                min(
+                    shapes,
+                    key=lambda shape: (
+                        _unlike(shape, fanout)[0],
+                        _holes(whole[shape], self.fanouts[-1]),
+                        *_unlike(shape, fanout)[1:],
+                    ),
+                )
+            )
+        return (*found, self._outermost(found[-1][1:] if found else (self.cell, self.cell)))
+
+    def _shapes(self, level: int, child: tuple[float, float]) -> list[tuple[int, float, float]]:
+        """Columns, width and height that a group of a level may have."""
+        around = 2 * PAD * (len(self.fanouts) - 1 - level)
+        fanout = self.fanouts[level]
+        shapes = [_box(columns, fanout, child, self._gap(level)) for columns in range(1, fanout + 1)]
+        return [shape for shape in shapes if shape[1] <= self.width - around] or shapes[:1]
+
+    def _outermost(self, child: tuple[float, float]) -> tuple[int, float, float]:
+        """The shape of the outermost box: the widest of those without a hole, unless it is far higher than need be."""
+        shapes, fanout = self._shapes(len(self.fanouts) - 1, child), self.fanouts[-1]
+        widest = max(shapes)
+        full = max(shape for shape in shapes if fanout % shape[0] == 0)
+        return full if full[2] <= HIGHER * widest[2] else widest
 
     def _gap(self, level: int) -> float:
         return self.between if level == 0 else GAP
@@ -74,6 +101,11 @@ def _box(columns: int, children: int, child: tuple[float, float], gap: float) ->
     width = 2 * PAD + columns * child[0] + (columns - 1) * gap
     height = 2 * PAD + LABEL + rows * child[1] + (rows - 1) * gap
     return columns, width, height
+
+
+def _holes(shape: tuple[int, float, float], children: int) -> int:
+    """Free places in the last row of a box."""
+    return -children % shape[0]
 
 
 def _unlike(shape: tuple[int, float, float], children: int) -> tuple[bool, float, int]:

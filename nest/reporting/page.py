@@ -1,9 +1,11 @@
 """The page of a plan, section by section."""
 
 from collections.abc import Collection
+from pathlib import Path
 
 from nest import planner
-from nest.files import structure
+from nest.errors import InputError
+from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.planner import Source
@@ -14,11 +16,11 @@ from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
 from nest.reporting.launch import launch
 from nest.reporting.memory_figure import memory_figure
-from nest.reporting.naming import title
+from nest.reporting.naming import model_size, title
 from nest.reporting.records import Section
 from nest.reporting.rendering import rendered
 from nest.reporting.stages import reproduce, stage_table
-from nest.reporting.subject import Subject, subject
+from nest.reporting.subject import Subject, require_held, subject
 from nest.reporting.time_figure import time_figure
 from nest.spec import PlanDocument, Problem
 
@@ -36,11 +38,16 @@ def page(plan: Source | PlanDocument, known: Registry, solver: Solver, without: 
         InputError: the plan cannot be read, or its numbers do not hold.
     """
     read = planner.read_plan(plan)
-    if read.status == "infeasible":
-        return _infeasible(read, known)
-    found = subject(plan, read, known)
+    try:
+        if read.status == "infeasible":
+            return _infeasible(read, known)
+        found = subject(read, known)
+    except InputError as error:
+        raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
     told = (*described(found), *answers(found, solver, without), stage_table(found), reproduce(read))
-    return rendered(title(found.problem, found.instance.cluster.size), standing(read), told)
+    return rendered(
+        title(found.problem, found.instance.cluster.size), model_size(found.problem, known), standing(read), told
+    )
 
 
 def described(subject: Subject) -> tuple[Section, ...]:
@@ -57,7 +64,8 @@ def described(subject: Subject) -> tuple[Section, ...]:
 
 def _infeasible(plan: PlanDocument, known: Registry) -> str:
     """The page of a problem without a plan: what is tightest, and what was asked."""
+    require_held(plan, known)
     problem = structure(plan.problem, Problem)
     size = build_cluster(problem.cluster, known, None)[0].size
     why = Section("headline", "Why there is no plan", paragraphs=(plan.diagnosis or "No reason is given.",))
-    return rendered(title(problem, size), standing(plan), (why, reproduce(plan)))
+    return rendered(title(problem, size), model_size(problem, known), standing(plan), (why, reproduce(plan)))

@@ -56,15 +56,21 @@ DARK: Mapping[str, str] = {
 }
 """The dark scheme, by role."""
 
-STAGES = ("blue", "orange", "teal", "rose", "violet", "green", "ochre", "cyan", "magenta", "olive")
-"""Hues of pipeline stages, again from the beginning after the last: neighbours differ, and stages carry numbers."""
+STAGES = ("#ba7f79", "#619a7c", "#9387b9", "#ad875c", "#4e99a1", "#b07f9f", "#8b935d", "#6a91ba")
+"""Fills of pipeline stages, again from the beginning after the last: neighbours differ, and stages carry numbers.
+
+They are duller than `HUES` (a chroma of 0.075 in OKLCH, 45 degrees apart), so that none is taken for that of a cause.
+"""
+
+SERIES = ("blue", "orange", "teal", "rose", "violet", "green", "ochre", "cyan", "magenta", "olive")
+"""Hues of lines in charts, again from the beginning after the last; a mark's class is `fill-HUE`."""
 
 CAUSES: Mapping[str, str] = {
     # Of time.
     "compute": "blue",
     "collectives": "orange",
     "recompute": "violet",
-    "pipeline": "teal",
+    "pipeline": "cyan",
     "sharding": "ochre",
     "sync": "rose",
     "bubble": "grey",
@@ -80,14 +86,14 @@ CAUSES: Mapping[str, str] = {
     "update": "magenta",
     "idle": "grey",
     # Of memory.
-    "weights": "blue",
-    "gradients": "orange",
+    "weights": "teal",
+    "gradients": "rose",
     "optimizer": "violet",
-    "activations": "green",
-    "transient": "ochre",
+    "activations": "ochre",
+    "transient": "green",
     "communication": "cyan",
     "framework": "slate",
-    "fragmentation": "olive",
+    "fragmentation": "orange",
     "reserve": "grey",
 }
 """Hue of each cause; a figure fills it with the class `cause-NAME`."""
@@ -132,12 +138,13 @@ def style_sheet() -> str:
     lines = [":root{color-scheme:light dark;" + _variables({**LIGHT, **HUES, "on-hue": ON_HUE}) + "}"]
     lines.append("@media (prefers-color-scheme:dark){:root{" + _variables(DARK) + "}}")
     lines.append("@media print{:root{color-scheme:light;" + _variables(LIGHT) + "}}")
-    lines += [_fill(f"stage-{index}", hue) for index, hue in enumerate(STAGES)]
+    lines += [f".stage-{index}{{fill:{colour}}}" for index, colour in enumerate(STAGES)]
     lines += [
         f".cause-{cause}{{fill:url(#hatch-{cause})}}" if cause in HATCHED else _fill(f"cause-{cause}", hue)
         for cause, hue in CAUSES.items()
     ]
     lines += [f".line-{hue}{{stroke:var(--{hue})}}" for hue in HUES]
+    lines += [_fill(f"fill-{hue}", hue) for hue in SERIES]
     return "\n".join(lines) + "\n"
 
 

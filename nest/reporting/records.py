@@ -46,10 +46,12 @@ class Key:
     Attributes:
         label: in words.
         style: class of the style sheet that fills it, such as `cause-compute`.
+        form: of a mark (`nest.reporting.marks`); empty: a filled square.
     """
 
     label: str
     style: str
+    form: str = ""
 
 
 @frozen
@@ -132,6 +134,19 @@ class Listing:
 
 
 @frozen
+class Fold:
+    """Listings that belong together, folded away.
+
+    Attributes:
+        name: what is in it, in a line.
+        listings: from top to bottom.
+    """
+
+    name: str
+    listings: tuple[Listing, ...]
+
+
+@frozen
 class Section:
     """A part of the page under a heading of its own.
 
@@ -142,7 +157,7 @@ class Section:
         figures: drawings and their numbers.
         tables: numbers without a drawing.
         listings: to be copied, the most useful first.
-        more: further listings, each folded away.
+        more: further listings, folded away.
         more_title: what these are.
         facts: figures that stand out.
         decisions: of a plan, in short.
@@ -154,7 +169,7 @@ class Section:
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     listings: tuple[Listing, ...] = ()
-    more: tuple[Listing, ...] = ()
+    more: tuple[Fold, ...] = ()
     more_title: str = ""
     facts: tuple[Fact, ...] = ()
     decisions: tuple[Fact, ...] = ()

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -10,9 +11,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from nest.hooks.manager import own_version
+from nest.reporting.alignment import UNITS, aligned, column_styles
+from nest.reporting.marks import outline
 from nest.reporting.palette import hatches, style_sheet
 from nest.reporting.records import Section
 from nest.reporting.svg import WIDTH, number
+
+_MEASURE = re.compile(rf"(?<=[0-9]) (?=(?:{'|'.join(UNITS)})\b)")
 
 
 @frozen
@@ -30,11 +35,12 @@ class Standing:
     proof: str
 
 
-def rendered(title: str, standing: Standing, sections: Sequence[Section]) -> str:
+def rendered(title: str, size: str, standing: Standing, sections: Sequence[Section]) -> str:
     """The page.
 
     Args:
         title: of the page.
+        size: of the model, in words; may be empty.
         standing: of the plan.
         sections: from top to bottom.
     """
@@ -47,6 +53,7 @@ def rendered(title: str, standing: Standing, sections: Sequence[Section]) -> str
     template = environment.get_template("page.html.j2")
     return template.render(
         title=title,
+        size=size,
         standing=standing,
         sections=sections,
         style=Markup(style),
@@ -66,6 +73,16 @@ def prose(sentence: str) -> Markup:
     )
 
 
+def unbroken(sentence: str) -> str:
+    """A sentence in which no line ends between a number and its unit."""
+    return _MEASURE.sub("\N{NO-BREAK SPACE}", sentence)
+
+
+def fact_columns(count: int) -> int:
+    """Columns of a grid of figures, at most 5, in which at most the last place of the last row is free."""
+    return {3: 3, 5: 5, 6: 3, 9: 3}.get(count, 4)
+
+
 @cache
 def _environment() -> Environment:
     found = Environment(
@@ -79,4 +96,9 @@ def _environment() -> Environment:
     found.globals["wide"] = WIDTH
     found.filters["coordinate"] = number
     found.filters["prose"] = prose
+    found.filters["unbroken"] = unbroken
+    found.filters["columns"] = fact_columns
+    found.filters["aligned"] = aligned
+    found.filters["column_styles"] = column_styles
+    found.filters["outline"] = lambda form: outline(form, 7.0, 7.0)
     return found

@@ -27,6 +27,11 @@ MARGIN = 0.12
 SEEN = 1.0
 """Distance from which the plan kept has a mark of its own beside that of the best plan, px."""
 
+LEVEL = 5e-4
+"""Relative change below which there is none worth a number."""
+
+MINUS = "\N{MINUS SIGN}"
+
 LEAST_SPAN = 0.02
 """Change that axes span at least: what is far below it looks as level as it is."""
 
@@ -48,10 +53,10 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     )
     order = sorted(names, key=lambda name: -_reach([each for each in responses if each.parameter == name]))
     keys = (
-        Key("best plan (circles)", "swatch-best"),
-        Key("this plan kept (squares, dashed)", "swatch-kept"),
-        Key("best plan decides otherwise (diamonds)", "swatch-changed"),
-        Key("this plan kept does not fit (crosses)", "swatch-none"),
+        Key("best plan", "mark-best", "circle"),
+        Key("this plan kept (dashed)", "mark-kept", "square"),
+        Key("best plan decides otherwise", "mark-changed", "diamond"),
+        Key("this plan kept does not fit", "cross", "cross"),
     )
     return Figure(
         "sensitivity",
@@ -89,7 +94,7 @@ def _changes(changed: int, of: int) -> str:
 
 def signed(change: float) -> str:
     """A relative change as people read it."""
-    return f"{change:+.1%}" if abs(change) >= 5e-4 else "no change"
+    return f"{change:+.1%}".replace("-", MINUS) if abs(change) >= LEVEL else "no change"
 
 
 def _drawing(responses: Sequence[Response], order: Sequence[str]) -> Drawing:
@@ -114,6 +119,12 @@ def _vertical(own: Sequence[Response], top: float) -> Scale:
     return Scale(middle - (0.5 + MARGIN) * span, middle + (0.5 + MARGIN) * span, top + BOTTOM, top + TOP)
 
 
+def _levels(own: Sequence[Response], up: Scale) -> tuple[float, ...]:
+    """Where a panel has lines; one in which nothing moves has but that of the plan as it is."""
+    moves = any(abs(value) >= LEVEL for each in own for value in (each.kept, each.best) if value is not None)
+    return ticks(up.low, up.high, 5) if moves else (0.0,)
+
+
 def _described(name: str, own: Sequence[Response]) -> str:
     parts = [f"times {each.factor:g} {'none fits' if each.best is None else signed(each.best)}" for each in own]
     return f"{name}: {', '.join(parts)}."
@@ -125,9 +136,12 @@ def _panel(name: str, own: Sequence[Response], up: Scale, left: float, factors: 
     heading = shortened(name[:1].upper() + name[1:], PANEL - LEFT, 13)  # Bold letters are wider.
     body = [
         text(left + LEFT, up.end - 14, heading, "strong"),
-        left_axis(up, ticks(up.low, up.high, 5), _percent, left + LEFT, left + PANEL - RIGHT),
+        left_axis(up, _levels(own, up), _percent, left + LEFT, left + PANEL - RIGHT),
         element("path", d=f"M{number(left + LEFT)} {number(up(0.0))}H{number(left + PANEL - RIGHT)}", class_="line"),
-        *(text(along(log2(each)), up.start + 16, f"x {each:g}", "tick", "middle") for each in factors),
+        *(
+            text(along(log2(each)), up.start + 16, f"\N{MULTIPLICATION SIGN} {each:g}", "tick", "middle")
+            for each in factors
+        ),
     ]
     body += _series(own, lambda each: each.kept, along, up, "series kept")
     body += _series(own, lambda each: each.best, along, up, "series best")
@@ -144,7 +158,7 @@ def _panel(name: str, own: Sequence[Response], up: Scale, left: float, factors: 
 
 
 def _percent(change: float) -> str:
-    return f"{100 * change:+.3g}%" if change else "0"
+    return f"{100 * change:+.3g}%".replace("-", MINUS) if change else "0%"
 
 
 def _series(
@@ -168,7 +182,7 @@ def _table(responses: Sequence[Response]) -> Table:
         rows.append(
             (
                 Cell(each.parameter),
-                Cell(f"x {each.factor:g}", each.factor),
+                Cell(f"\N{MULTIPLICATION SIGN} {each.factor:g}", each.factor),
                 Cell(quantity(each.value, each.unit), each.value),
                 Cell("does not fit") if each.kept is None else Cell(signed(each.kept), each.kept),
                 Cell("none fits") if each.best is None else Cell(signed(each.best), each.best),

@@ -3,7 +3,7 @@
 import json
 
 from nest.report.table import ranges
-from nest.reporting.records import Cell, Listing, Section, Table
+from nest.reporting.records import Cell, Fold, Listing, Section, Table
 from nest.reporting.subject import Subject
 from nest.spec import PlanDocument
 from nest.units import format_bytes, format_seconds
@@ -22,9 +22,9 @@ def stage_table(subject: Subject) -> Section:
         "once per batch", "memory", "upper estimate", "in flight", "link behind", "sent per micro-batch",
     ]  # fmt: skip
     rows = []
-    for index, stage in enumerate(plan.stages):
-        upper = stage.memory if stage.upper_memory is None else stage.upper_memory
-        sent = stage.bytes_out
+    for index, (stage, priced) in enumerate(zip(plan.stages, subject.priced.stages, strict=True)):
+        upper = priced.upper_memory if stage.upper_memory is None else stage.upper_memory
+        sent = priced.bytes_out if stage.bytes_out is None else stage.bytes_out
         rows.append(
             (
                 Cell(str(index + 1)),
@@ -38,7 +38,7 @@ def stage_table(subject: Subject) -> Section:
                 Cell(format_bytes(upper), upper),
                 Cell(f"{stage.in_flight:.4g}", float(stage.in_flight)),
                 Cell(levels[stage.level_out] if stage.level_out >= 0 else "–"),
-                Cell("–") if sent is None else Cell(format_bytes(sent), sent),
+                Cell(format_bytes(sent), sent),
             )
         )
     words = (0, 1, 2, 3, len(header) - 2) if mixed else (0, 1, 2, len(header) - 2)
@@ -48,24 +48,26 @@ def stage_table(subject: Subject) -> Section:
 
 def reproduce(plan: PlanDocument) -> Section:
     """The problem as it was read, and how to get the same figures again."""
-    versions = tuple((Cell(name), Cell(version)) for name, version in plan.plugins.items())
+    versions = tuple((Cell(name), Cell(version or "not recorded")) for name, version in plan.plugins.items())
+    feasible = plan.status != "infeasible"
     commands = (
         "nest check PLAN                    # every figure of the plan, worked out anew\n"
         "nest verify PLAN                   # a second solver tries to find a faster plan\n"
-        "nest report PLAN -o report.html    # this page, byte for byte\n"
-    )
+        if feasible
+        else "nest explain PLAN                  # what stands in the way, and what would let a plan fit\n"
+    ) + "nest report PLAN -o report.html    # this page, byte for byte\n"
     return Section(
         "reproduce",
         "Problem, and how to reproduce",
         paragraphs=(
-            "The plan file holds its whole problem, so it is all these commands need. Figures of this page in full "
-            "are in the data-value attributes of its tables.",
+            "The plan file holds its whole problem, so it is all these commands need."
+            + (" Figures of this page in full are in the `data-value` attributes of its tables." if feasible else ""),
         ),
         listings=(Listing("Commands", commands),),
         tables=(Table("Distributions that took part", ("distribution", "version"), versions, (0, 1)),)
         if versions
         else (),
-        more=(Listing("problem.json", _problem(plan)),),
+        more=(Fold("problem.json", (Listing("problem.json", _problem(plan)),)),),
         more_title="The problem as read",
     )
 

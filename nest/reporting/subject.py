@@ -1,14 +1,13 @@
 """What is drawn: a plan whose numbers hold, with what its file does not carry found once more."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest import planner
 from nest.errors import InputError
-from nest.files import placed, structure
+from nest.files import structure
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.instance import Formulation
 from nest.formulate.self_contained import self_contained
@@ -16,7 +15,6 @@ from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan, evaluate
 from nest.plan.document import solution_of
-from nest.planner import Source
 from nest.spec import PlanDocument, Problem
 
 
@@ -53,24 +51,35 @@ class Subject:
         return self.plan.summary
 
 
-def subject(source: Source | PlanDocument, read: PlanDocument, known: Registry) -> Subject:
-    """The subject of a feasible plan.
+def subject(read: PlanDocument, known: Registry) -> Subject:
+    """The subject of a feasible plan; what its file does not sum up, as files of older versions may not, is worked out.
 
     Args:
-        source: where the plan comes from, which errors name.
         read: the plan.
         known: registered exporters and the like.
 
     Raises:
         InputError: the plan's problem cannot be used, or its numbers do not hold.
     """
-    report = planner.check(source, plugins=known)
+    require_held(read, known)
+    problem = self_contained(structure(read.problem, Problem), None, known)
+    instance, formulation = decided_formulation(problem, read, known)
+    solution = solution_of(instance, read)
+    priced = evaluate(instance, solution)
+    whole = evolve(read, summary={**planner.figures_of(instance, solution, priced, problem, known), **read.summary})
+    return Subject(whole, problem, instance, formulation, solution, priced, known)
+
+
+def require_held(read: PlanDocument, known: Registry) -> None:
+    """Refuse a plan whose numbers do not follow from its decisions, as `nest check` does.
+
+    Args:
+        read: the plan; one that says that nothing is feasible must not state any.
+        known: registered strategies and the like.
+
+    Raises:
+        InputError: they do not, or the plan's problem cannot be used.
+    """
+    report = planner.check(read, plugins=known)
     if not report.ok:
         raise InputError(f"the plan does not hold, so it is not reported on: {report.disagreements[0]}")
-    try:
-        problem = self_contained(structure(read.problem, Problem), None, known)
-        instance, formulation = decided_formulation(problem, read, known)
-    except InputError as error:
-        raise (placed(Path(source), error, "problem") if isinstance(source, (str, Path)) else error) from None
-    solution = solution_of(instance, read)
-    return Subject(read, problem, instance, formulation, solution, evaluate(instance, solution), known)

@@ -9,6 +9,18 @@ from nest.reporting.svg import WIDTH
 from nest.units import format_seconds
 
 
+def _busy(least: float, most: float, stages: int) -> str:
+    """How much of the batch stages are busy, in words."""
+    low, high = f"{least:.1%}", f"{most:.1%}"
+    if stages == 1:
+        return f"It is busy for {high} of the batch."
+    return (
+        f"All are busy for {high} of the batch."
+        if low == high
+        else f"Stages are busy for {low} to {high} of the batch."
+    )
+
+
 def time_figure(subject: Subject) -> Figure:
     """Bars as long as the batch, each stage's time by cause."""
     whole = subject.batch_time
@@ -21,10 +33,9 @@ def time_figure(subject: Subject) -> Figure:
     ]
     height, body = stacked_bars(bars, TIME_CAUSES, format_seconds)
     slowest = max(range(len(stages)), key=lambda index: subject.priced.stages[index].time)
-    told = (
-        f"Stage {slowest + 1} is the slowest, {format_seconds(subject.priced.stages[slowest].time)} per micro-batch; "
-        f"stages are busy from {min(busy):.1%} to {max(busy):.1%} of the batch."
-    )
+    each = format_seconds(subject.priced.stages[slowest].time)
+    slow = f"takes {each}" if len(stages) == 1 else f"is the slowest, {each}"
+    told = f"Stage {slowest + 1} {slow} per micro-batch. {_busy(min(busy), max(busy), len(busy))}"
     drawing = Drawing(WIDTH, height, body, "Batch time of each stage, by cause", told)
     measured = subject.formulation.pricing is None
     caption = (

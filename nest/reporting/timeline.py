@@ -47,7 +47,7 @@ def timeline_figure(replay: Replay, table: TaskTable, found: Shown) -> Figure:
         found: what is shown of them.
     """
     parts = busy(table, PARTS)
-    drawings = [_detail(table, found)]
+    drawings = [_detail(table, found, [_share(stage.idle, replay.batch_time) for stage in replay.stages])]
     keys = [Key(STYLES[style][1], f"task-{STYLES[style][0]}") for style in table.used_styles()]
     keys.append(Key("idle", "idle"))
     if found.gaps:
@@ -55,7 +55,7 @@ def timeline_figure(replay: Replay, table: TaskTable, found: Shown) -> Figure:
         keys += strip_keys()
     return Figure(
         "timeline",
-        "Pipeline timeline",
+        "What every stage does",
         " ".join([_times(replay, table), _idle(replay), *_parts(replay, found, table)]),
         tuple(drawings),
         _stages(replay, parts, table),
@@ -69,15 +69,20 @@ def steps(replay: Replay) -> tuple[int, ...]:
     return tuple(dict.fromkeys((1, len(replay.stages), 2, 3)))
 
 
-def _detail(table: TaskTable, found: Shown) -> Drawing:
+def _share(seconds: float, whole: float) -> float:
+    return seconds / whole if whole > 0 else 0.0
+
+
+def _detail(table: TaskTable, found: Shown, idle: Sequence[float]) -> Drawing:
     place = placing(found)
     what = "The whole batch" if not found.gaps else f"{len(found.windows)} parts of the batch"
     used = ", ".join(STYLES[style][1] for style in table.used_styles())
     told = (
         f"{what}, a row for each of {len(found.stages)} stages, time from left to right. Coloured and patterned boxes "
-        f"are {used}; what is not covered is idle. The table below has the seconds of each stage."
+        f"are {used}; what is not covered is idle; behind a row stands its idle share. The table below has the "
+        "seconds of each stage."
     )
-    body = patterns() + drawn(table, found, place)
+    body = patterns() + drawn(table, found, place, idle)
     return Drawing(WIDTH, place.height, body, "What every stage does, task by task", told)
 
 
@@ -128,8 +133,8 @@ def _parts(replay: Replay, found: Shown, table: TaskTable) -> list[str]:
     )
     if len(found.stages) < table.stages:
         told.append(
-            f"Of {table.stages} stages, {len(found.stages)} are drawn, spread evenly from the first to the last; the "
-            "strip and the table have all."
+            f"Of {table.stages} stages, {len(found.stages)} are drawn, spread evenly from the first to the last; "
+            f"{'the strip and the table have' if found.gaps else 'the table has'} all."
         )
     if not found.gaps:
         return told
@@ -165,7 +170,7 @@ def _stages(replay: Replay, parts: Busy, table: TaskTable) -> Table:
     rows = []
     for index, stage in enumerate(replay.stages):
         seconds = [float(totals[index, style]) for style in styles]
-        share = stage.idle / replay.batch_time if replay.batch_time > 0 else 0.0
+        share = _share(stage.idle, replay.batch_time)
         rows.append(
             (
                 Cell(str(index + 1), float(index + 1)),

@@ -16,7 +16,8 @@ from nest.units import format_seconds
 LEFT = 72
 """Where stages' names end and time begins, px."""
 
-RIGHT = WIDTH - 12
+RIGHT = WIDTH - 84
+"""Where time ends, px, here and in the figure of memory; behind it stand figures of the whole batch."""
 
 GUTTER = 34
 """Between two windows, px."""
@@ -86,8 +87,15 @@ def window_scales(shown: Shown, right: float) -> tuple[Scale, ...]:
     return tuple(scales)
 
 
-def drawn(table: TaskTable, shown: Shown, place: Placing) -> Markup:
-    """The elements of the drawing."""
+def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float]) -> Markup:
+    """The elements of the drawing.
+
+    Args:
+        table: of the batch.
+        shown: of it.
+        place: of everything.
+        idle: of each stage, the share of the batch in which it waits.
+    """
     longest = shown.windows[-1][1]
     end = place.bottom
     background = element(
@@ -107,6 +115,10 @@ def drawn(table: TaskTable, shown: Shown, place: Placing) -> Markup:
             *_numbers(table, shown, place),
             *(
                 text(LEFT - 8, place.top(row) + place.bar / 2 + 4, f"stage {stage + 1}", "tick", "end")
+                for row, stage in enumerate(shown.stages)
+            ),
+            *(
+                text(RIGHT + 8, place.top(row) + place.bar / 2 + 4, f"{idle[stage]:.1%} idle", "tick")
                 for row, stage in enumerate(shown.stages)
             ),
             *breaks(shown, place.scales, TOP, end),

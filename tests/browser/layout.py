@@ -43,7 +43,8 @@ _STICKING_OUT = """slack => {
 _CUT_OFF = """slack => {
     const found = [];
     for (const element of document.body.querySelectorAll('*')) {
-        if (element.closest('svg') || !element.checkVisibility()) continue;
+        // What only screen readers get is cut off on purpose.
+        if (element.closest('svg, .spoken') || !element.checkVisibility()) continue;
         const style = getComputedStyle(element);
         const {scrollWidth, scrollHeight, clientWidth, clientHeight} = element;
         const across = ['hidden', 'clip'].includes(style.overflowX) && scrollWidth > clientWidth + slack;

@@ -2,6 +2,10 @@
 
 import pytest
 
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import registry
+from nest.plan import evaluate
+from nest.plan.document import solution_of
 from nest.questions.binding import binding, needed_memory
 from tests.questions.small import solved
 
@@ -9,7 +13,7 @@ from tests.questions.small import solved
 def test_figures_are_those_of_the_plan() -> None:
     several = 0
     for plan, _, _ in solved(range(40)):
-        found = {each.name: each.figures for each in binding(plan)}
+        found = {each.name: each.figures for each in binding(plan, registry())}
         memory, slowest = found["memory"], found["slowest stage"]
         fullest = plan.stages[memory["stage"] - 1]
         assert memory["upper"] == needed_memory(plan)
@@ -30,4 +34,20 @@ def test_figures_are_those_of_the_plan() -> None:
 
 def test_an_infeasible_plan_runs_into_what_its_diagnosis_says() -> None:
     for plan, _, _ in solved(range(40), feasible=False):
-        assert binding(plan) == ()
+        assert binding(plan, registry()) == ()
+
+
+@pytest.mark.parametrize("kind", ["plain", "chunked"])
+def test_stages_of_equal_length_save_what_the_schedule_says(kind: str) -> None:
+    schedules = set()
+    for plan, problem, _ in solved(range(40), kind):
+        if len(plan.stages) == 1 or plan.batch_time is None:
+            continue
+        (slowest,) = (each.figures for each in binding(plan, registry()) if each.name == "slowest stage")
+        instance = build_instance(problem, registry())
+        priced = evaluate(instance, solution_of(instance, plan))
+        times, (largest, total) = [stage.time for stage in priced.stages], priced.weights
+        equal = largest * sum(times) / len(times) + total * sum(times) + priced.sync
+        assert slowest["uneven_share"] == pytest.approx(1 - equal / plan.batch_time)
+        schedules.add(plan.schedule)
+    assert len(schedules) > 2

@@ -8,6 +8,7 @@ from nest.hooks.registry import registry
 from nest.questions.binding import needed_memory
 from nest.questions.flips import LESS, MORE, PRECISION, Turn, flip, signature, turns
 from nest.questions.kept import kept_time
+from nest.questions.parameters import with_memory
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
 from tests.oracle.brute_force import solve
@@ -90,6 +91,48 @@ def test_without_a_plan_the_least_memory_is_looked_for() -> None:
     assert asked
 
 
+@pytest.mark.parametrize(
+    ("kind", "seed", "parameter"), [("mixed", 32, "memory"), ("chunked", 31, "bandwidth of level 1")]
+)
+def test_a_plan_that_is_the_best_again_farther_away_is_noticed(kind: str, seed: int, parameter: str) -> None:
+    plan, problem, solver = next(solved(range(seed, seed + 1), kind))
+    turn = next(
+        each
+        for each in turns(plan, problem, solver.plugins)
+        if each.parameter.name == parameter and each.direction == MORE
+    )
+    found = flip(plan, problem, turn, solver)
+    beyond = turn.parameter.changed(problem, 4 * turn.parameter.value)
+    far = planner.solve(beyond)
+    tie = same(oracle_kept(beyond, plan), far.batch_time)
+    assert tie or signature(far, registry()) == signature(plan, registry())
+    assert found.changed_at is not None
+    there = turn.parameter.changed(problem, found.changed_at)
+    kept, best = oracle_kept(there, plan), solve(there.to_dict()).batch_time
+    assert kept > best * (1 + 1e-9)
+
+
+def test_what_dealing_layers_anew_brings_is_told() -> None:
+    dealt = 0
+    for plan, problem, solver in solved(range(1, 60, 7)):
+        for turn in turns(plan, problem, solver.plugins):
+            found = flip(plan, problem, turn, solver)
+            here = turn.parameter.changed(problem, found.same_at)
+            kept, best = oracle_kept(here, plan), solve(here.to_dict()).batch_time
+            assert (found.same_kept is None) == (kept is None)
+            if kept is not None:
+                assert found.same_kept == pytest.approx(kept / best - 1, abs=1e-9)
+            dealt += found.same_kept is None or found.same_kept > 1e-6
+    assert dealt
+
+
+def test_nothing_is_said_of_a_direction_in_which_nothing_can_be_asked() -> None:
+    for plan, problem, solver in solved(range(12)):
+        for turn in turns(plan, problem, solver.plugins):
+            found = flip(plan, problem, turn, solver)
+            assert found.same_at != found.value or found.changed_at is not None
+
+
 def test_a_tie_is_no_change() -> None:
     plan, problem, _ = next(solved(range(1)))
 
@@ -105,3 +148,24 @@ def test_a_tie_is_no_change() -> None:
     turn = next(t for t in turns(plan, problem, registry()) if t.parameter.unit == "bytes/s")
     found = flip(plan, problem, Turn(turn.parameter, MORE), Tied(registry()))
     assert found.changed_at is None
+
+
+def test_what_more_memory_implies_of_less_is_not_solved_and_changes_no_flip(monkeypatch: pytest.MonkeyPatch) -> None:
+    spared = 0
+    for plan, problem, _ in solved(range(10)):
+        for turn in turns(plan, problem, registry()):
+            if turn.parameter.name != "memory":
+                continue
+            quick, thorough = Solver(), Solver()
+            monkeypatch.setattr(
+                thorough,
+                "within",
+                lambda asked, _, memory, __, asking="", start=None, solver=thorough: solver.plan(
+                    with_memory(asked, memory), asking, start
+                ),
+            )
+            found, expected = flip(plan, problem, turn, quick), flip(plan, problem, turn, thorough)
+            assert found.to_dict() == expected.to_dict()
+            assert quick.solves <= thorough.solves
+            spared += thorough.solves - quick.solves
+    assert spared

@@ -37,7 +37,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], list[str]]] = {
                 {"fanout": 2, "link": "infiniband-ndr"},
             ]
         },
-        ["node", "level 2"],
+        ["node as nvlink4", "level 2"],
     ),
     "name": ({"name": "dgx-h100-superpod-64"}, ["node", "unit"]),
     "catalogue as topology": ({"topology": "dgx-h100-superpod-64"}, ["node", "unit"]),
@@ -135,9 +135,20 @@ def test_half_of_every_bandwidth_is_half_of_every_level(network: str) -> None:
 
 def test_a_family_of_links_stays_the_generation_that_it_was() -> None:
     problem = problem_on(NETWORKS["levels"][0])
-    changed = called(problem, "bandwidth of node").changed(problem, 400e9)
+    changed = called(problem, "bandwidth of node as nvlink4").changed(problem, 400e9)
     assert changed.cluster.levels is not None
     assert changed.cluster.levels[0].link == "nvlink4"
+
+
+@pytest.mark.parametrize("link", ["nvlink", "nvlink4", "ethernet", None])
+def test_a_level_written_by_hand_with_what_the_name_says_is_the_changed_one(link: str | None) -> None:
+    level = {"name": "node", "fanout": 4, "bandwidth": 450e9, **({} if link is None else {"link": link})}
+    problem = problem_on({"levels": [level]})
+    parameter = parameters(problem, registry())[0]
+    _, _, member = parameter.name.partition(" as ")
+    assert bool(member) == (link == "nvlink")
+    by_hand = problem_on({"levels": [{**level, "bandwidth": 225e9, **({"link": member} if member else {})}]})
+    assert built(parameter.changed(problem, 225e9)) == built(by_hand)
 
 
 def test_levels_of_the_same_name_are_told_apart() -> None:

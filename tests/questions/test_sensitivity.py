@@ -97,7 +97,7 @@ def test_replanning_is_no_worse_than_keeping_and_less_is_never_faster(model_plan
 def test_each_number_of_a_model_is_asked_about(model_plan: PlanDocument) -> None:
     found = sensitivity(model_plan, Solver(registry()), factors=(2.0,))
     assert [each.parameter for each in found] == [
-        "bandwidth of node",
+        "bandwidth of node as nvlink4",
         "bandwidth of rack",
         "memory",
         "peak compute",

@@ -117,3 +117,34 @@ def test_a_plan_kept_takes_what_the_oracle_says() -> None:
             assert same(found, priced["batch_time"] if priced["fits"] else None)
             refused += found is None
     assert refused
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+def test_plans_met_before_change_no_answer(kind: str) -> None:
+    begun_with = 0
+    for plan, problem, _ in solved(range(12), kind):
+        cluster, _ = build_cluster(problem.cluster, Solver().plugins)
+        size, memory = cluster.size, cluster.device_memory
+        varied = [with_memory(problem, share * memory) for share in (0.95, 1.5, 0.9)]
+        varied += [
+            evolve(problem, constraints=(*problem.constraints, demand))
+            for demand in (f"replicas != {plan.data_parallel}", f"pp != {len(plan.stages)}", f"devices < {size}")
+        ]
+        practised = Solver()
+        practised.know(problem, plan)
+        for changed in varied:
+            met, alone = practised.plan(changed), Solver().plan(changed)
+            assert (met is None) == (alone is None)
+            if met is None or alone is None:
+                continue
+            assert (met.status, met.diagnosis) == (alone.status, alone.diagnosis)
+            assert same(met.batch_time, alone.batch_time, 1e-12)
+            if met.batch_time is not None:
+                assert met.stages == alone.stages
+                assert (met.data_parallel, met.schedule, met.rank_order) == (
+                    alone.data_parallel,
+                    alone.schedule,
+                    alone.rank_order,
+                )
+                begun_with += met.statistics != alone.statistics
+    assert begun_with

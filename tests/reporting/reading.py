@@ -80,5 +80,6 @@ class Page(HTMLParser):
             self.listings.append(self._caught)
 
     def handle_data(self, data: str) -> None:
-        self._caught += data
-        self.text += data
+        told = data.replace("\N{NO-BREAK SPACE}", " ")  # That is for the eye alone.
+        self._caught += told
+        self.text += told

@@ -47,7 +47,7 @@ def test_every_part_of_memory_has_a_name() -> None:
 def test_time_of_a_stage_adds_up_to_the_batch(schedule: str, seed: int) -> None:
     plan = uniform_plan(seed, schedule)
     known = registry()
-    for causes in time_causes(subject(plan, plan, known)):
+    for causes in time_causes(subject(plan, known)):
         assert fsum(causes.values()) == pytest.approx(plan.batch_time, rel=1e-12)
         assert min(causes.values()) >= 0
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nest.questions.frontier import FrontierPoint
 from nest.questions.sensitivity import Response
-from nest.reporting.frontier_chart import APART, BOTTOM, RIGHT, TOP, OwnPlan, frontier_figure
+from nest.reporting.frontier_chart import APART, BOTTOM, LEFT, RIGHT, RING, TOP, OwnPlan, frontier_figure
 from nest.reporting.marks import SIZE
 from nest.reporting.records import Drawing
 from nest.reporting.sensitivity_chart import quantity, sensitivity_figure, signed
@@ -60,7 +60,7 @@ def test_every_plan_of_the_frontier_has_a_mark_where_its_figures_are() -> None:
     drawing = frontier_figure(POINTS, OWN).drawings[0]
     (own,) = [each for each in elements(drawing).iter("circle") if each.get("class") == "own"]
     x_own, y_own = float(own.get("cx", "")), float(own.get("cy", ""))
-    across = [each for each in marks(drawing, "stage-0") if each[0] < RIGHT]
+    across = [each for each in marks(drawing, "fill-blue") if each[0] < RIGHT]
     # The plan's own point and 120 GiB give the scales; the rest follows.
     (right,) = [x + SIZE for x, _ in across if x + SIZE > x_own + 1]
     per_gib = (right - x_own) / 60
@@ -95,7 +95,7 @@ def test_lines_are_steps_that_rise_where_a_plan_begins_to_fit() -> None:
 def test_names_of_lines_keep_apart(speeds: list[float]) -> None:
     points = [point(2**index, 40, speed) for index, speed in enumerate(speeds)]
     told = texts(frontier_figure(points, OWN).drawings[0])
-    heights = sorted(y for name, places in told.items() if name.endswith(" devices") for _, y in places)
+    heights = sorted(y for name, places in told.items() if name.endswith((" devices", "1 device")) for _, y in places)
     assert len(heights) == len(speeds)
     assert all(lower - upper >= APART - 0.11 for upper, lower in pairwise(heights))
     assert all(TOP <= y <= BOTTOM + 4.1 for y in heights)
@@ -147,7 +147,7 @@ def test_panels_show_every_answer() -> None:
     assert left[0] == pytest.approx(kept[0], abs=0.11)
     # 3 % and -1 % give the scale, and 4 % lies on it.
     assert kept[1] == pytest.approx(left[1] - (right[1] - left[1]) / 4, abs=0.2)
-    assert "x 0.8" in told
+    assert "× 0.8" in told
     assert "In 2 of 5, the best plan decides otherwise" in figure.caption
     assert "The most is +20.0%, with memory times 0.5." in figure.caption
 
@@ -201,4 +201,44 @@ def test_quantities_have_their_unit(value: float, unit: str, told: str) -> None:
 
 
 def test_changes_are_signed() -> None:
-    assert [signed(each) for each in (0.0312, -0.5, 0.0004, 0.0)] == ["+3.1%", "-50.0%", "no change", "no change"]
+    assert [signed(each) for each in (0.0312, -0.5, 0.0004, 0.0)] == [
+        "+3.1%",
+        "\N{MINUS SIGN}50.0%",
+        "no change",
+        "no change",
+    ]
+
+
+def test_a_panel_in_which_nothing_moves_has_one_level() -> None:
+    told = texts(sensitivity_figure((response("memory", 2.0, 0.0, 0.0),)).drawings[0])
+    assert [each for each in told if each.endswith("%")] == ["0%"]
+
+
+def test_what_fits_nowhere_is_told_once_for_each_memory() -> None:
+    points = [point(8, 120, 1.0), *(point(count, memory, None) for memory in (120, 60) for count in (4, 2, 1))]
+    caption = frontier_figure(points, OWN).caption
+    assert "No plan fits 4, 2 or 1 devices of 120 GiB. No plan fits 4, 2 or 1 devices of 60 GiB." in caption
+    assert "No plan fits 1 device of 120 GiB." in frontier_figure([points[0], points[3]], OWN).caption
+
+
+def test_fixed_decisions_are_told_of() -> None:
+    assert "fixes" not in frontier_figure(POINTS, OWN).caption
+    assert "fixes are kept" in frontier_figure(POINTS, evolve(OWN, fixed=True)).caption
+
+
+@pytest.mark.parametrize("memory", [35.0, 60.0, 120.0])
+def test_the_name_of_the_plan_stands_over_its_mark_and_inside(memory: float) -> None:
+    own = OwnPlan(memory=memory * GIB, throughput=130.0, capacity=80 * GIB)
+    drawing = frontier_figure(POINTS, own).drawings[0]
+    (circle,) = [each for each in elements(drawing).iter("circle") if each.get("class") == "own"]
+    ((x, y),) = texts(drawing)["this plan"]
+    assert y < float(circle.get("cy", "")) - RING
+    assert y > TOP
+    assert x > LEFT
+
+
+def test_legends_show_the_marks_of_their_chart() -> None:
+    figure = sensitivity_figure(RESPONSES)
+    drawn = {path.get("class") for path in elements(figure.drawings[0]).iter("path")}
+    assert {key.style for key in figure.keys} <= drawn
+    assert all(key.form for key in figure.keys)

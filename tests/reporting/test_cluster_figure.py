@@ -21,13 +21,13 @@ from nest.units import format_seconds
 from tests.reporting.plans import decided, problem, quick, solved
 from tests.reporting.reading import Page
 
-PART = r"\d+(?:-\d+)?(?: and every \d+ further, \d+ times)?"
+PART = r"\d+(?:-\d+)?(?: \(\d+ times, \d+ apart\))?"
 
 FANOUTS = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)
 
 
 def _figure(plan: PlanDocument) -> str:
-    return str(cluster_figure(subject(plan, plan, registry())).drawings[0].body)
+    return str(cluster_figure(subject(plan, registry())).drawings[0].body)
 
 
 def _cells(drawing: str, stage: int) -> int:
@@ -38,7 +38,7 @@ def _cells(drawing: str, stage: int) -> int:
 @pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
 def test_devices_are_those_of_the_ranks(order: str) -> None:
     plan = decided(rank_order=order)
-    places = devices(subject(plan, plan, registry())).places
+    places = devices(subject(plan, registry())).places
     ranks = rank_table(plan)
     assert {(rank.device, rank.replica, rank.pp) for rank in ranks} == {
         (device, place.replica, place.stage) for device, place in enumerate(places) if place is not None
@@ -89,6 +89,11 @@ def test_boxes_lie_in_their_box_and_apart(fanouts: tuple[int, ...], cell: float)
                 assert next_x >= x + width or next_y >= y + height
 
 
+@pytest.mark.parametrize(("fanouts", "columns"), [((8, 4, 8), 4), ((8, 4, 32), 4), ((8, 2), 2), ((8, 4, 4), 4)])
+def test_the_last_row_of_the_cluster_is_full(fanouts: tuple[int, ...], columns: int) -> None:
+    assert Layout(fanouts, 16.0, 2.0, 1120.0).columns[-1] == columns
+
+
 @given(repeats=st.integers(1, 8), block=st.sampled_from([1, 2, 4, 8]), nodes=st.integers(1, 8), most=st.integers(1, 64))
 def test_a_cell_holds_devices_of_one_place(repeats: int, block: int, nodes: int, most: int) -> None:
     capacities = (8, 8 * nodes, 8 * nodes * repeats)
@@ -133,10 +138,10 @@ def test_devices_in_words_are_these_devices(numbers: set[int]) -> None:
 
 
 def _read(part: str) -> list[int]:
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?(?: and every (\d+) further, (\d+) times)?", part)
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?(?: \((\d+) times, (\d+) apart\))?", part)
     assert match is not None, part
     first, last = int(match[1]), int(match[2] or match[1])
-    step, times = int(match[3] or 0), int(match[4] or 1)
+    times, step = int(match[3] or 1), int(match[4] or 0)
     return [each + step * time for time in range(times) for each in range(first, last + 1)]
 
 

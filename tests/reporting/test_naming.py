@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from nest.files import structure
-from nest.reporting.naming import title
+from nest.formulate.sources import load_model
+from nest.hooks.registry import registry
+from nest.reporting.naming import in_words, model_size, title
 from nest.spec import Problem
 from tests.reporting.plans import problem
 
@@ -15,10 +17,36 @@ from tests.reporting.plans import problem
     [
         ("llama-2-7b", "llama-2-7b"),
         ("folder/llama.json", "llama"),
-        ({"transformer": problem()["model"]["transformer"]}, "Transformer of 8 layers"),
-        ({"model_type": "llama", "num_hidden_layers": 80}, "llama of 80 layers"),
-        ({"_name_or_path": "meta-llama/Llama-2-7b", "num_hidden_layers": 32}, "meta-llama/Llama-2-7b of 32 layers"),
+        ({"transformer": problem()["model"]["transformer"]}, "Transformer"),
+        ({"model_type": "llama", "num_hidden_layers": 80}, "llama"),
+        ({"_name_or_path": "meta-llama/Llama-2-7b", "num_hidden_layers": 32}, "meta-llama/Llama-2-7b"),
     ],
 )
 def test_a_page_is_called_after_model_and_cluster(model: Any, name: str) -> None:
     assert title(structure(problem(model=model), Problem), 1024) == f"{name} on 1,024 h100-sxm"
+
+
+def test_the_size_of_the_model_is_that_of_its_graph() -> None:
+    known = registry()
+    read = structure(problem(), Problem)
+    graph = known.run(lambda: load_model(read.model, read.training, None, known))
+    assert known.run(lambda: model_size(read, known)) == f"8 layers, {in_words(graph.parameter_count)} parameters"
+
+
+def test_what_says_no_size_has_none() -> None:
+    known = registry()
+    assert model_size(structure(problem(model={"strange": 1}), Problem), known) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (70.55e9, "70.5 billion"),
+        (6.74e9, "6.74 billion"),
+        (1.5e12, "1.5 trillion"),
+        (125e6, "125 million"),
+        (12e3, "12,000"),
+    ],
+)
+def test_large_numbers_are_words(value: float, told: str) -> None:
+    assert in_words(value) == told

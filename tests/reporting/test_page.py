@@ -14,7 +14,7 @@ import html5lib
 import pytest
 from attrs import evolve
 
-from nest import planner
+from nest import __version__, planner
 from nest.errors import InputError
 from tests.reporting.plans import decided, infeasible, problem, quick, solved
 from tests.reporting.reading import Page
@@ -190,6 +190,35 @@ def test_an_infeasible_plan_says_why() -> None:
     page = Page(quick(infeasible()))
     assert (infeasible().diagnosis or "?") in page.text.replace("\n", " ")
     assert "Infeasible" in page.text
+
+
+def test_an_infeasible_plan_is_not_told_to_be_made_faster() -> None:
+    page = Page(quick(infeasible()))
+    assert "nest explain PLAN" in page.text
+    assert not [words for words in ("nest verify", "faster", "data-value") if words in page.text]
+
+
+def test_controls_of_a_page_have_names_of_their_own() -> None:
+    names = re.findall(r"<summary>(.*?)</summary>", quick(decided()))
+    assert len(set(names)) == len(names)
+
+
+def test_figures_have_one_heading() -> None:
+    text = quick(decided())
+    titles = re.findall(r"<h2 [^>]*>(.*?)</h2>", text) + re.findall(r"<h3[^>]*>(.*?)</h3>", text)
+    assert len(set(titles)) == len(titles)
+    for section in re.findall(r"<section.*?</section>", text, re.DOTALL):
+        figures = section.count("<figure ")
+        assert section.count('<h3 id="figure-') == (figures if figures > 1 else 0)
+
+
+def test_the_page_says_what_wrote_it() -> None:
+    assert f"by nest {__version__}" in Page(quick(solved())).text
+
+
+def test_a_plan_that_knows_no_versions_says_so() -> None:
+    page = Page(quick(evolve(solved(), plugins={"nest-planner": ""})))
+    assert [cell.text for cell in page.table("Distributions that took part").column("version")] == ["not recorded"]
 
 
 def test_a_plan_whose_figures_do_not_hold_is_refused() -> None:

@@ -46,6 +46,24 @@ def test_schemes_have_the_same_roles() -> None:
     assert not set(palette.LIGHT) & set(palette.HUES)
 
 
+@pytest.mark.parametrize("colour", palette.STAGES)
+def test_stages_carry_dark_text_and_stand_out(colour: str) -> None:
+    assert contrast(colour, palette.ON_HUE) >= 4.5
+    for scheme in PAGES.values():
+        assert contrast(colour, scheme["page"]) >= 3
+
+
+def test_stages_are_not_taken_for_causes() -> None:
+    assert not set(palette.STAGES) & set(palette.HUES.values())
+    assert max(map(chroma, palette.STAGES)) < min(chroma(palette.HUES[hue]) for hue in palette.SERIES)
+
+
+def chroma(colour: str) -> int:
+    """How far the channels of a colour are apart."""
+    parts = [int(colour[index : index + 2], 16) for index in (1, 3, 5)]
+    return max(parts) - min(parts)
+
+
 def test_neighbouring_stages_differ() -> None:
     count = len(palette.STAGES)
     assert len(set(palette.STAGES)) == count

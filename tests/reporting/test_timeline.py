@@ -144,7 +144,12 @@ def test_what_does_not_repeat_itself_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("schedule", "stages", "micro_batches", "fixed"),
-    [("1f1b", 48, 256, {"zero": 2}), ("gpipe", 40, 128, {"zero": 3}), ("zero-bubble-h2", 40, 128, {"zero": 1})],
+    [
+        ("1f1b", 40, 32, {"zero": 1}),
+        ("1f1b", 48, 256, {"zero": 2}),
+        ("gpipe", 40, 128, {"zero": 3}),
+        ("zero-bubble-h2", 40, 128, {"zero": 1}),
+    ],
 )
 def test_long_batches_stay_small(schedule: str, stages: int, micro_batches: int, fixed: dict[str, int]) -> None:
     replay = nest.simulate(long_plan(schedule, stages, micro_batches, **fixed))
@@ -154,6 +159,7 @@ def test_long_batches_stay_small(schedule: str, stages: int, micro_batches: int,
     assert len(found.stages) <= MOST_ROWS
     assert {0, stages - 1} <= set(found.stages)
     assert f"Of {stages} stages, {len(found.stages)} are drawn" in figures[0].caption
+    assert ("the strip and" in figures[0].caption) == (figures[0].drawings[0].title == "The whole batch")
 
 
 @st.composite

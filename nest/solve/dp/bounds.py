@@ -44,6 +44,8 @@ def partition_bounds(
         meter: counts the work.
     """
     pairs = tables.pairs
+    if not len(pairs):
+        return PartitionBounds(*numpy.full((3, len(in_flight)), numpy.inf))
     around = boundary[pairs.smaller] + boundary[pairs.larger]
     before = numpy.full((3, pairs.count), numpy.inf)
     before[:, 0] = 0.0
@@ -51,14 +53,15 @@ def partition_bounds(
     time, least_sync, fits = numpy.empty(0), numpy.empty(0), -numpy.inf
     for index, flying in enumerate(in_flight):
         if fits != (fits := tables.same_fits(flying)):
-            time = pairs.spread(tables.best(flying, numpy.inf)[0]) + around
-            least_sync = pairs.spread(tables.least_sync(flying))
+            least_time, least_sync = (pairs.spread(each) for each in tables.least(flying))
+            time = least_time + around
         rows = tables.window(index, len(in_flight) - index - 1, time_limit)
         smaller = pairs.smaller[rows.pairs]
         after = numpy.full((3, pairs.count), numpy.inf)
-        rows.lower(after[0], numpy.maximum(time[rows.pairs], before[0, smaller]))
-        rows.lower(after[1], time[rows.pairs] + before[1, smaller])
-        rows.lower(after[2], numpy.maximum(least_sync[rows.pairs], before[2, smaller]))
+        rest = before[:, smaller]
+        rows.lower(after[0], numpy.maximum(time[rows.pairs], rest[0]))
+        rows.lower(after[1], time[rows.pairs] + rest[1])
+        rows.lower(after[2], numpy.maximum(least_sync[rows.pairs], rest[2]))
         found[:, index] = after[:, -1]
         before = after
         meter.count(len(rows))

@@ -7,8 +7,8 @@ from itertools import product
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.solve.dp.choices import Choice
 from nest.solve.dp.even import even_counts
-from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Constraint, Value
 
 

@@ -7,6 +7,7 @@ from attrs import frozen
 from nest.instance import Instance, chunks_of
 from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration, Exclusions
+from nest.units import format_bytes
 
 if TYPE_CHECKING:
     from nest.solve.dp.search import Search
@@ -58,15 +59,14 @@ def told(instance: Instance, least: LeastMemory | None) -> str:
     cluster = instance.cluster
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
     expected = (
-        f" (an upper estimate: {least.bytes / 2**30:.2f} GiB expected, training.memory_margin {cluster.margin:g})"
+        f" (an upper estimate: {format_bytes(least.bytes)} expected, training.memory_margin {cluster.margin:g})"
         if cluster.margin
         else ""
     )
     candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
     return (
-        f"Memory is tightest: the least that any plan needs on its fullest device is {needed:.6g} bytes "
-        f"({needed / 2**30:.2f} GiB){expected} against a capacity of {capacity:.6g} bytes "
-        f"({capacity / 2**30:.2f} GiB), {needed - capacity:.6g} bytes too many. "
+        f"Memory is tightest: the least that any plan needs on its fullest device is {_exactly(needed)}{expected} "
+        f"against a capacity of {_exactly(capacity)}, {_exactly(needed - capacity)} too many. "
         f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )
@@ -193,3 +193,8 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
         f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and stages; "
         f"{shown[text]} alone refuses {refused}, the rest fall to {others}.{even}"
     )
+
+
+def _exactly(size: float) -> str:
+    """Bytes for programs and, where there are many, in a unit for people."""
+    return f"{size:.6g} bytes" + (f" ({format_bytes(size)})" if size >= 2**10 else "")

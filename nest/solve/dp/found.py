@@ -1,5 +1,7 @@
 """Plans a search met."""
 
+import sys
+
 from attrs import frozen
 
 from nest.instance import Solution
@@ -9,6 +11,12 @@ Kind = tuple[tuple[int, ...], int, int]
 
 Rank = tuple[int, ...]
 """Order among equally fast plans: devices, stages, then the documented order of configurations."""
+
+FIRST: Rank = ()
+"""Ahead of every rank that a search gives."""
+
+LAST: Rank = (sys.maxsize,)
+"""Behind every rank that a search gives."""
 
 
 @frozen

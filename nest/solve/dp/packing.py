@@ -101,11 +101,27 @@ class Packing:
     _order: NDArray[numpy.int64] = field(init=False, repr=False)
     _starts: NDArray[numpy.int64] = field(init=False, repr=False)
     _modes: dict[Hashable, LeanMode] = field(factory=dict, init=False, repr=False)
+    _fewest: dict[Hashable, int] = field(factory=dict, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.is_chain = len(self.members) > 1 and not (self.members[:-1] & ~self.members[1:]).any()
         step, self._order = numpy.nonzero(self.members[1:] & ~self.members[:-1])
         self._starts = numpy.searchsorted(step, numpy.arange(len(self.members) - 1))
+
+    def fewest(
+        self,
+        sums: CandidateSums,
+        configuration: Configuration,
+        in_flight: tuple[float, ...],
+        time_limit: float,
+        room: float,
+    ) -> int:
+        """`fewest_stages` of a configuration; computed once for those that differ in what does not matter to it."""
+        of = (configuration.candidate, configuration.replicas, configuration.most_zero, configuration.zero_degree)
+        key = (*of, configuration.modes, in_flight, time_limit, room)
+        if key not in self._fewest:
+            self._fewest[key] = fewest_stages(self.modes(sums, configuration), in_flight, time_limit, room)
+        return self._fewest[key]
 
     def modes(self, sums: CandidateSums, configuration: Configuration) -> tuple[LeanMode, ...]:
         """The modes that a stage may choose."""

@@ -14,7 +14,7 @@ from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.even import stage_pairs
 from nest.solve.dp.found import Found, Kind, Rank
 from nest.solve.dp.meter import Meter
-from nest.solve.dp.packing import Packing, fewest_in_total, fewest_stages
+from nest.solve.dp.packing import Packing, fewest_in_total
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.placement import Slots, replica_size, slots
@@ -148,15 +148,16 @@ class Search:
         packing = self._once("packing", lambda: Packing(self.downsets.members))
         if not packing.is_chain:
             return counts
-        modes = packing.modes(self.sums(configuration.candidate), configuration)
+        sums = self.sums(configuration.candidate)
         time_limit = self._time_limit(configuration, counts, limit)
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         longest = self.in_flight(schedule, micro_batches, counts[-1])
-        shared = fewest_stages(modes, longest, time_limit, self._room)
+        shared = packing.fewest(sums, configuration, longest, time_limit, self._room)
         found = []
         for count in counts:
             own = self.in_flight(schedule, micro_batches, count)
-            if count >= (shared if own == longest[:count] else fewest_stages(modes, own, time_limit, self._room)):
+            alike = own == longest[:count]
+            if count >= (shared if alike else packing.fewest(sums, configuration, own, time_limit, self._room)):
                 found.append(count)
         return tuple(found)
 
@@ -331,19 +332,17 @@ class Search:
 
     def first_bounds(self, configuration: Configuration) -> Array:
         """Lower bound on the batch time for each of the configuration's stage counts, from compute alone."""
-        index = configuration.candidate
-        longest, total = self._once(("compute", index), lambda: compute_bounds(self.instance.candidates[index]))
+        index, counts = configuration.candidate, configuration.stage_counts
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        counts = configuration.stage_counts
-        weights, shares = self._once(
-            ("weights", schedule.name, micro_batches, counts),
-            lambda: (
-                numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64),
-                numpy.array(counts, dtype=numpy.float64),
-            ),
-        )
-        bounds: Array = weights[:, 0] * numpy.maximum(total / shares, longest) + weights[:, 1] * total
-        return bounds
+
+        def bounds() -> Array:
+            longest, total = self._once(("compute", index), lambda: compute_bounds(self.instance.candidates[index]))
+            weights = numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64)
+            slowest = numpy.maximum(total / numpy.array(counts, dtype=numpy.float64), longest)
+            found: Array = weights[:, 0] * slowest + weights[:, 1] * total
+            return found
+
+        return self._once(("first bounds", index, schedule.name, micro_batches, counts), bounds)
 
     def floors(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> list[Floor]:
         """Lower bounds of the three terms for each of `counts` stages, every boundary at its cheapest level.

@@ -15,7 +15,7 @@ from nest.solve.dp.dealt.split import Splits
 from nest.solve.dp.diagnose import diagnose
 from nest.solve.dp.downsets import Downsets, StageRange, TooManyCuts, cuts, lattice, membership
 from nest.solve.dp.even import allowed_cuts
-from nest.solve.dp.found import Found
+from nest.solve.dp.found import FIRST, LAST, Found
 from nest.solve.dp.idle import attachments, without_costs
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.configurations import MixedConfiguration, mixed_configurations
@@ -36,6 +36,7 @@ def solve(
     progress: Progress | None = None,
     *,
     known: tuple[Solution, float] | None = None,
+    preferred: bool = True,
     runner_up: bool = True,
 ) -> Result:
     """The plan of least batch time, proved optimal; or why there is none.
@@ -48,13 +49,15 @@ def solve(
         time_limit: seconds after which the best plan so far is returned with its proven bound. The first plan is
             always waited for.
         progress: told now and then how far the search is.
-        known: a plan that fits, with its batch time in seconds; of equals it is the answer. None: no plan is known.
+        known: a plan that fits, with its batch time in seconds; None: no plan is known.
+        preferred: whether the plan that is known is the answer where others are as fast; else it only cuts what is
+            slower, and the answer is the one that a search without it gives.
         runner_up: whether a little is searched for a runner-up.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
     """
-    found = None if known is None else Found(known[1], (), known[0])
+    found = None if known is None else Found(known[1], FIRST if preferred else LAST, known[0])
     return _Solver(instance, time_limit, progress, known=found, second=runner_up).solve()
 
 

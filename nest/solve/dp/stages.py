@@ -11,6 +11,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, Instance, ParameterGroup
+from nest.solve.dp.choices import Choice, ChoiceTable, not_dominated
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.largest import AlongRuns, ByValue, largest
 from nest.solve.dp.pairs import Pairs, Rows, Stages
@@ -23,63 +24,9 @@ MEMORY_SLACK = 1e-12
 ROUNDING = 1e-9
 """Relative slack on limits that only leave out what is too slow: sums are taken in different orders."""
 
-MOST_IN_FLIGHT = 2.0**40
-"""Stands for any number of micro-batches in flight."""
-
-
-@frozen(cache_hash=True)
-class Choice:
-    """What a stage chooses for itself; hashed for every configuration.
-
-    Attributes:
-        recompute: name of a recompute mode.
-        zero: ZeRO stage.
-    """
-
-    recompute: str
-    zero: int
-
-
-@frozen(eq=False)
-class ChoiceTable:
-    """One choice, for every kind of stage; arrays of shape `(kinds,)`.
-
-    Attributes:
-        time: seconds per micro-batch without the boundaries.
-        sync: seconds once per batch.
-        first: bytes with one micro-batch in flight, the reserve included.
-        more: bytes of each further one.
-    """
-
-    time: Array
-    sync: Array
-    first: Array
-    more: Array
-
-    def fits(self, in_flight: float, capacity: float) -> NDArray[numpy.bool_]:
-        """Which stages fit `capacity` bytes with so many micro-batches in flight."""
-        fitting: NDArray[numpy.bool_] = self.first + (in_flight - 1) * self.more <= capacity
-        return fitting
-
-    def most_in_flight(self, capacity: float) -> NDArray[numpy.int64]:
-        """Micro-batches in flight at most for each stage to fit `capacity` bytes; 0 where not even one does."""
-        with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            room = numpy.where(self.more > 0, (capacity - self.first) / self.more, numpy.inf)
-        most = numpy.clip(numpy.floor(room) + 1, 0, MOST_IN_FLIGHT)
-        # The quotient is rounded: what counts is the comparison that `fits` makes.
-        most += self.first + most * self.more <= capacity
-        most -= (most > 0) & (self.first + (most - 1) * self.more > capacity)
-        found: NDArray[numpy.int64] = numpy.where(self.first <= capacity, most, 0).astype(numpy.int64)
-        return found
-
-    def dominates(self, other: "ChoiceTable") -> bool:
-        """Whether no stage is better off with `other`."""
-        return bool(
-            (self.time <= other.time).all()
-            and (self.sync <= other.sync).all()
-            and (self.first <= other.first).all()
-            and (self.more <= other.more).all()
-        )
+FEW_NUMBERS = 2**16
+"""Choices times kinds of stages up to which all choices are computed at once: with so few numbers calls are what takes
+time. Of more, one choice at a time spares memory."""
 
 
 @frozen(eq=False)
@@ -253,6 +200,14 @@ class StageTables:
     capacity: float
     compute: Array
     _most_in_flight: list[NDArray[numpy.int64]] = field(factory=list, repr=False)
+    _parts: list[ChoiceTable] = field(factory=list, repr=False)
+
+    @property
+    def parts(self) -> list[ChoiceTable]:
+        """The tables of arrays of shape `(choices, kinds)`: of all choices where numbers are few, else of one each."""
+        if not self._parts and self.tables and len(self.tables) * self.kinds <= FEW_NUMBERS:
+            self._parts.append(ChoiceTable.stacked(self.tables))
+        return self._parts or [table.at(None) for table in self.tables]
 
     @property
     def bytes(self) -> int:
@@ -273,8 +228,8 @@ class StageTables:
         if in_flight != int(in_flight):
             return -in_flight
         if not self._most_in_flight:
-            most = [table.most_in_flight(self.capacity) for table in self.tables]
-            self._most_in_flight.append(numpy.unique(numpy.concatenate(most)))
+            most = [numpy.unique(part.most_in_flight(self.capacity)) for part in self.parts]
+            self._most_in_flight.append(most[0] if len(most) == 1 else numpy.unique(numpy.concatenate(most)))
         return int(numpy.searchsorted(self._most_in_flight[0], in_flight))
 
     def best(self, in_flight: float, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
@@ -296,12 +251,17 @@ class StageTables:
             choice[better] = index
         return time, sync, choice
 
-    def least_sync(self, in_flight: float) -> Array:
-        """Least synchronisation of each kind of stage over the choices that fit memory, seconds."""
-        least = numpy.full(self.kinds, numpy.inf)
-        for table in self.tables:
-            numpy.minimum(least, table.sync, out=least, where=table.fits(in_flight, self.capacity))
-        return least
+    def least(self, in_flight: float) -> tuple[Array, Array]:
+        """Least seconds per micro-batch, and once per batch, of each kind of stage over the choices that fit memory.
+
+        Each on its own, infinite where nothing fits.
+        """
+        time, sync = numpy.full(self.kinds, numpy.inf), numpy.full(self.kinds, numpy.inf)
+        for part in self.parts:
+            fits = part.fits(in_flight, self.capacity)
+            numpy.minimum(time, part.time.min(axis=0, where=fits, initial=numpy.inf), out=time)
+            numpy.minimum(sync, part.sync.min(axis=0, where=fits, initial=numpy.inf), out=sync)
+        return time, sync
 
     def least_memory(self, in_flight: float) -> Array:
         """Least memory of each kind of stage over the choices, bytes."""
@@ -326,14 +286,13 @@ class StageTables:
     def within(self, time_limit: float) -> "StageTables":
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
         kept = numpy.zeros(self.kinds, dtype=bool)
-        for table in self.tables:
-            kept |= (table.first <= self.capacity) & (table.time <= time_limit)
+        parts = self.parts
+        for part in parts:
+            kept |= ((part.first <= self.capacity) & (part.time <= time_limit)).any(axis=0)
         if kept.all():
             return self
-        tables = tuple(
-            ChoiceTable(table.time[kept], table.sync[kept], table.first[kept], table.more[kept])
-            for table in self.tables
-        )
+        left = [part.at((slice(None), kept)) for part in parts]
+        tables = tuple(part.at(choice) for part in left for choice in range(len(part.time)))
         return StageTables(self.choices, tables, self.pairs.only_kinds(kept), self.capacity, self.compute)
 
 
@@ -358,7 +317,7 @@ def stage_tables(
     waited = {n: waiting[n] * each.sync for n, each in zeros.items()}
     shown = {} if hiding else {n: (exposed * z.time, exposed * waited[n] + z.update) for n, z in zeros.items()}
     modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
-    kept: list[tuple[Choice, ChoiceTable]] = []
+    tables = []
     for choice in choices:
         extra, first, more = modes[choice.recompute]
         zero, work = zeros[choice.zero], compute + extra
@@ -366,13 +325,11 @@ def stage_tables(
             time, sync = _left(zero.time, work, exposed), _left(waited[choice.zero], work, exposed) + zero.update
         else:
             time, sync = shown[choice.zero]
-        table = ChoiceTable(work + time, sync, zero.memory + first + reserve, more)
-        if not any(other.dominates(table) for _, other in kept):
-            kept = [(old, other) for old, other in kept if not table.dominates(other)]
-            kept.append((choice, table))
+        tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more))
+    kept = not_dominated(tables)
     return StageTables(
-        tuple(choice for choice, _ in kept),
-        tuple(table for _, table in kept),
+        tuple(choices[index] for index in kept),
+        tuple(tables[index] for index in kept),
         pairs,
         instance.cluster.memory * (1 + MEMORY_SLACK),
         sums.compute if quickest is None else quickest,

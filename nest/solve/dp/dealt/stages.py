@@ -5,10 +5,11 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance
+from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.dealt.split import Split
 from nest.solve.dp.placement import replica_size
-from nest.solve.dp.stages import CandidateSums, Choice, candidate_sums, stage_tables, zero_tables
+from nest.solve.dp.stages import CandidateSums, candidate_sums, stage_tables, zero_tables
 
 
 @frozen(eq=False)

@@ -10,6 +10,7 @@ from itertools import product
 from attrs import frozen
 
 from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import (
     COUNTED_NAMES,
     Exclusions,
@@ -22,7 +23,6 @@ from nest.solve.dp.configurations import (
     zero_degrees,
 )
 from nest.solve.dp.mixed.tally import Tally
-from nest.solve.dp.stages import Choice
 from nest.spec.constraints import Constraint, Value
 
 SHARED_NAMES = frozenset({"pp", "devices", "replicas", "micro_batches", "rank_order", "schedule", "chunks"})

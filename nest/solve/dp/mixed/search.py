@@ -358,8 +358,8 @@ class _Times:
         key = (index, member.tables.same_fits(flying))
         if key not in self.known:
             pairs, boundary = member.tables.pairs, member.times[0]
-            time = pairs.spread(member.tables.best(flying, numpy.inf)[0]) + boundary[pairs.smaller]
-            self.known[key] = time + boundary[pairs.larger], pairs.spread(member.tables.least_sync(flying))
+            least_time, least_sync = (pairs.spread(each) for each in member.tables.least(flying))
+            self.known[key] = least_time + boundary[pairs.smaller] + boundary[pairs.larger], least_sync
         return self.known[key]
 
 

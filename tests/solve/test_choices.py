@@ -1,0 +1,82 @@
+"""What all choices cost is the same, whether they are computed at once or one at a time."""
+
+from random import Random
+
+import numpy
+import pytest
+
+from nest.solve.dp import stages
+from nest.solve.dp.choices import FIRST_LOOK, Choice, ChoiceTable, not_dominated
+from nest.solve.dp.pairs import Pairs
+from nest.solve.dp.stages import StageTables
+
+CAPACITY = 6.0
+
+
+def random_tables(random: Random, kinds: int) -> list[ChoiceTable]:
+    """A few choices of whole numbers, so that many are equal."""
+
+    def numbers(most: int) -> numpy.ndarray:
+        return numpy.array([float(random.randint(0, most)) for _ in range(kinds)])
+
+    return [ChoiceTable(numbers(3), numbers(2), numbers(8), numbers(2)) for _ in range(random.randint(1, 6))]
+
+
+def stage_tables_of(tables: list[ChoiceTable], kinds: int) -> StageTables:
+    larger = numpy.arange(1, kinds + 1, dtype=numpy.int32)
+    pairs = Pairs.of(kinds + 1, larger, numpy.zeros(kinds, dtype=numpy.int32))
+    choices = tuple(Choice(str(index), 0) for index in range(len(tables)))
+    return StageTables(choices, tuple(tables), pairs, CAPACITY, numpy.arange(kinds + 1.0))
+
+
+@pytest.mark.parametrize("few", [0, 2**16])
+def test_the_least_of_all_choices_is_that_of_each(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "FEW_NUMBERS", few)
+    random = Random(1)
+    fitting = 0
+    for _ in range(60):
+        kinds = random.randint(1, 8)
+        tables = random_tables(random, kinds)
+        whole = stage_tables_of(tables, kinds)
+        for flying in (1.0, 1.5, 2.0, 4.0):
+            time, sync = whole.least(flying)
+            for kind in range(kinds):
+                fits = [t for t in tables if t.first[kind] + (flying - 1) * t.more[kind] <= CAPACITY]
+                assert time[kind] == min((t.time[kind] for t in fits), default=numpy.inf)
+                assert sync[kind] == min((t.sync[kind] for t in fits), default=numpy.inf)
+                fitting += bool(fits)
+            assert (time == whole.best(flying, numpy.inf)[0]).all()
+        same = [whole.same_fits(flying) for flying in range(1, 8)]
+        for one, other in zip(range(1, 7), range(2, 8), strict=True):
+            alike = all((t.fits(one, CAPACITY) == t.fits(other, CAPACITY)).all() for t in tables)
+            assert (same[one - 1] == same[other - 1]) == alike
+        left = whole.within(1.0)
+        kept = [k for k in range(kinds) if any(t.first[k] <= CAPACITY and t.time[k] <= 1 for t in tables)]
+        assert left.kinds == len(kept) == len(left.pairs)
+        for table, was in zip(left.tables, tables, strict=True):
+            for name in ("time", "sync", "first", "more"):
+                assert (getattr(table, name) == getattr(was, name)[kept]).all()
+    assert fitting
+
+
+@pytest.mark.parametrize("kinds", [1, 3, FIRST_LOOK + 1])
+def test_choices_that_never_help_are_left_out(kinds: int) -> None:
+    random = Random(kinds)
+    dropped = 0
+    for _ in range(100):
+        tables = random_tables(random, kinds)
+        for table in list(tables):  # Alike but at the last kind, or not at all.
+            later = [array.copy() for array in (table.time, table.sync, table.first, table.more)]
+            later[random.randrange(4)][-1] += random.randint(-1, 1)
+            tables.append(ChoiceTable(*later))
+        kept = not_dominated(tables)
+        assert kept == sorted(kept)
+        for index, table in enumerate(tables):
+            others = [other for other in kept if other != index and tables[other].dominates(table)]
+            if index in kept:
+                assert not others
+            else:
+                assert others
+        dropped += len(tables) - len(kept)
+    assert dropped
+    assert not_dominated([]) == []
