@@ -8,7 +8,8 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, ClassVar
 
 from nest.cli.terminal import width_of
-from nest.cli.time_left import TimeLeft, at_most, rounded
+from nest.cli.time_left import TimeLeft, rounded
+from nest.cli.time_left import at_most as bounded
 
 if TYPE_CHECKING:
     from nest.instance import Standing
@@ -97,7 +98,7 @@ class ProgressLine(_Line):
         best, bound = standing.best, standing.bound
         # A search ends when its bound reaches its best plan, mostly earlier than it seems: plans get better meanwhile.
         left = self._explored.tell(now, standing.explored, 1.0) if best is None else self._bound.tell(now, bound, best)
-        told = [f"{standing.explored:.1%} explored", at_most(left)]
+        told = [f"{standing.explored:.1%} explored", bounded(left)]
         told.append("no plan yet" if best is None else f"best {best:.6g} s")
         if bound > 0:
             told += [None if best is None else f"gap {best / bound - 1:.2%}", f"no plan is faster than {bound:.6g} s"]
@@ -149,13 +150,14 @@ class StepLine(_Line):
         super().__init__()
         self._left = TimeLeft()
 
-    def tell(self, doing: str, done: int, of: int | None) -> None:
+    def tell(self, doing: str, done: int, of: int | None, *, at_most: bool = False) -> None:
         """Show how far the walk is, now and then.
 
         Args:
             doing: what is being done, such as `solving with twice the bandwidth`.
             done: steps that are done.
             of: steps there are; None where nobody knows.
+            at_most: whether there may be fewer.
         """
         now = self._due()
         if now is None:
@@ -163,7 +165,8 @@ class StepLine(_Line):
         if of is None:
             self._show(doing, [f"{done} done"])
         else:
-            self._show(doing, [f"{done} of {of}", rounded(self._left.tell(now, done, of))])
+            left, most = self._left.tell(now, done, of), "at most " if at_most else ""
+            self._show(doing, [f"{done} of {most}{of}", bounded(left) if at_most else rounded(left)])
 
 
 def step_line() -> StepLine:

@@ -90,7 +90,7 @@ def figures(
         if screen.width is not None and indent + beside + columns(value) > screen.width:
             if indent + columns(name) + 2 + columns(value) <= screen.width and name:
                 heads = [f"{' ' * indent}{name}: "]
-            elif screen.width - indent - beside < LEAST_ROOM:
+            elif screen.width - indent - beside < max(LEAST_ROOM, longest_piece(value)):
                 lines += wrapped(f"{' ' * indent}{name}:", screen.width, indent) if name else []
                 heads = [" " * (indent + 2)]
                 shown = wrapped(value, screen.width - indent - 2)

@@ -6,11 +6,11 @@ from nest.errors import InputError
 from nest.hooks.registry import Registry, registry
 from nest.planner import Source
 from nest.questions.solver import Solver, Told
-from nest.reporting.answers import PARTS, check_parts
+from nest.reporting.answers import PARTS, check_parts, most_searches
 from nest.reporting.page import page
 from nest.spec import PlanDocument
 
-__all__ = ["PARTS", "report"]
+__all__ = ["PARTS", "most_searches", "report"]
 
 
 def report(

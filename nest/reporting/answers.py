@@ -2,14 +2,22 @@
 
 from collections.abc import Collection
 
+from nest import planner
 from nest.catalogue.names import unknown_name
-from nest.questions.frontier import frontier
-from nest.questions.sensitivity import sensitivity
+from nest.files import structure
+from nest.formulate.cluster import build_cluster
+from nest.formulate.self_contained import self_contained
+from nest.hooks.registry import Registry
+from nest.planner import Source
+from nest.questions.frontier import MEMORIES, device_counts, frontier
+from nest.questions.parameters import parameters
+from nest.questions.sensitivity import FACTORS, sensitivity
 from nest.questions.solver import Solver
 from nest.reporting.frontier_chart import OwnPlan, frontier_figure
 from nest.reporting.records import Section
 from nest.reporting.sensitivity_chart import sensitivity_figure
 from nest.reporting.subject import Subject
+from nest.spec import PlanDocument, Problem
 
 PARTS = ("frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
@@ -24,6 +32,23 @@ def check_parts(without: Collection[str]) -> None:
     for name in without:
         if name not in PARTS:
             raise unknown_name("--without", "part of the page that takes searches", name, PARTS)
+
+
+def most_searches(plan: Source | PlanDocument, without: Collection[str], known: Registry) -> int:
+    """Searches that the parts take at most; most of the answers are implied by others.
+
+    Args:
+        plan: whose numbers hold.
+        without: parts that are left out.
+        known: offers topology importers.
+    """
+    problem = self_contained(structure(planner.read_plan(plan).problem, Problem), None, known)
+    cluster, _ = build_cluster(problem.cluster, known)
+    asked = {
+        "frontier": len(device_counts(cluster)) * len(MEMORIES),
+        "sensitivity": len(parameters(problem, known)) * len(FACTORS),
+    }
+    return sum(count for part, count in asked.items() if part not in without)
 
 
 def answers(subject: Subject, solver: Solver, without: Collection[str]) -> tuple[Section, ...]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -43,12 +43,37 @@ def on_terminal(
     seconds: float = 120.0,
 ) -> Shown:
     """`nest ARGUMENTS` with standard output and standard error on terminals of `width` columns, one each."""
+    return _shown(["-m", "nest", *arguments], width, folder, environment, seconds)
+
+
+def at_widths(arguments: list[str], widths: Sequence[int], file: Path, folder: Path) -> tuple[str, list[Shown]]:
+    """What `nest ARGUMENTS` prints into a file, and on a terminal of each width: one process for all of them.
+
+    Args:
+        arguments: of the command.
+        widths: columns of the terminal, one after the other.
+        file: does not exist yet.
+        folder: of the repository, where the command runs.
+    """
+    command = ["-m", "tests.cli.widths", str(file), ",".join(map(str, widths)), *arguments]
+    found = _shown(command, widths[0], folder, {}, 120.0)
+    assert found.code == 0, found.errors
+    piped, code, _ = file.read_text().split("\f")
+    assert code == "0", found.errors
+    told = found.output.split("\f")
+    return piped, [Shown(int(code), text, "") for text, code in zip(told[:-1:2], told[1::2], strict=True)]
+
+
+def _shown(
+    arguments: list[str], width: int, folder: Path | None, environment: Mapping[str, str] | None, seconds: float
+) -> Shown:
+    """Python with these arguments on a terminal."""
     ends = [pty.openpty() for _ in range(2)]
     for _, inner in ends:
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "nest", *arguments],
+        [sys.executable, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=ends[0][1],
         stderr=ends[1][1],

@@ -91,6 +91,9 @@ def test_the_walk_says_its_step_and_the_time_left(terminal: Terminal, monkeypatc
     assert "solving: 9 of 12, about 3 s left" in terminal.getvalue()
     line.tell("solving", 9, None)
     assert "solving: 9 done" in terminal.getvalue()
+    for done in range(10):
+        line.tell("searching", done, 12, at_most=True)
+    assert "searching: 9 of at most 12, 3 s left at most" in terminal.getvalue()
     line.clear()
 
 

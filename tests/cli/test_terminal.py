@@ -5,11 +5,16 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer.main
+from typer.testing import CliRunner
 
+from nest.cli.app import app
 from nest.report.screen import columns
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,7 +32,8 @@ def _helper() -> ModuleType:
     return module
 
 
-on_terminal = _helper().on_terminal
+pseudo_terminal = _helper()
+on_terminal, at_widths = pseudo_terminal.on_terminal, pseudo_terminal.at_widths
 
 
 def nest(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,18 +70,18 @@ COMMANDS = [
     ["compare", "examples/measured-layers/problem.yaml"],
     ["evaluate", "examples/llama-3-70b-on-128-h100/problem.yaml", "--fix", "tp=8", "--fix", "pp=4"],
     ["check", "PLAN"],
+    ["explain", "PLAN"],
     ["simulate", "PLAN", "--jitter", "0.1", "--runs", "5", "--slow-device", "1/0=1.3"],
 ]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_output_fits_every_terminal_and_loses_nothing(command: list[str], plan: str) -> None:
+def test_output_fits_every_terminal_and_loses_nothing(command: list[str], plan: str, tmp_path: Path) -> None:
     command = [plan if part == "PLAN" else part for part in command]
-    piped = nest(*command).stdout
+    piped, on_terminals = at_widths(command, WIDTHS, tmp_path / "piped", REPOSITORY)
     assert ESCAPE not in piped
     widest = max(map(columns, piped.splitlines()))
-    for width in WIDTHS:
-        shown = on_terminal(command, width, folder=REPOSITORY)
+    for width, shown in zip(WIDTHS, on_terminals, strict=True):
         told = plain(shown.output)
         assert shown.code == 0
         for line in told.splitlines():
@@ -90,11 +96,12 @@ def test_colours_are_for_terminals_that_want_them(plan: str) -> None:
     def shown(**environment: str) -> str:
         return str(on_terminal(["check", plan], 80, environment=environment).output)
 
-    assert re.fullmatch(r"\x1b\[32mThe plan holds:\x1b\[0m \d+ values recomputed and equal\.\n", shown())
+    coloured = shown()
+    assert re.fullmatch(r"\x1b\[32mThe plan holds:\x1b\[0m \d+ values recomputed and equal\.\n", coloured)
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert ESCAPE not in shown(**environment)
     assert ESCAPE in shown(NO_COLOR="")
-    assert nest("check", plan).stdout == plain(shown())
+    assert nest("check", plan).stdout == plain(coloured)
 
 
 def test_memory_that_a_device_lacks_is_red() -> None:
@@ -132,9 +139,20 @@ def test_json_is_as_in_a_pipe(plan: str) -> None:
     assert ESCAPE not in shown.output
 
 
-@pytest.mark.parametrize("width", [40, 60])
-@pytest.mark.parametrize("command", [[], ["solve"], ["topology", "import"]])
-def test_help_fits(command: list[str], width: int) -> None:
-    shown = on_terminal([*command, "--help"], width)
+def test_help_is_as_wide_as_the_terminal() -> None:
+    shown = on_terminal(["topology", "import", "--help"], 60)
     assert shown.code == 0
-    assert max(map(len, shown.lines)) <= width
+    assert 40 < max(map(len, shown.lines)) <= 60
+
+
+def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, command in getattr(group, "commands", {}).items():
+        yield from _commands(command, (*path, name))
+
+
+@pytest.mark.parametrize("command", [*_commands(typer.main.get_command(app))], ids=" ".join)
+def test_help_of_every_command_fits_forty_columns(command: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*command, "--help"], terminal_width=38, prog_name="nest")  # As `_help_width` says.
+    assert shown.exit_code == 0
+    assert max(map(len, shown.output.splitlines())) <= 40

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nest.report.paragraph import figures, longest_piece, opening, paragraph, pieces, wrapped
@@ -13,6 +13,8 @@ from nest.report.table import table
 WORD = st.text("ab7%,.-é漢字", min_size=1, max_size=12)
 CELL = st.lists(WORD, max_size=6).map(" ".join)
 WIDTH = st.integers(8, 120)
+LONG = "7a 7a 7a 7a 7a7777777a 7777777777a"
+"""Never parted, as each word goes with the number behind it."""
 
 
 def _marked(text: str, tone: Tone) -> str:
@@ -59,6 +61,7 @@ def test_paragraphs_lose_nothing_and_keep_to_the_width(text: str, width: int) ->
 
 
 @given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5), WIDTH)
+@example([("abababababab ab", LONG)], 40)
 def test_figures_lose_nothing_and_keep_to_the_width(rows: list[tuple[str, str]], width: int) -> None:
     told = _plain(figures(rows, Screen(width, _marked), 2, {0: Tone.GOOD}))
     rest = _letters(told).replace(":", "")
@@ -71,6 +74,7 @@ def test_figures_lose_nothing_and_keep_to_the_width(rows: list[tuple[str, str]],
 
 
 @given(tables(), WIDTH)
+@example((["abababababab ab", "b"], [[LONG, "bbbbbbb bbbbbbb bbbbbbbbbb bbbbbb"]], []), 40)
 def test_tables_lose_nothing_and_keep_to_the_width(
     given_table: tuple[list[str], list[list[str]], list[int]], width: int
 ) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from nest import reporting
 from nest.errors import InputError
+from nest.hooks.registry import registry
 from nest.questions.frontier import frontier
 from nest.questions.sensitivity import sensitivity
 from nest.questions.solver import Solver
@@ -35,6 +36,14 @@ def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
     responses = sensitivity(plan, Solver())
     assert table.values("this plan kept") == [each.kept for each in responses if each.kept is not None]
     assert table.values("best plan") == [each.best for each in responses if each.best is not None]
+
+
+@pytest.mark.parametrize("without", [["frontier"], ["sensitivity"], []])
+def test_no_more_searches_are_made_than_were_told(without: list[str], plan: PlanDocument) -> None:
+    asked: list[str] = []
+    reporting.report(plan, without=without, progress=lambda asking, _: asked.append(asking))
+    assert 0 < len(asked) <= reporting.most_searches(plan, without, registry())
+    assert reporting.most_searches(plan, PARTS, registry()) == 0
 
 
 def test_parts_are_left_out(plan: PlanDocument) -> None:
