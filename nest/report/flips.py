@@ -21,6 +21,9 @@ UNPROVED = "not searched to the end"
 _UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 """Units in which people give what is varied, with what they are in SI units."""
 
+DEALT_ANEW = 5e-4
+"""Share of the batch time from which on it is told that only layers dealt anew keep the plan the best."""
+
 _MARK = "*"
 """Marks what was not searched to the end."""
 
@@ -40,12 +43,15 @@ def flips_text(flips: Sequence[Told], best: Decided, screen: Screen) -> list[str
         notes.append(f"{_MARK} {UNPROVED}")
     if not all(each["precise"] for each in changing):
         notes.append("Of two values the first has the same answer, the second another: searching in between was ended.")
+    if best and any(map(_is_dealt_anew, flips)):
+        notes.append("Dealt anew: the best plan there decides the same, but for which stages have which layers.")
     stays: dict[str, list[str]] = {}
     for each in flips:
         if each["changed_at"] is None:
             way = "down" if each["direction"] == "less" else "up"
             proof = "" if each["proved"] else f" ({UNPROVED})"
-            end = f"{way} to {_amount(each['same_at'], each['unit'])} ({_times(each, 'same_at')}){proof}"
+            anew = ", dealt anew" if best and _is_dealt_anew(each) else ""
+            end = f"{way} to {_amount(each['same_at'], each['unit'])} ({_times(each, 'same_at')}{anew}){proof}"
             stays.setdefault(each["parameter"], []).append(end)
     if stays:
         told = [f"{name} {' and '.join(ends)}" for name, ends in stays.items()]
@@ -69,11 +75,16 @@ def _row(each: Told, best: Decided) -> list[str]:
     return [
         each["parameter"],
         _amount(each["value"], each["unit"]),
-        _bound(each, found=not best),
+        _bound(each, found=not best) + (", dealt anew" if best and _is_dealt_anew(each) else ""),
         _times(each, "changed_at" if not best or _is_counted(each) else "same_at"),
         then + ("" if each["proved"] else _MARK),
         "" if found["batch_time"] is None else format_seconds(found["batch_time"]),
     ]
+
+
+def _is_dealt_anew(each: Told) -> bool:
+    """Whether the plan's decisions stay the best up to there only with its layers on other stages."""
+    return each["same_kept"] is None or each["same_kept"] > DEALT_ANEW
 
 
 def _is_counted(each: Told) -> bool:
