@@ -67,7 +67,8 @@ def alternatives(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
 def flip(**told: Any) -> dict[str, Any]:
     return {
         "parameter": "bandwidth of rack", "unit": "bytes/s", "value": 50e9, "direction": "less", "same_at": 40e9,
-        "changed_at": 39.8e9, "kept": 0.001, "same_kept": 0.0, "outcome": FOUND, "proved": True, "precise": True, **told,
+        "changed_at": 39.8e9, "kept": 0.001, "same_kept": 0.0, "outcome": FOUND, "proved": True, "precise": True,
+        **told,
     }  # fmt: skip
 
 
