@@ -264,7 +264,7 @@ def test_what_does_not_fit_is_told_by_the_upper_estimate() -> None:
     told = nest.solve(small).diagnosis or ""
     assert "upper estimate" in told
     assert "training.memory_margin 0.5" in told
-    assert "capacity of 97.66 KiB" in told
+    assert "capacity of 100000 bytes" in told
 
 
 def test_left_out_the_margin_is_that_of_measured_runs_and_none_for_profiles() -> None:
