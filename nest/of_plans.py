@@ -160,7 +160,7 @@ def report_page(
     output: str | Path | None = None,
     without: "Collection[str]" = (),
     time_limit: float | None = None,
-    progress: "Callable[[str, int], None] | None" = None,
+    progress: "Callable[[str, int, int], None] | None" = None,
     strict_plugins: bool = False,
 ) -> str:
     """A plan as one HTML page that needs no network; the plan is checked first.
@@ -171,7 +171,7 @@ def report_page(
         output: file the page is written to; None: it is not written.
         without: parts that are left out, `frontier` and `sensitivity`: each takes searches.
         time_limit: seconds for each search, after which its best plan so far counts.
-        progress: told what is being searched and how many searches are done.
+        progress: told what is being searched, how many searches are done, and how many there are at most.
         strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
 
     Returns:

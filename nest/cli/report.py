@@ -1,6 +1,5 @@
 """`nest report`: a plan as one HTML page."""
 
-from functools import cache
 from pathlib import Path
 
 import typer
@@ -40,17 +39,12 @@ def report(
 
     check_writable(output, plan)
     line = step_line()
-
-    @cache
-    def most() -> int:
-        return reporting.most_searches(plan, without, registry())
-
     try:
         text = reporting.report(
             plan,
             without=without,
             time_limit=time_limit,
-            progress=lambda asking, done: line.tell(f"searching: {asking}", done, most(), at_most=True),
+            progress=lambda asking, done, most: line.tell(f"searching: {asking}", done, most, at_most=True),
         )
     finally:
         line.clear()

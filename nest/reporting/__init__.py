@@ -2,15 +2,14 @@
 
 from collections.abc import Collection
 
-from nest.errors import InputError
 from nest.hooks.registry import Registry, registry
 from nest.planner import Source
-from nest.questions.solver import Solver, Told
-from nest.reporting.answers import PARTS, check_parts, most_searches
+from nest.reporting.answers import PARTS, Progress, check_parts
 from nest.reporting.page import page
+from nest.solve.effort import check_effort
 from nest.spec import PlanDocument
 
-__all__ = ["PARTS", "most_searches", "report"]
+__all__ = ["PARTS", "report"]
 
 
 def report(
@@ -18,7 +17,7 @@ def report(
     *,
     without: Collection[str] = (),
     time_limit: float | None = None,
-    progress: Told | None = None,
+    progress: Progress | None = None,
     plugins: Registry | None = None,
 ) -> str:
     """The HTML page of a plan whose numbers hold.
@@ -28,7 +27,7 @@ def report(
             page that says so.
         without: of `PARTS`, those that are left out; each takes searches.
         time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
-        progress: told what is being searched and how many searches are done.
+        progress: told what is being searched, how many searches are done, and how many there are at most.
         plugins: registered exporters and the like; left out, those installed.
 
     Raises:
@@ -36,7 +35,6 @@ def report(
             is none.
     """
     check_parts(without)
-    if time_limit is not None and not 0 < time_limit < float("inf"):
-        raise InputError(f"the time limit must be a positive number of seconds, is {time_limit:g}.")
+    check_effort(time_limit)
     known = plugins or registry()
-    return known.run(lambda: page(plan, known, Solver(known, time_limit=time_limit, progress=progress), without))
+    return known.run(lambda: page(plan, known, without, time_limit, progress))

@@ -1,26 +1,25 @@
 """What more or less of something is worth: questions that are answered by searches."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from nest import planner
 from nest.catalogue.names import unknown_name
-from nest.files import structure
 from nest.formulate.cluster import build_cluster
-from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry
-from nest.planner import Source
 from nest.questions.frontier import MEMORIES, device_counts, frontier
 from nest.questions.parameters import parameters
 from nest.questions.sensitivity import FACTORS, sensitivity
-from nest.questions.solver import Solver
+from nest.questions.solver import Solver, Told
 from nest.reporting.frontier_chart import OwnPlan, frontier_figure
 from nest.reporting.records import Section
 from nest.reporting.sensitivity_chart import sensitivity_figure
 from nest.reporting.subject import Subject
-from nest.spec import PlanDocument, Problem
+from nest.spec import Problem
 
 PARTS = ("frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being searched, how many searches were done before, and how many there are at most."""
 
 
 def check_parts(without: Collection[str]) -> None:
@@ -34,15 +33,22 @@ def check_parts(without: Collection[str]) -> None:
             raise unknown_name("--without", "part of the page that takes searches", name, PARTS)
 
 
-def most_searches(plan: Source | PlanDocument, without: Collection[str], known: Registry) -> int:
+def counted(progress: Progress | None, problem: Problem, without: Collection[str], known: Registry) -> Told | None:
+    """What a solver tells, with how many searches there are at most."""
+    if progress is None:
+        return None
+    most = most_searches(problem, without, known)
+    return lambda asking, done: progress(asking, done, most)
+
+
+def most_searches(problem: Problem, without: Collection[str], known: Registry) -> int:
     """Searches that the parts take at most; most of the answers are implied by others.
 
     Args:
-        plan: whose numbers hold.
+        problem: of the plan, self-contained.
         without: parts that are left out.
         known: offers topology importers.
     """
-    problem = self_contained(structure(planner.read_plan(plan).problem, Problem), None, known)
     cluster, _ = build_cluster(problem.cluster, known)
     asked = {
         "frontier": len(device_counts(cluster)) * len(MEMORIES),

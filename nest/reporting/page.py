@@ -10,7 +10,7 @@ from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.planner import Source
 from nest.questions.solver import Solver
-from nest.reporting.answers import answers
+from nest.reporting.answers import Progress, answers, counted
 from nest.reporting.batch import batch
 from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
@@ -25,14 +25,21 @@ from nest.reporting.time_figure import time_figure
 from nest.spec import PlanDocument, Problem
 
 
-def page(plan: Source | PlanDocument, known: Registry, solver: Solver, without: Collection[str]) -> str:
+def page(
+    plan: Source | PlanDocument,
+    known: Registry,
+    without: Collection[str],
+    time_limit: float | None,
+    progress: Progress | None,
+) -> str:
     """The HTML file of a plan.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
         known: registered exporters and the like.
-        solver: of problems that differ from the plan's.
         without: parts that are left out.
+        time_limit: seconds for each search of a problem that differs from the plan's; None: as long as it takes.
+        progress: told of each search.
 
     Raises:
         InputError: the plan cannot be read, or its numbers do not hold.
@@ -44,6 +51,7 @@ def page(plan: Source | PlanDocument, known: Registry, solver: Solver, without: 
         found = subject(read, known)
     except InputError as error:
         raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
+    solver = Solver(known, time_limit=time_limit, progress=counted(progress, found.problem, without, known))
     told = (*described(found), *answers(found, solver, without), stage_table(found), reproduce(read))
     return rendered(
         title(found.problem, found.instance.cluster.size), model_size(found.problem, known), standing(read), told

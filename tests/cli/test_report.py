@@ -1,6 +1,7 @@
 """`nest report` as a person calls it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from nest import reporting
 from tests.command_line import call
 from tests.reporting.plans import infeasible, quick, solved
+from tests.simulate.uniform_plans import uniform_plan
 
 
 @pytest.fixture
@@ -35,6 +37,18 @@ def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     assert call(monkeypatch, "report", "plan.json", "--without", "frontier", "--without", "sensitivity") == 0
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_plan_may_come_through_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, into = os.pipe()
+    with os.fdopen(into, "w") as stream:  # A plan is shorter than what a pipe holds.
+        json.dump(uniform_plan(3, "1f1b").to_dict(), stream)
+    output = tmp_path / "page.html"
+    assert call(monkeypatch, "report", f"/dev/fd/{out}", "-o", str(output), "--without", "frontier") == 0
+    os.close(out)
+    assert 'id="sensitivity"' in output.read_text()
 
 
 def test_an_infeasible_plan_has_a_page(
