@@ -13,6 +13,7 @@ from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.planner import Source
 from nest.questions.alternatives import Alternative, Question, alternative, questions
+from nest.questions.asked import require_held
 from nest.questions.binding import Binding, binding
 from nest.questions.figured import figured
 from nest.questions.flips import Flip, flip, turns
@@ -127,9 +128,7 @@ def _explain(
 ) -> Explanation:
     read = planner.read_plan(plan)
     if read.status != "infeasible":
-        report = planner.check(plan, plugins=known)
-        if not report.ok:
-            raise InputError(f"the plan does not hold, so it is not explained: {report.disagreements[0]}")
+        require_held(plan, read, known, "so it is not explained")
     line = _Progress(progress)
     solver = Solver(known, time_limit=time_limit, progress=line.solving)
     problem = self_contained(structure(read.problem, Problem), None, known)

@@ -1,8 +1,10 @@
 """What questions about a plan begin with: its problem, and that the plan itself need not be searched again."""
 
+from pathlib import Path
+
 from nest import planner
 from nest.errors import InputError
-from nest.files import structure
+from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry
@@ -19,10 +21,28 @@ def checked(plan: Source | PlanDocument, known: Registry) -> PlanDocument:
         InputError: it cannot be read, or does not hold.
     """
     read = planner.read_plan(plan)
-    report = planner.check(plan, plugins=known)
-    if not report.ok:
-        raise InputError(f"the plan does not hold, so nothing can be asked about it: {report.disagreements[0]}")
+    require_held(plan, read, known, "so nothing can be asked about it")
     return read
+
+
+def require_held(plan: Source | PlanDocument, read: PlanDocument, known: Registry, so: str) -> None:
+    """Refuse a plan whose numbers do not hold.
+
+    Args:
+        plan: where it was read from, which errors name; it is not read again, as it may be a pipe.
+        read: the plan.
+        known: offers what its problem names.
+        so: what follows.
+
+    Raises:
+        InputError: they do not, or the plan's problem cannot be used.
+    """
+    try:
+        report = planner.check(read, plugins=known)
+    except InputError as error:
+        raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
+    if not report.ok:
+        raise InputError(f"the plan does not hold, {so}: {report.disagreements[0]}")
 
 
 def problem_of(plan: PlanDocument, solver: Solver) -> Problem:

@@ -1,6 +1,7 @@
 """`nest explain` as a person calls it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ def test_text_and_json(plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     told = json.loads(capsys.readouterr().out)
     assert told["parts"] == ["alternatives"]
     assert {each["decision"] for each in told["alternatives"]} >= {"pp", "zero"}
+
+
+def test_a_plan_may_come_through_a_pipe(
+    plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, into = os.pipe()
+    with os.fdopen(into, "w") as stream:  # A plan is shorter than what a pipe holds.
+        stream.write(Path(plan).read_text())
+    assert call(monkeypatch, "explain", f"/dev/fd/{out}", "--only", "binding") == 0
+    os.close(out)
+    assert "What binds" in capsys.readouterr().out
 
 
 def test_an_infeasible_plan_is_explained_with_exit_code_1(
