@@ -9,6 +9,7 @@ from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.planner import Source
+from nest.questions.asked import require_held
 from nest.questions.solver import Solver
 from nest.reporting.answers import Progress, answers, counted
 from nest.reporting.batch import batch
@@ -20,7 +21,7 @@ from nest.reporting.naming import model_size, title
 from nest.reporting.records import Section
 from nest.reporting.rendering import rendered
 from nest.reporting.stages import reproduce, stage_table
-from nest.reporting.subject import Subject, require_held, subject
+from nest.reporting.subject import NOT_REPORTED_ON, Subject, subject
 from nest.reporting.time_figure import time_figure
 from nest.spec import PlanDocument, Problem
 
@@ -72,7 +73,7 @@ def described(subject: Subject) -> tuple[Section, ...]:
 
 def _infeasible(plan: PlanDocument, known: Registry) -> str:
     """The page of a problem without a plan: what is tightest, and what was asked."""
-    require_held(plan, known)
+    require_held(plan, plan, known, NOT_REPORTED_ON)
     problem = structure(plan.problem, Problem)
     size = build_cluster(problem.cluster, known, None)[0].size
     why = Section("headline", "Why there is no plan", paragraphs=(plan.diagnosis or "No reason is given.",))

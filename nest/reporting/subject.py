@@ -6,7 +6,6 @@ from typing import Any
 from attrs import evolve, frozen
 
 from nest import planner
-from nest.errors import InputError
 from nest.files import structure
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.instance import Formulation
@@ -15,7 +14,11 @@ from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan, evaluate
 from nest.plan.document import solution_of
+from nest.questions.asked import require_held
 from nest.spec import PlanDocument, Problem
+
+NOT_REPORTED_ON = "so it is not reported on"
+"""What follows where a plan does not hold."""
 
 
 @frozen
@@ -61,25 +64,10 @@ def subject(read: PlanDocument, known: Registry) -> Subject:
     Raises:
         InputError: the plan's problem cannot be used, or its numbers do not hold.
     """
-    require_held(read, known)
+    require_held(read, read, known, NOT_REPORTED_ON)
     problem = self_contained(structure(read.problem, Problem), None, known)
     instance, formulation = decided_formulation(problem, read, known)
     solution = solution_of(instance, read)
     priced = evaluate(instance, solution)
     whole = evolve(read, summary={**planner.figures_of(instance, solution, priced, problem, known), **read.summary})
     return Subject(whole, problem, instance, formulation, solution, priced, known)
-
-
-def require_held(read: PlanDocument, known: Registry) -> None:
-    """Refuse a plan whose numbers do not follow from its decisions, as `nest check` does.
-
-    Args:
-        read: the plan; one that says that nothing is feasible must not state any.
-        known: registered strategies and the like.
-
-    Raises:
-        InputError: they do not, or the plan's problem cannot be used.
-    """
-    report = planner.check(read, plugins=known)
-    if not report.ok:
-        raise InputError(f"the plan does not hold, so it is not reported on: {report.disagreements[0]}")
