@@ -138,6 +138,8 @@ def evaluate(
 ) -> PlanDocument:
     """The plan that `fixed` describes, priced; what it leaves open takes the usual framework default.
 
+    It need not satisfy `constraints`: those that it does not are its `violates`.
+
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
         fix: further decisions by name, which win over the problem's `fixed`.
@@ -152,17 +154,17 @@ def evaluate(
     with _naming(problem):
         whole = _self_contained(problem, known, fix)
         instance, solution = fixed_plan(whole, known)
-    priced = price(instance, solution)
-    return document(
-        instance,
-        solution,
-        priced,
-        status="feasible",
-        lower_bound=None,
-        problem=whole.to_dict(),
-        summary=figures_of(instance, solution, priced, whole, known),
-        plugins=known.distributions(),
-    )
+        priced = price(instance, solution)
+        return document(
+            instance,
+            solution,
+            priced,
+            status="feasible",
+            lower_bound=None,
+            problem=whole.to_dict(),
+            summary=figures_of(instance, solution, priced, whole, known),
+            plugins=known.distributions(),
+        )
 
 
 @_without_faulty_plugins

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import screen, tell_assumed, to_json, warn
+from nest.cli.output import screen, tell_assumed, tell_violated, to_json, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +44,8 @@ def evaluate(
     """Price the plan that `fixed` describes instead of searching.
 
     What it leaves open takes the usual framework default: degree 1, ZeRO 0, 1F1B, as many replicas as the devices
-    allow, blocks split evenly. Memory beyond capacity is reported (`fits: false`), not refused.
+    allow, blocks split evenly. Memory beyond capacity (`fits: false`) and constraints that do not hold (`violates`)
+    are reported, not refused.
     """
     from nest import planner
     from nest.errors import InputError
@@ -82,6 +83,7 @@ def evaluate(
         # What people run today is priced, whoever can run it.
         told = registry().run(lambda plan=plan: beyond_target(plan, registry()))  # type: ignore[misc]
         warn((*registry().warnings, *(f"search.target: {sentence}." for sentence in told)))
+        tell_violated(plan.violates, problem)
         tell_assumed(plan.problem["cluster"].get("assumed", ()))
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from attrs import frozen
 
-from nest.cli.output import NO_PLAN, note, screen, to_json, warn
+from nest.cli.output import NO_PLAN, note, screen, tell_violated, to_json, warn
 from nest.cli.progress import progress_line
 
 
@@ -82,6 +82,7 @@ def evaluate_flags(asked: Asked) -> None:
             if progress is not None:
                 progress.clear()
     warn(registry().warnings)
+    tell_violated(plan.violates, asked.flags)
     if asked.as_json:
         document = plan.to_dict()
         typer.echo(to_json(document if best is None else {"plan": document, "best": best.to_dict()}))

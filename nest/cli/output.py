@@ -131,6 +131,13 @@ def tell_assumed(sentences: Sequence[str]) -> None:
             note(f"assumed: {sentence}")
 
 
+def tell_violated(constraints: Sequence[str], source: Path) -> None:
+    """Print the constraints that a plan already decided does not satisfy, a line each."""
+    for text in constraints:
+        told = f"warning: {source}: the constraint `{text}` does not hold of this plan, which is priced all the same."
+        note(told, "nest: warning:", "FAIR")
+
+
 def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:
     """`document` as JSON text; numbers that are not finite are refused."""
     return json.dumps(document, indent=None if one_line else 2, allow_nan=False, ensure_ascii=False)

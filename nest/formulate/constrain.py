@@ -36,6 +36,7 @@ def build_space(
     even_blocks: tuple[tuple[int, ...], ...] = (),
     device: DeviceSpec | None = None,
     limits: Limits | None = None,
+    binding: bool = True,
 ) -> Space:
     """The plans `problem` allows.
 
@@ -52,6 +53,7 @@ def build_space(
         device: the accelerator, whose calibration says how much of data-parallel communication shows; None: nothing.
         limits: what the problem's target can run, to which all but recompute modes, constraints and partition is
             narrowed already; None: anything.
+        binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
 
     Raises:
         InputErrors: names, values or layers that are unknown or impossible, all of them.
@@ -81,6 +83,8 @@ def build_space(
             ("search.target", constraint)
             for constraint in limit_constraints(problem.search.target, limits, names, known)
         ]
+        compiled = [(place, _on_planned_layers(constraint, parts)) for place, constraint in demanded]
+        wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
         space = Space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
@@ -89,7 +93,7 @@ def build_space(
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
             recompute=_recompute(problem, candidates, fixed.get("recompute"), limits),
-            constraints=tuple(_on_planned_layers(constraint, parts) for _, constraint in demanded),
+            constraints=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if not wish),
             partition=layers,
             mixed=problem.search.mixed,
             together=together,
@@ -99,6 +103,7 @@ def build_space(
             hiding=exposure.hiding,
             synchronisation=exposure.synchronisation,
             sharded_synchronisation=exposure.sharded_synchronisation,
+            wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None

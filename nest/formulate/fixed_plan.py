@@ -9,7 +9,7 @@ from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
 from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
-from nest.formulate.instance import Formulation, build_instance, formulate
+from nest.formulate.instance import Formulation, formulate
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
@@ -46,12 +46,21 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
         InputError: the decisions do not make a plan.
     """
     target_limits(problem, known)  # A target nobody knows is a slip, though plans beyond one are priced.
-    instance = build_instance(evaluation_problem(problem, known), known)
+    instance, _ = evaluation(problem, known)
     return instance, decide(instance, problem, known)
 
 
+def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation]:
+    """The instance of what `problem.fixed` decides, to which `constraints` are wishes, and what it was made of.
+
+    Raises:
+        InputError: something in the problem cannot be used.
+    """
+    return formulate(evaluation_problem(problem, known), known, binding=False)
+
+
 def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
-    """The decisions of `problem.fixed` on the instance of `evaluation_problem`, completed with the usual defaults.
+    """The decisions of `problem.fixed` on the instance of `evaluation`, completed with the usual defaults.
 
     Raises:
         InputError: the decisions do not make a plan.
@@ -108,7 +117,7 @@ def decided_formulation(problem: Problem, plan: PlanDocument, known: Registry) -
     """
     searched = plan.lower_bound is not None or plan.status == "infeasible"
     if not searched:
-        return formulate(evaluation_problem(problem, known), known)
+        return evaluation(problem, known)
     if plan.candidate is None or problem.model is None or problem.search.mixed:
         return formulate(problem, known)
     narrowed = _narrowed(problem, plan.candidate, known)
@@ -155,7 +164,6 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
             for name, strategy in taking_part(problem, known.strategies()).items()
             if not hasattr(strategy, "follows")
         },
-        constraints=(),
     )
     return _with_one_candidate(narrowed, decided) if problem.profile is not None else narrowed
 

@@ -112,6 +112,8 @@ def formulate(
     base: Path | None = None,
     levels: tuple[Level, ...] | None = None,
     progress: Callable[[Standing], None] | None = None,
+    *,
+    binding: bool = True,
 ) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
 
@@ -121,6 +123,7 @@ def formulate(
         base: folder that relative paths start from; None: the working directory.
         levels: the network, in place of the problem's; None: the problem's.
         progress: told now and then which share of the candidates is priced.
+        binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
 
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
@@ -155,6 +158,7 @@ def formulate(
             formulation.even_layers() if even else formulation.even_blocks(_parts(problem)),
             device,
             limits if limits is None else limits_on(limits, cluster),
+            binding,
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )

@@ -5,8 +5,8 @@ from collections import Counter
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.formulate.fixed_plan import decide, evaluation_problem
-from nest.formulate.instance import Formulation, formulate
+from nest.formulate.fixed_plan import decide, evaluation
+from nest.formulate.instance import Formulation
 from nest.formulate.price import Pricing, priced_layers
 from nest.formulate.priced import PricedOperator
 from nest.formulate.recompute import recompute_modes
@@ -59,7 +59,7 @@ def ledger(problem: Problem, known: Registry) -> Ledger:
         raise InputError("profile: only runs of a `model` can be calibrated to; a profile states its times.")
     if problem.search.granularity == "operator":
         raise InputError("search.granularity: calibration takes plans of whole layers; leave it out.")
-    instance, formulation = formulate(evaluation_problem(problem, known), known)
+    instance, formulation = evaluation(problem, known)
     if formulation.pricing is not None and len(formulation.pricing.device.engines) > 1:
         raise InputError(
             f"cluster.device: {formulation.pricing.device.name!r} has several engines; only devices with one can be "

@@ -101,6 +101,7 @@ class Space:
             docs/explanation/problem.md); else `exposed` says it all.
         synchronisation: seconds that what is sent once per batch takes, over those of the collective model.
         sharded_synchronisation: what that is multiplied by with ZeRO 1 and up.
+        wishes: constraints that refuse no plan: of a plan that is already decided it is told which it does not satisfy.
     """
 
     global_batch: int
@@ -120,6 +121,7 @@ class Space:
     hiding: bool = False
     synchronisation: float = 1.0
     sharded_synchronisation: float = 1.0
+    wishes: tuple[Constraint, ...] = ()
 
 
 @frozen(eq=False)

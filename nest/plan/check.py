@@ -108,7 +108,7 @@ def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Co
 
 
 def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
-    names = ("batch_time", "throughput", "fits", "micro_batches")
+    names = ("batch_time", "throughput", "fits", "micro_batches", "violates")
     pairs: list[Comparison] = [(name, getattr(plan, name), getattr(fresh, name), 0.0) for name in names]
     pairs.append(("candidate", _taking_part(plan.candidate), _taking_part(fresh.candidate), 0.0))
     fields = ("devices", "time", "sync_time", "memory", "in_flight", "level_in", "level_out")

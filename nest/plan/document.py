@@ -5,6 +5,7 @@ from typing import Any
 from nest.errors import InputError
 from nest.instance import Instance, Solution, StageDecision
 from nest.plan.evaluate import PricedPlan
+from nest.plan.legality import unsatisfied
 from nest.spec import CandidateSummary, PlanDocument, StageRecord
 from nest.spec.problem import RANK_ORDERS
 
@@ -65,6 +66,7 @@ def document(
         problem=problem,
         chunks=solution.chunks,
         zero_degree=solution.zero_degree,
+        violates=unsatisfied(instance, solution),
         **extra,
     )
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
+from nest.errors import InputError
 from nest.instance import Instance, Solution, StageDecision, chunks_of
 from nest.plan.chunks import chunk_faults
 from nest.plan.evaluate import replica_size
@@ -127,6 +128,22 @@ def permission_violations(instance: Instance, solution: Solution) -> list[str]:
         if not _holds(instance, solution, constraint)
     ]
     return found
+
+
+def unsatisfied(instance: Instance, solution: Solution) -> tuple[str, ...]:
+    """The wishes of `constraints` that the plan does not satisfy, as written.
+
+    Raises:
+        InputError: one cannot be computed of this plan.
+    """
+    found = []
+    for index, constraint in enumerate(instance.space.wishes):
+        try:
+            held = _holds(instance, solution, constraint)
+        except InputError as error:
+            raise InputError(f"constraints[{index}]: {error}") from None
+        found += [] if held else [constraint.text]
+    return tuple(found)
 
 
 def _even(instance: Instance, solution: Solution, homes: Mapping[int, int]) -> bool:

@@ -32,6 +32,8 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         lines += ["", paragraph(_placement(plan.placement, plan.batch_time or 0.0), screen)]
     if plan.runner_up is not None:
         lines += ["", paragraph(f"Runner-up: {plan.runner_up['reason']}.", screen)]
+    for text in plan.violates:
+        lines += ["", opening("Constraint violated:", Tone.BAD, f" {text}", screen)]
     if not plan.fits:
         begin, rest = _overfull(plan)
         lines += ["", opening(begin, Tone.BAD, rest, screen)]

@@ -145,6 +145,7 @@ class PlanDocument:
         plugins: the distributions that took part, by name, with their versions.
         placement: on a network that is no hierarchy, the devices of every block; None: those of the levels.
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
+        violates: constraints that a plan already decided does not satisfy, as written; a search keeps to all of them.
     """
 
     KEEP_NONE: ClassVar[bool] = True
@@ -171,6 +172,7 @@ class PlanDocument:
     plugins: dict[str, str] = field(factory=dict)
     placement: PlacementRecord | None = None
     zero_degree: int | None = None
+    violates: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The document as plain mappings, lists and numbers."""
