@@ -1,12 +1,14 @@
 """Section 5 of PROBLEM.md: try every plan, keep the best.
 
 A plan is a setting, a partition, and per stage a candidate, a place and a mode (recompute, ZeRO). All but modes are
-enumerated. Only two things are not spelled out, and `test_brute_force.py` compares with a version that spells out
-both:
+enumerated. Only three things are not spelled out, and `test_brute_force.py` compares with a version that spells out
+all of them:
 
 * a placement enters the cost through the levels of its boundaries only: equal level sequences are tried once;
 * for each cap on `max y`, every stage takes its fastest mode whose `y` keeps the cap, because `A` and `B` are
-  not negative. The cap runs over every `y` there is.
+  not negative. The cap runs over every `y` there is;
+* stages whose compute alone, or in these modes without transfers, takes longer than a plan already found are left
+  out, as neither what is sent nor where blocks lie takes time away.
 """
 
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ FITS = 1 + 1e-12
 """Memory may exceed the capacity by rounding, no more."""
 TIE = 1 + 1e-12
 """Batch times within this factor count as equal (PROBLEM.md section 5)."""
+WORSE = 1 + 1e-9
+"""What takes longer than the best plan by more than this factor is left out: far above rounding and ties."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,15 @@ class Search:
         self.capacity = problem["cluster"]["memory"] * FITS
         self.layers = problem["profile"]["layers"]
         self.best: dict[tuple[int, int], tuple[float, dict]] = {}
+        self.limit = inf
         self.reachable = inf
+        self.known_quickest = {}
 
     def run(self) -> Answer:
         every = partitions(len(self.layers), self.problem["profile"]["edges"])
         allowed = [(p, downsets(p)) for p in every if self.rules.allow_partition(p)]
-        for setting in settings(self.problem, self.network):
+        # Few micro-batches first: they often are the best, and the limit they set spares most of the others.
+        for setting in sorted(settings(self.problem, self.network), key=lambda setting: setting.micro_batches):
             self.forget()
             whole = [(p, sets) for p, sets in allowed if self.rules.allow_run(p)]
             possible = whole if setting.chunks == 1 else self.dealt(setting)
@@ -88,13 +95,15 @@ class Search:
         self.known_options = {}
         self.known_modes = {}
         self.known_levels = {}
+        self.known_cuts = {}
+        self.known_transfers = {}
 
     def levels(self, setting: Setting, widths) -> dict:
         """Each sequence of levels around blocks of these widths that there can be, with a placement that has it."""
         if widths not in self.known_levels:
-            found = {}
+            found, apart = {}, {}
             for offsets in setting.placements(widths):
-                found.setdefault(setting.levels_around(self.network, widths, offsets), offsets)
+                found.setdefault(setting.levels_around(self.network, widths, offsets, apart), offsets)
             self.known_levels[widths] = found
         return self.known_levels[widths]
 
@@ -116,15 +125,39 @@ class Search:
             self.known_options[key] = Option(mode, time, sync, size)
         return self.known_options[key]
 
+    def quickest(self, candidate: dict, layers) -> float:
+        """What the compute alone of a stage takes in its quickest mode, whatever the setting."""
+        key = (candidate["name"], layers)
+        if key not in self.known_quickest:
+            self.known_quickest[key] = min(compute_time(candidate, layers, mode) for mode in candidate["recompute"])
+        return self.known_quickest[key]
+
+    def cuts(self, candidate: dict, sets, run: int) -> tuple[float, float]:
+        key = (candidate["name"], sets[run - 1], sets[run])
+        if key not in self.known_cuts:
+            self.known_cuts[key] = cuts_around(self.problem, candidate, sets, run)
+        return self.known_cuts[key]
+
+    def transfers(self, cuts, around: tuple[int, int]) -> float:
+        key = (cuts, around)
+        if key not in self.known_transfers:
+            self.known_transfers[key] = transfer_time(self.network, cuts, around)
+        return self.known_transfers[key]
+
     def try_stages(self, setting: Setting, partition, sets, chosen) -> None:
-        """Try every placement and mode of these stages."""
+        """Try every placement and mode of these stages, unless their compute alone is slower than the best plan."""
         stages, devices = len(partition), setting.devices(chosen)
-        levels = self.levels(setting, tuple(candidate["width"] for candidate in chosen))
+        pair = weights(setting.schedule, setting.micro_batches, stages, setting.chunks)
+        if batch_time(pair, list(map(self.quickest, chosen, partition)), 0.0) > self.limit:
+            return
         modes = [self.modes(setting, candidate, stages, devices) for candidate in chosen]
-        if not levels or not all(modes):
+        if not all(modes):
+            return
+        levels = self.levels(setting, tuple(candidate["width"] for candidate in chosen))
+        if not levels:
             return
         cuts = [
-            [cuts_around(self.problem, candidate, sets, run) for run in range(i, len(sets), stages)]
+            tuple(self.cuts(candidate, sets, run) for run in range(i, len(sets), stages))
             for i, candidate in enumerate(chosen, start=1)
         ]
         flying = [
@@ -134,31 +167,40 @@ class Search:
             [self.option(setting, candidate, layers, count, sum(front for front, _ in own), mode) for mode in usable]
             for candidate, layers, count, own, usable in zip(chosen, partition, flying, cuts, modes, strict=True)
         ]
-        for kept in self.rules.joint_modes([mode for usable in modes for mode in usable]):
-            options = [[option for option in stage if option.mode in kept] for stage in every]
-            if not all(options):
-                continue
+        for options in self.together(every):
             self.reachable = min(self.reachable, max(min(o.memory for o in stage) for stage in options))
-            fitting = [[option for option in stage if option.memory <= self.capacity] for stage in options]
+            fitting = [front([o for o in stage if o.memory <= self.capacity]) for stage in options]
             for cap in {option.sync for stage in fitting for option in stage}:
                 below = [[option for option in stage if option.sync <= cap] for stage in fitting]
                 if all(below):
                     fastest = [min(stage, key=lambda option: option.time) for stage in below]
                     self.try_placements(setting, partition, chosen, cuts, levels, fastest)
 
+    def together(self, every: list[list[Option]]):
+        """The options from which each stage chooses freely: all of them, unless a rule asks for uniform modes."""
+        if not self.rules.uniform:
+            yield every
+            return
+        for kept in self.rules.joint_modes([option.mode for stage in every for option in stage]):
+            options = [[option for option in stage if option.mode in kept] for stage in every]
+            if all(options):
+                yield options
+
     def try_placements(self, setting: Setting, partition, chosen, cuts, levels, options: list[Option]) -> None:
         stages = len(partition)
-        a, b = weights(setting.schedule, setting.micro_batches, stages, setting.chunks)
+        pair = weights(setting.schedule, setting.micro_batches, stages, setting.chunks)
         sync = max(option.sync for option in options)
+        if batch_time(pair, [option.time for option in options], sync) > self.limit:
+            return
         key = (setting.devices(chosen), stages)
         for around, offsets in levels.items():
             times = [
-                option.time + transfer_time(self.network, cuts[i], (around[i], around[i + 1]))
-                for i, option in enumerate(options)
+                option.time + self.transfers(cuts[i], (around[i], around[i + 1])) for i, option in enumerate(options)
             ]
-            total = a * max(times) + b * sum(times) + sync
+            total = batch_time(pair, times, sync)
             if key not in self.best or total < self.best[key][0]:
                 self.best[key] = (total, describe(setting, partition, chosen, offsets, [o.mode for o in options]))
+                self.limit = min(self.limit, total * WORSE)
 
     def answer(self) -> Answer:
         if not self.best:
@@ -166,6 +208,20 @@ class Search:
         least = min(total for total, _ in self.best.values())
         _, plan = min((key, plan) for key, (total, plan) in self.best.items() if total <= least * TIE)[:2]
         return Answer(least, plan, None)
+
+
+def batch_time(pair: tuple[float, float], times: list[float], sync: float) -> float:
+    a, b = pair
+    return a * max(times) + b * sum(times) + sync
+
+
+def front(options: list[Option]) -> list[Option]:
+    """Those that no other beats in time and in time once per batch both."""
+    kept: list[Option] = []
+    for option in sorted(options, key=lambda option: (option.time, option.sync)):
+        if not kept or option.sync < kept[-1].sync:
+            kept.append(option)
+    return kept
 
 
 def describe(setting: Setting, partition, chosen, offsets, modes) -> dict:

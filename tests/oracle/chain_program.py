@@ -27,7 +27,7 @@ from math import inf, nextafter
 import numpy as np
 
 from tests.oracle.brute_force import FITS, Answer, describe
-from tests.oracle.costs import compute_time, cuts_around, in_flight, memory, weights, zero_times
+from tests.oracle.costs import compute_time, cuts_around, in_flight, memory_of_more, memory_of_one, weights, zero_times
 from tests.oracle.network import Network
 from tests.oracle.price import price
 from tests.oracle.settings import SCHEDULES, Rules, Setting, schedules_of, settings
@@ -61,7 +61,7 @@ class Table:
 
     @cached_property
     def stages(self) -> np.ndarray:
-        """Time without transfers, time once a batch, memory with one and with two micro-batches in flight."""
+        """Time without transfers, time once a batch, memory with one micro-batch in flight and for each further one."""
         problem, candidate, setting = self.problem, self.candidate, self.setting
         found = np.full((4, len(self.modes), self.count + 1, self.count + 1), inf)
         for first in range(self.count):
@@ -69,12 +69,10 @@ class Table:
                 layers = range(first, behind)
                 for mode, (recompute, zero) in enumerate(self.modes):
                     more, sync = zero_times(problem, self.network, setting, candidate, layers, recompute, zero)
-                    one, two = (
-                        memory(problem, candidate, setting, layers, recompute, zero, flying, self.cut(first))
-                        for flying in (1, 2)
-                    )
                     time = compute_time(candidate, layers, recompute) + more
-                    found[:, mode, first, behind] = time, sync, one, two
+                    one = memory_of_one(problem, candidate, setting, layers, recompute, zero)
+                    further = memory_of_more(candidate, layers, recompute, self.cut(first))
+                    found[:, mode, first, behind] = time, sync, one, further
         return found
 
     def cut(self, first: int) -> float:
@@ -84,10 +82,9 @@ class Table:
 
     def memory(self, following: int) -> np.ndarray:
         """Memory of a stage that so many stages follow."""
-        one, two = self.stages[2:]
+        one, further = self.stages[2:]
         flying = in_flight(self.setting.schedule, self.setting.micro_batches, following + 1, 1)
-        with np.errstate(invalid="ignore"):
-            return np.where(np.isfinite(one), one + (flying - 1) * (two - one), inf)
+        return one if flying == 1 else one + (flying - 1) * further
 
     def fitting(self, kind: int, following: int, sync_limit: float = inf) -> np.ndarray:
         """Time (0) or time once a batch (1) of a stage in each mode, infinite where it exceeds memory or the limit."""

@@ -1,5 +1,7 @@
 """Section 4 of PROBLEM.md, formula by formula."""
 
+from math import fsum
+
 from tests.oracle.network import Network
 from tests.oracle.partitions import cut_bytes
 from tests.oracle.settings import Setting, exposed_share, given, hides
@@ -34,7 +36,8 @@ def in_flight(schedule: str, micro_batches: int, stages: int, stage: int, chunks
 
 
 def over(layers, values) -> float:
-    return sum(values[layer] for layer in layers)
+    """The sum of a stage's own numbers, right to the last bit whatever their size."""
+    return fsum([values[layer] for layer in layers])
 
 
 def compute_time(candidate: dict, layers, recompute: str) -> float:
@@ -90,6 +93,12 @@ def memory(
     problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int, flying: float, cut: float
 ) -> float:
     """Bytes on each device of a stage, the reserve included; `cut` is what arrives in front of it, or of its chunks."""
+    more = memory_of_more(candidate, layers, recompute, cut)
+    return memory_of_one(problem, candidate, setting, layers, recompute, zero) + (flying - 1) * more
+
+
+def memory_of_one(problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int) -> float:
+    """Bytes with one micro-batch in flight."""
     total = given(problem["cluster"], "reserve", 0.0)
     for group in candidate["state"].values():
         z = setting.shards(group["ranks"])
@@ -97,9 +106,13 @@ def memory(
         total += over(layers, group["gradients"]) / (z if zero >= 2 else 1)
         total += over(layers, group["optimizer"]) / (z if zero >= 1 else 1)
     mode = candidate["recompute"][recompute]
-    stashed = cut if given(mode, "stash_inputs", False) else 0.0
-    total += over(layers, mode["first"]) + max(mode["peak"][layer] for layer in layers)
-    return total + (flying - 1) * (over(layers, mode["more"]) + stashed)
+    return total + over(layers, mode["first"]) + max(mode["peak"][layer] for layer in layers)
+
+
+def memory_of_more(candidate: dict, layers, recompute: str, cut: float) -> float:
+    """Bytes that each further micro-batch needs."""
+    mode = candidate["recompute"][recompute]
+    return over(layers, mode["more"]) + (cut if given(mode, "stash_inputs", False) else 0.0)
 
 
 def cuts_around(problem: dict, candidate: dict, sets, stage: int) -> tuple[float, float]:

@@ -14,6 +14,8 @@ class Network:
         self.latencies = [level["latency"] for level in cluster["levels"]]
         self.capacities = list(accumulate(self.fanouts, mul))
         self.size = self.capacities[-1]
+        self.known_levels: dict[tuple[int, ...], int] = {}
+        self.known_shapes: dict[tuple[int, ...], list[int]] = {}
 
     def admits(self, width: int) -> bool:
         """Whether blocks of this width can be aligned."""
@@ -23,7 +25,12 @@ class Network:
 
     def level(self, devices) -> int:
         """Smallest level with all devices in one group; -1 for a single device."""
-        devices = set(devices)
+        key = tuple(devices)
+        if key not in self.known_levels:
+            self.known_levels[key] = self.level_of(set(devices))
+        return self.known_levels[key]
+
+    def level_of(self, devices: set[int]) -> int:
         if len(devices) == 1:
             return -1
         return next(
@@ -34,6 +41,12 @@ class Network:
 
     def shape(self, devices) -> list[int]:
         """Per level, the largest number of occupied children that one group has."""
+        key = tuple(devices)
+        if key not in self.known_shapes:
+            self.known_shapes[key] = self.shape_of(devices)
+        return self.known_shapes[key]
+
+    def shape_of(self, devices) -> list[int]:
         shape = []
         for level, capacity in enumerate(self.capacities):
             child = 1 if level == 0 else self.capacities[level - 1]

@@ -98,22 +98,27 @@ class Setting:
         groups = candidate["state"].values()
         return all(self.replicas * len(group["ranks"]) % self.shards(group["ranks"]) == 0 for group in groups)
 
-    def boundary_levels(self, network: Network, widths, offsets) -> tuple[int, ...]:
-        """Level of each boundary between neighbouring stages, the worst over the replicas."""
-        return tuple(
-            max(
-                network.level([*self.block(*one, replica), *self.block(*two, replica)])
-                for replica in range(self.replicas)
-            )
-            for one, two in pairwise(zip(offsets, widths, strict=True))
+    def level_between(self, network: Network, one: tuple[int, int], two: tuple[int, int]) -> int:
+        """Level of the boundary between blocks, each an offset and a width: the worst over the replicas."""
+        return max(
+            network.level([*self.block(*one, replica), *self.block(*two, replica)]) for replica in range(self.replicas)
         )
 
-    def levels_around(self, network: Network, widths, offsets) -> tuple[int, ...]:
-        """Level in front of each stage, and behind the last: with several chunks those of the ends lead back."""
-        back = -1
-        if self.chunks > 1:
-            (back,) = self.boundary_levels(network, [widths[0], widths[-1]], [offsets[0], offsets[-1]])
-        return (back, *self.boundary_levels(network, widths, offsets), back)
+    def levels_around(self, network: Network, widths, offsets, known: dict | None = None) -> tuple[int, ...]:
+        """Level in front of each stage, and behind the last: with several chunks those of the ends lead back.
+
+        `known` remembers the levels between two blocks, for further calls with the same setting.
+        """
+        known = {} if known is None else known
+
+        def between(*blocks) -> int:
+            if blocks not in known:
+                known[blocks] = self.level_between(network, *blocks)
+            return known[blocks]
+
+        places = list(zip(offsets, widths, strict=True))
+        back = between(places[0], places[-1]) if self.chunks > 1 else -1
+        return (back, *(between(*pair) for pair in pairwise(places)), back)
 
     def placements(self, widths, free: int = 0):
         """Every monotone placement of blocks of these widths from device `free` of a replica on, gaps allowed."""
@@ -180,7 +185,8 @@ class Rules:
         texts = [text.strip() for text in problem.get("constraints") or []]
         self.together = [eval(t, {"same_stage": lambda *names: names}) for t in texts if t.startswith("same_")]
         self.uniform = {re.fullmatch(r"uniform\((\w+)\)", t)[1] for t in texts if t.startswith("uniform")}
-        self.expressions = [t for t in texts if not t.startswith(("same_stage", "uniform"))]
+        expressions = [t for t in texts if not t.startswith(("same_stage", "uniform"))]
+        self.expressions = [compile(text, text, "eval") for text in expressions]
 
     def names(self, setting: Setting, candidate: dict, stages: int, devices: int, recompute: str, zero: int) -> dict:
         """The value of every name of the constraint language for one stage of a plan on so many devices."""

@@ -51,8 +51,8 @@ def test_levels_between_slots_are_those_of_the_devices():
             levels = Table(problem, network, setting).levels
             width = setting.width
             for one, two in setting.placements([width, width]):
-                expected = setting.boundary_levels(network, [width, width], [one, two])
-                assert (levels[one // width, two // width],) == expected
+                expected = setting.level_between(network, (one, width), (two, width))
+                assert levels[one // width, two // width] == expected
                 compared += 1
     assert compared > 1000
 
