@@ -11,6 +11,7 @@ from nest import planner
 from nest.catalogue.names import unknown_name
 from nest.errors import InputError, InternalError
 from nest.files import structure, unstructure
+from nest.formulate.given import Source
 from nest.formulate.instance import build_instance
 from nest.formulate.other_network import on_network
 from nest.formulate.priced_elsewhere import decided_elsewhere
@@ -22,7 +23,7 @@ from nest.plan import document
 from nest.plan import evaluate as price
 from nest.plan.document import solution_of
 from nest.plan.legality import permission_violations, structure_violations
-from nest.planner import Progress, Source
+from nest.planner import Progress
 from nest.spec import PlanDocument, Problem
 
 SEED = 1

@@ -1,6 +1,6 @@
 """The errors a user of nest can meet."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class NestError(Exception):
@@ -16,10 +16,12 @@ class InputErrors(InputError):  # noqa: N818 - the plural of InputError
 
     Attributes:
         problems: one sentence or two for each mistake, each naming its place.
+        others: by sentence, the path of a second place that it names, for those that name one.
     """
 
-    def __init__(self, problems: Iterable[str]) -> None:
+    def __init__(self, problems: Iterable[str], others: Mapping[str, str] | None = None) -> None:
         self.problems = tuple(problems)
+        self.others = dict(others or {})
         super().__init__("\n".join(self.problems))
 
 

@@ -9,9 +9,9 @@ from attrs import field, frozen
 from nest import planner
 from nest.errors import InputError
 from nest.files import structure
+from nest.formulate.given import Source
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry, registry
-from nest.planner import Source
 from nest.questions.alternatives import Alternative, Question, alternative, questions
 from nest.questions.asked import require_held
 from nest.questions.binding import Binding, binding

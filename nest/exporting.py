@@ -13,11 +13,12 @@ from nest.catalogue.names import unknown_name
 from nest.deployment import violations
 from nest.errors import InputError
 from nest.files import structure
+from nest.formulate.given import Source
 from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
 from nest.nearest import Nearest, nearest
-from nest.planner import Progress, Source
+from nest.planner import Progress
 from nest.report.limits import limits_text
 from nest.spec import PlanDocument, Problem
 from nest.units import format_bytes

@@ -9,11 +9,12 @@ from nest import planner
 from nest.deployment import violations
 from nest.errors import InputError
 from nest.files import structure
+from nest.formulate.given import Source
 from nest.formulate.kept_decisions import Decision, decisions, open_problem
 from nest.formulate.self_contained import self_contained
 from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry, registry
-from nest.planner import Progress, Source
+from nest.planner import Progress
 from nest.spec import PlanDocument, Problem
 
 

@@ -1,14 +1,13 @@
 """The conductor: from what people wrote to a priced plan. Each function is one walk through the house."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from attrs import evolve
 
-from nest.errors import FieldError, FieldErrors, InputError, InternalError
+from nest.errors import InputError, InternalError
+from nest.formulate.given import Source, naming, read_record, whole_problem
 from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 AGREEMENT = 1e-9
 """Relative difference allowed between the solver's batch time and the plan's own pricing (PROBLEM.md section 5)."""
 
-Source = str | Path | Mapping[str, Any]
 Progress = Callable[[Standing], None]
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
@@ -67,6 +65,7 @@ def solve(
     Raises:
         InputError: the problem cannot be used; the text names the place and the remedy.
     """
+    from nest.formulate.contradictions import refuse_contradictions
     from nest.formulate.instance import build_instance
     from nest.formulate.without_target import told_of_target
     from nest.solve.dp import feasible
@@ -76,8 +75,9 @@ def solve(
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     known = plugins or registry()
-    with _naming(problem):
-        whole = _self_contained(problem, known)
+    with naming(problem):
+        whole, written = whole_problem(problem, known)
+        refuse_contradictions(whole, written, known)
         instance = build_instance(whole, known, progress=progress)
         result = search(instance, time_limit, progress)
     written = whole.to_dict()
@@ -121,13 +121,13 @@ def verify(
     check_effort(time_limit, workers)
     known = plugins or registry()
     report = check(plan, plugins=known)
-    with _naming(plan, "problem"):
-        read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
+    with naming(plan, "problem"):
+        read = read_record(plan, PlanDocument)[0]
         if not report.ok:
             raise InputError(f"the plan does not hold, so there is nothing to prove: {report.disagreements[0]}")
         if read.status != "infeasible" and not read.fits:
             raise InputError("the plan does not fit into memory, so there is nothing to prove.")
-        problem = _self_contained(read.problem, known)
+        problem = whole_problem(read.problem, known)[0]
         instance = build_instance(problem, known, progress=progress)
         return _verdict(instance, read, problem, known, free, time_limit, workers, progress)
 
@@ -151,8 +151,8 @@ def evaluate(
     from nest.formulate.fixed_plan import fixed_plan
 
     known = plugins or registry()
-    with _naming(problem):
-        whole = _self_contained(problem, known, fix)
+    with naming(problem):
+        whole = whole_problem(problem, known, fix)[0]
         instance, solution = fixed_plan(whole, known)
         priced = price(instance, solution)
         return document(
@@ -181,8 +181,8 @@ def blocks(problem: Source | Problem, *, plugins: Registry | None = None) -> tup
     from nest.formulate.blocks import model_blocks
 
     known = plugins or registry()
-    with _naming(problem):
-        return model_blocks(_self_contained(problem, known), known)
+    with naming(problem):
+        return model_blocks(whole_problem(problem, known)[0], known)
 
 
 @_without_faulty_plugins
@@ -199,9 +199,9 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
     from nest.formulate.fixed_plan import decided_instance
 
     known = plugins or registry()
-    with _naming(plan, "problem"):
-        read = plan if isinstance(plan, PlanDocument) else _read(plan, PlanDocument)
-        problem = _self_contained(read.problem, known)
+    with naming(plan, "problem"):
+        read = read_record(plan, PlanDocument)[0]
+        problem = whole_problem(read.problem, known)[0]
         instance = decided_instance(problem, read, known)
         report = check_plan(
             instance, read, lambda solution, priced: figures_of(instance, solution, priced, problem, known)
@@ -214,53 +214,8 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:
     """The plan of a path or a mapping, its numbers as they are; what cannot be read is an `InputError`."""
-    with _naming(plan):
-        return plan if isinstance(plan, PlanDocument) else cast("PlanDocument", _read(plan, PlanDocument))
-
-
-@contextmanager
-def _naming(source: object, below: str = "") -> Iterator[None]:
-    """Let errors name the file that `source` is, when it is one, and the line of what they speak of, `below` a key."""
-    from nest.files import placed
-
-    try:
-        yield
-    except (InputError, FieldError, FieldErrors) as error:
-        # A decision may make a record that cannot be, such as a micro-batch above the batch.
-        told = error if isinstance(error, InputError) else InputError(f"{error}.")
-        raise placed(Path(source), told, below) if isinstance(source, (str, Path)) else told from None
-
-
-def _read(source: Source, cls: Any) -> Any:
-    from nest.files import read_mapping, structure, structure_source
-
-    if isinstance(source, (str, Path)):
-        found = read_mapping(Path(source))
-        _check_kind(found.mapping, cls)
-        return structure_source(found, cls)
-    if isinstance(source, Mapping):
-        _check_kind(source, cls)
-        return structure(dict(source), cls)
-    raise InputError(f"expected a path or a mapping, not {type(source).__name__}.")
-
-
-def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
-    """Tell a plan given for a problem, and the other way round, in one sentence."""
-    is_plan = "stages" in mapping and "problem" in mapping
-    if is_plan and cls is Problem:
-        raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
-    if not is_plan and cls is PlanDocument and "training" in mapping:
-        raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
-
-
-def _self_contained(problem: Source | Problem, known: Registry, fix: Mapping[str, Any] | None = None) -> Problem:
-    """The problem with `fix` decided and every file it refers to read into it, so that a plan can carry it."""
-    from nest.formulate.fixed_plan import with_decisions
-    from nest.formulate.self_contained import self_contained
-
-    read = problem if isinstance(problem, Problem) else _read(problem, Problem)
-    base = Path(problem).parent if isinstance(problem, (str, Path)) else None
-    return self_contained(with_decisions(read, fix) if fix else read, base, known)
+    with naming(plan):
+        return read_record(plan, PlanDocument)[0]
 
 
 def _document(

@@ -7,12 +7,12 @@ from nest import planner
 from nest.errors import InputError
 from nest.files import placed, structure
 from nest.formulate.fixed_plan import decided_instance
+from nest.formulate.given import Source
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance
 from nest.plan import check
 from nest.plan.document import solution_of
-from nest.planner import Source
 from nest.simulate.disturbance import Disturbance, SlowDevice
 from nest.simulate.replay import Replay, replay
 from nest.simulate.running import Progress

@@ -1,12 +1,13 @@
 """Sentences that begin with a path, such as `fixed.tp is 3, ...`, get the file and the line it was written on."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from nest.errors import InputError, InputErrors, PlacedErrors, Steps
 from nest.files.places import lines_of
-from nest.files.source import read_source
+from nest.files.source import Source, read_source
 
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.[\w-]+|\[\d+\])*")
 _STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
@@ -34,8 +35,18 @@ def place(path: Path, error: InputError, below: str = "") -> PlacedErrors:
                 ]
                 paths = [(below, *steps) for steps in paths]
             lines = lines_of(source, paths)
+            sentences = _with_lines(source, sentences, error.others if isinstance(error, InputErrors) else {})
     rows = sorted(zip(lines, sentences, strict=True), key=lambda row: row[0] or 0)
     return PlacedErrors(f"{path}:{line}: {told}" if line else f"{path}: {told}" for line, told in rows)
+
+
+def _with_lines(source: Source, sentences: list[str], others: Mapping[str, str]) -> list[str]:
+    """The sentences with the line of the second place they name behind it."""
+    lines = lines_of(source, [_leading_path(others.get(told, "")) for told in sentences])
+    return [
+        told.replace(f" {others[told]} ", f" {others[told]} (line {line}) ", 1) if line and told in others else told
+        for told, line in zip(sentences, lines, strict=True)
+    ]
 
 
 def _leading_path(sentence: str) -> Steps:

@@ -6,9 +6,9 @@ from nest import planner
 from nest.errors import InputError
 from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
+from nest.formulate.given import Source
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry
-from nest.planner import Source
 from nest.questions.parameters import with_memory
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
+from nest.formulate.given import Source
 from nest.hooks.registry import Registry, registry
-from nest.planner import Source
 from nest.reporting.answers import PARTS, Progress, check_parts
 from nest.reporting.page import page
 from nest.solve.effort import check_effort

@@ -7,8 +7,8 @@ from nest import planner
 from nest.errors import InputError
 from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
+from nest.formulate.given import Source
 from nest.hooks.registry import Registry
-from nest.planner import Source
 from nest.questions.asked import require_held
 from nest.questions.solver import Solver
 from nest.reporting.answers import Progress, answers, counted

@@ -126,8 +126,15 @@ class Problem:
         return self.fixed.values if self.fixed is not None else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """The problem as plain mappings, lists and numbers, as FORMATS.md writes it."""
+        """The problem as plain mappings, lists and numbers, as FORMATS.md writes it.
+
+        A list that says what it says when it is left out is left out where `fixed` decides: it allows what it does by
+        default, so that it would contradict decisions which nobody restricted.
+        """
         from nest.files import unstructure
 
         written: dict[str, Any] = unstructure(self)
+        for name, section, usual in (("schedule", "training", Training(1)), ("zero_degree", "search", Search())):
+            if name in self.decided and getattr(getattr(self, section), name) == getattr(usual, name):
+                del written[section][name]
         return written

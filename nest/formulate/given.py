@@ -1,0 +1,74 @@
+"""What people hand over, a path, a mapping or a record, as a record."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nest.errors import FieldError, FieldErrors, InputError
+from nest.hooks.registry import Registry
+from nest.spec import PlanDocument, Problem
+
+Source = str | Path | Mapping[str, Any]
+Record = TypeVar("Record", Problem, PlanDocument)
+
+
+@contextmanager
+def naming(source: object, below: str = "") -> Iterator[None]:
+    """Let errors name the file that `source` is, when it is one, and the line of what they speak of, `below` a key."""
+    from nest.files import placed
+
+    try:
+        yield
+    except (InputError, FieldError, FieldErrors) as error:
+        # A decision may make a record that cannot be, such as a micro-batch above the batch.
+        told = error if isinstance(error, InputError) else InputError(f"{error}.")
+        raise placed(Path(source), told, below) if isinstance(source, (str, Path)) else told from None
+
+
+def read_record(source: Source | Record, cls: type[Record]) -> tuple[Record, Mapping[str, Any]]:
+    """What `source` says, as a record and as a mapping without what nobody wrote.
+
+    Raises:
+        InputError: it cannot be read, or is something else.
+    """
+    from nest.files import read_mapping, structure, structure_source
+
+    if isinstance(source, cls):
+        return source, source.to_dict()
+    if isinstance(source, (str, Path)):
+        found = read_mapping(Path(source))
+        _check_kind(found.mapping, cls)
+        return structure_source(found, cls), found.mapping
+    if isinstance(source, Mapping):
+        _check_kind(source, cls)
+        return structure(dict(source), cls), source
+    raise InputError(f"expected a path or a mapping, not {type(source).__name__}.")
+
+
+def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
+    """Tell a plan given for a problem, and the other way round, in one sentence."""
+    is_plan = "stages" in mapping and "problem" in mapping
+    if is_plan and cls is Problem:
+        raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
+    if not is_plan and cls is PlanDocument and "training" in mapping:
+        raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
+
+
+def whole_problem(
+    source: Source | Problem, known: Registry, fix: Mapping[str, Any] | None = None
+) -> tuple[Problem, Mapping[str, Any]]:
+    """The problem with `fix` decided and every file it refers to read into it, so that a plan can carry it.
+
+    Returns:
+        It, and what was written of it.
+
+    Raises:
+        InputError: something cannot be read.
+    """
+    from nest.formulate.fixed_plan import with_decisions
+    from nest.formulate.self_contained import self_contained
+
+    read, written = read_record(source, Problem)
+    base = Path(source).parent if isinstance(source, (str, Path)) else None
+    return self_contained(with_decisions(read, fix) if fix else read, base, known), written
