@@ -1,6 +1,6 @@
 """Compiles what a problem demands of plans (`constraints`, `fixed`, `search`) into an instance's space."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from attrs import evolve
 
@@ -211,14 +211,13 @@ def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, .
     Raises:
         InputError: one is unknown.
     """
-    fixed = problem.decided.get("schedule")
-    place = "training.schedule" if fixed is None else "fixed.schedule"
-    wanted = problem.training.schedule if fixed is None else (str(fixed),)
-    known = registry.schedules()
-    for name in wanted:
-        if name not in known:
-            raise unknown_name(place, "schedule", name, known)
-    return tuple(known[name] for name in dict.fromkeys(wanted))
+    fixed, known = problem.decided.get("schedule"), registry.schedules()
+    decided = () if fixed is None else (str(fixed),)
+    for place, names in (("training.schedule", problem.training.schedule), ("fixed.schedule", decided)):
+        for name in names:
+            if name not in known:
+                raise unknown_name(place, "schedule", name, known)
+    return tuple(known[name] for name in dict.fromkeys(decided or problem.training.schedule))
 
 
 def _with_chunks(schedules: Sequence[Schedule], blocks: int, fixed: Value | None) -> tuple[Schedule, ...]:
@@ -290,15 +289,25 @@ def _recompute(
     problem: Problem, candidates: Sequence[Candidate], fixed: Value | None, limits: Limits | None
 ) -> tuple[str, ...] | None:
     known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
-    place = "search.recompute" if fixed is None else "fixed.recompute"
-    wanted = problem.search.recompute if fixed is None else (str(fixed),)
-    for name in wanted or ():
+    listed, decided = problem.search.recompute, None if fixed is None else (str(fixed),)
+    check_modes("search.recompute", listed or (), known, problem)
+    check_modes("fixed.recompute", decided or (), known, problem)
+    place, wanted = ("search.recompute", listed) if decided is None else ("fixed.recompute", decided)
+    if wanted is None and limits is None:
+        return None
+    return allowed_modes(problem.search.target, limits, place, known if wanted is None else wanted)
+
+
+def check_modes(place: str, wanted: Iterable[str], known: Collection[str], problem: Problem) -> None:
+    """Refuse recompute modes that no candidate has.
+
+    Raises:
+        InputError: there is one; the text names `place`.
+    """
+    for name in wanted:
         if name == OFFLOAD and name not in known and problem.model is not None:
             raise InputError(
                 f"{place}: `{OFFLOAD}` is possible only where `activations` is in training.offload; add it."
             )
         if name not in known:
             raise unknown_name(place, "recompute mode", name, known)
-    if wanted is None and limits is None:
-        return None
-    return allowed_modes(problem.search.target, limits, place, known if wanted is None else wanted)

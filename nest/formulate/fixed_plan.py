@@ -9,13 +9,15 @@ from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
 from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
+from nest.formulate.constrain import check_modes
 from nest.formulate.instance import Formulation, formulate
+from nest.formulate.names import check_lists
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.plan.chunks import dealing_faults, even_chunks
 from nest.plan.legality import permission_violations, structure_violations
-from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
+from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem, ProfileSpec
 from nest.spec.problem import ALL_RANKS
 
 USUAL_RANK_ORDER = "dp-inner"
@@ -56,7 +58,12 @@ def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation
     Raises:
         InputError: something in the problem cannot be used.
     """
-    return formulate(evaluation_problem(problem, known), known, binding=False)
+    instance, formulation = formulate(evaluation_problem(problem, known), known, binding=False)
+    profile = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
+    modes = [*(name for each in profile for name in each.recompute)]
+    modes += [mode.name for each in instance.candidates for mode in each.recompute]
+    check_modes("search.recompute", problem.search.recompute or (), dict.fromkeys(modes), problem)
+    return instance, formulation
 
 
 def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
@@ -144,6 +151,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
 def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
     problem = without_absent(problem, known)
+    check_lists(problem, known)
     decided = problem.decided
     training, search = problem.training, problem.search
     usual = USUAL_RANK_ORDER if USUAL_RANK_ORDER in search.rank_order else search.rank_order[0]

@@ -31,15 +31,30 @@ def check_names(problem: Problem, registry: Registry, base: Path | None = None) 
         raise InputErrors(found)
 
 
+def check_lists(problem: Problem, registry: Registry) -> None:
+    """Refuse what nobody knows in lists that are not looked at where everything is decided.
+
+    Raises:
+        InputErrors: every such name, each with its place.
+    """
+    found = [told for check in _lists(problem, registry) for told in _mistakes(check)]
+    if found:
+        raise InputErrors(found)
+
+
+def _lists(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
+    yield lambda: allowed_degrees(problem, {*registry.strategies(), *_profile_degrees(problem)})
+    yield lambda: allowed_schedules(problem, registry)
+
+
 def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator[Callable[[], Any]]:
     """Calls that are independent of each other; each raises an error or does nothing."""
     yield lambda: build_cluster(problem.cluster, registry, base)
-    yield lambda: allowed_degrees(problem, {*registry.strategies(), *_profile_degrees(problem)})
+    yield from _lists(problem, registry)
     yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
     yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
     yield lambda: chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times")
     yield lambda: target_limits(problem, registry)
-    yield lambda: allowed_schedules(problem, registry)
     yield lambda: allowed_rank_orders(problem)
     yield lambda: allowed_zero(problem)
     yield lambda: allowed_zero_degrees(problem)

@@ -5,6 +5,7 @@ Each rule also says what it demands in the words of JSON schema, so that schemas
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, cast
 
 from attrs import frozen
@@ -93,12 +94,16 @@ def at_least_or(least: int, word: str) -> Rule:
 
 
 def one_of(allowed: Collection[Any]) -> Rule:
-    """One of `allowed`."""
+    """One of `allowed`; of a word that is none of them it is told which is nearest."""
     told = ", ".join(str(item) for item in allowed)
     must = f"must be one of {told}" if len(allowed) > 1 else f"must be {told}"
+    words = [item for item in allowed if isinstance(item, str)]
 
     def wrong(value: Any) -> str | None:
-        return None if value in allowed else f"{must}, is {value!r:.60}"
+        if value in allowed:
+            return None
+        near = get_close_matches(value[:60], words, n=1) if isinstance(value, str) else []
+        return f"{must}, is {value!r:.60}" + "".join(f"; did you mean {word}?" for word in near)
 
     return _rule(wrong, {"enum": list(allowed)})
 

@@ -1,4 +1,4 @@
-"""`nest evaluate` reads `constraints`: what cannot be read is refused, what does not hold is named."""
+"""`nest evaluate` reads what it does not need: broken constraints and unknown names are refused, violations named."""
 
 import json
 from collections.abc import Callable
@@ -88,6 +88,26 @@ def test_a_broken_constraint_is_refused_with_its_place(run: Run, tmp_path: Path,
     code, out, err = run("evaluate", path)
     assert (code, out) == (2, "")
     assert err.startswith(f"nest: {path}:{line}: constraints[1]")
+    assert told in err
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "listed", "fixed", "told"),
+    [
+        ("training", "schedule", ["1f1b", "gpip"], {}, "no schedule called 'gpip'. Did you mean 'gpipe'"),
+        ("training", "schedule", ["1f1b", "gpip"], {"schedule": "1f1b"}, "no schedule called 'gpip'"),
+        ("search", "recompute", ["none", "nome"], {}, "no recompute mode called 'nome'. Did you mean 'none'"),
+        ("search", "recompute", ["none", "nome"], {"recompute": "none"}, "no recompute mode called 'nome'"),
+        ("strategies", "tpp", [1], {}, "no strategy called 'tpp'. Did you mean 'tp'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["solve", "evaluate"])
+def test_names_nobody_knows_are_refused_also_where_others_are_decided(
+    run: Run, tmp_path: Path, command: str, section: str, name: str, listed: Any, fixed: dict[str, Any], told: str
+) -> None:
+    problem = {**PROBLEM, section: {**PROBLEM.get(section, {}), name: listed}, "fixed": fixed}
+    code, out, err = run(command, written(tmp_path, problem))
+    assert (code, out) == (2, "")
     assert told in err
 
 
