@@ -27,7 +27,7 @@ def test_the_planner_agrees_with_the_oracle(seed):
     examine(f"seed {seed}", random_problem(Random(seed)))
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=25)
 @given(problem=problems)
 def test_the_planner_agrees_with_the_oracle_on_odd_problems(problem):
     examine("hypothesis", problem)
@@ -38,7 +38,7 @@ def test_the_planner_agrees_with_the_oracle_where_candidates_mix(seed):
     examine(f"mixed seed {seed}", random_problem(Random(seed), "mixed"))
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=20)
 @given(problem=mixed_problems)
 def test_the_planner_agrees_with_the_oracle_on_odd_problems_where_candidates_mix(problem):
     examine("hypothesis", problem)
@@ -49,7 +49,7 @@ def test_the_planner_agrees_with_the_oracle_where_chunks_are_dealt(seed):
     examine(f"chunked seed {seed}", random_problem(Random(seed), "chunked"))
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=20)
 @given(problem=chunked_problems)
 def test_the_planner_agrees_with_the_oracle_on_odd_problems_where_chunks_are_dealt(problem):
     examine("hypothesis", problem)

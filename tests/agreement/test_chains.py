@@ -41,6 +41,7 @@ def has_gap(problem: dict, stages: list[dict]) -> bool:
     return any(two["offset"] - one["offset"] > width[one["candidate"]] for one, two in pairwise(stages))
 
 
+@pytest.mark.slow
 def test_random_chains_are_of_every_kind():
     problems = [random_chain(Random(seed)) for seed in range(120)]
     assert {len(problem["profile"]["layers"]) for problem in problems} == set(range(6, 15))

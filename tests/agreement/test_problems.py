@@ -9,8 +9,15 @@ from tests.agreement.problems import random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.network import Network
 
-PROBLEMS = [random_problem(Random(seed)) for seed in range(300)]
-MIXED = [problem for problem in PROBLEMS if problem.get("search", {}).get("mixed")]
+
+@pytest.fixture(scope="module")
+def problems() -> list[dict]:
+    return [random_problem(Random(seed)) for seed in range(300)]
+
+
+@pytest.fixture(scope="module")
+def mixed(problems: list[dict]) -> list[dict]:
+    return [problem for problem in problems if problem.get("search", {}).get("mixed")]
 
 
 def candidates(problem):
@@ -98,19 +105,20 @@ MIXED_CORNERS = {
 
 
 @pytest.mark.parametrize("corner", CORNERS)
-def test_the_generator_reaches(corner):
-    assert any(CORNERS[corner](problem) for problem in PROBLEMS)
+def test_the_generator_reaches(corner, problems):
+    assert any(CORNERS[corner](problem) for problem in problems)
 
 
 @pytest.mark.parametrize("corner", MIXED_CORNERS)
-def test_mixed_problems_reach(corner):
-    assert any(MIXED_CORNERS[corner](problem) for problem in MIXED)
+def test_mixed_problems_reach(corner, mixed):
+    assert any(MIXED_CORNERS[corner](problem) for problem in mixed)
 
 
-def test_a_quarter_of_the_problems_mixes():
-    assert 0.15 < len(MIXED) / len(PROBLEMS) < 0.35
+def test_a_quarter_of_the_problems_mixes(problems, mixed):
+    assert 0.15 < len(mixed) / len(problems) < 0.35
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "mixed"])
 def test_shard_groups_often_part_the_ranks(kind):
     parting = 0
@@ -127,6 +135,7 @@ def test_shard_groups_often_part_the_ranks(kind):
     assert parting >= 12
 
 
+@pytest.mark.slow
 def test_compute_often_hides_a_part_of_what_is_sent():
     """The best plan is then neither that of the constant share alone nor that of hiding nothing."""
     between = 0
@@ -139,6 +148,7 @@ def test_compute_often_hides_a_part_of_what_is_sent():
     assert between >= 5
 
 
+@pytest.mark.slow
 def test_mixing_often_pays():
     answers = [(problem, solve(problem)) for problem in (random_problem(Random(seed), "mixed") for seed in range(100))]
     plans = [(problem, answer.plan["stages"]) for problem, answer in answers if answer.plan is not None]
@@ -148,6 +158,7 @@ def test_mixing_often_pays():
     assert any(len(edges(problem)) > len(problem["profile"]["layers"]) - 1 for problem, _ in mixing)
 
 
+@pytest.mark.slow
 def test_dealt_chunks_often_pay_and_so_do_gaps_between_them():
     problems = [random_problem(Random(seed), "chunked") for seed in range(450)]
     plans = [(problem, answer.plan) for problem in problems if (answer := solve(problem)).plan is not None]
@@ -161,8 +172,9 @@ def test_dealt_chunks_often_pay_and_so_do_gaps_between_them():
     assert {"zero-bubble", "zero-bubble-h2"} <= {plan["schedule"] for _, plan in plans}
 
 
-def test_the_best_plans_are_of_every_kind():
-    answers = [solve(problem) for problem in PROBLEMS]
+@pytest.mark.slow
+def test_the_best_plans_are_of_every_kind(problems):
+    answers = [solve(problem) for problem in problems]
     plans = [answer.plan for answer in answers if answer.plan is not None]
     stages = [plan["stages"] for plan in plans]
     assert 0.5 < len(plans) / len(answers) < 0.95
@@ -175,4 +187,4 @@ def test_the_best_plans_are_of_every_kind():
     assert any(len({stage["zero"] for stage in s}) > 1 for s in stages)
     assert any(len({stage["recompute"] for stage in s}) > 1 for s in stages)
     assert any(plan["replicas"] > 1 and len(plan["stages"]) > 1 for plan in plans)
-    assert any(has_gap(problem, answer.plan) for problem, answer in zip(PROBLEMS, answers, strict=True))
+    assert any(has_gap(problem, answer.plan) for problem, answer in zip(problems, answers, strict=True))

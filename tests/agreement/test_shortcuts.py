@@ -75,14 +75,14 @@ def idle_problem(random: Random) -> dict:
 
 
 @pytest.mark.usefixtures("low_thresholds")
-@pytest.mark.parametrize("first", range(0, 400, 50))
+@pytest.mark.parametrize("first", [0, 50])
 def test_idle_layers_decided_apart_leave_the_optimum(first):
     for seed in range(first, first + 50):
         assert disagreements(idle_problem(Random(seed))) == [], seed
 
 
 @pytest.mark.usefixtures("low_thresholds")
-@pytest.mark.parametrize("first", range(5000, 5200, 50))
+@pytest.mark.parametrize("first", [5000])
 def test_first_plans_and_ranges_leave_the_optimum(first):
     for seed in range(first, first + 50):
         assert disagreements(random_problem(Random(seed), "plain")) == [], seed

@@ -46,20 +46,20 @@ def examine(seed: int, kind: str, *, verify: bool = False) -> str:
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "sharded"])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_the_best_plan_that_a_target_can_run_is_found(seed, kind):
     examine(seed, kind)
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_best_plan_that_a_target_can_run_is_proved(seed, kind):
     examine(seed, kind, verify=True)
 
 
 def test_targets_refuse_some_plans_leave_some_and_cost_some_time():
     """The random targets are worth something: none of these can be told without them."""
-    found = [examine(seed, kind) for seed in range(60) for kind in ("plain", "chunked")]
+    found = [examine(seed, kind) for seed in range(12) for kind in ("plain", "chunked")]
     assert {"refused", "infeasible", "optimal"} <= set(found)
 
 
