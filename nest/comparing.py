@@ -25,14 +25,13 @@ from nest.plan.document import solution_of
 from nest.plan.legality import permission_violations, structure_violations
 from nest.planner import Progress
 from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT
 
 SEED = 1
 """Of planners that draw random numbers, unless another is given."""
 
 EVALUATIONS = 1000
 """Plans that a planner which tries plans out prices, unless another number is given: seconds for most problems."""
-
-TOLERANCE = planner.AGREEMENT
 
 
 @frozen
@@ -97,7 +96,7 @@ class Comparison:
             for each in self.others
             if each.counts
             and each.batch_time is not None
-            and (mine is None or each.batch_time < mine * (1 - TOLERANCE))
+            and (mine is None or each.batch_time < mine * (1 - AGREEMENT))
         )
 
     @property
@@ -107,7 +106,7 @@ class Comparison:
         return tuple(
             each
             for each in self.faster
-            if bound is None or each.batch_time is None or each.batch_time < bound * (1 - TOLERANCE)
+            if bound is None or each.batch_time is None or each.batch_time < bound * (1 - AGREEMENT)
         )
 
     def assert_unbeaten(self) -> None:

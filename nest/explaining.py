@@ -22,15 +22,13 @@ from nest.questions.prices import Price, price, restrictions
 from nest.questions.solver import Solver
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
+from nest.tolerances import PROOF
 
 PARTS = ("binding", "constraints", "alternatives", "flips")
 """What an explanation consists of, in the order in which it is told."""
 
 SOLVES_OF_A_FLIP = 3
 """That a flip takes about as many solves as so many other questions; for progress only."""
-
-REFUTED = 1e-6
-"""Share by which a faster plan shows that one is not the best: what CP-SAT proves to (PROBLEM.md section 5)."""
 
 Answer = TypeVar("Answer")
 
@@ -160,7 +158,7 @@ def _unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Altern
     """The answer to a question about a plan, which does not show that the plan is wrongly called the best."""
     found = alternative(plan, question, solver)
     relative = found.outcome.relative
-    if plan.status == "optimal" and relative is not None and relative < -REFUTED:
+    if plan.status == "optimal" and relative is not None and relative < -PROOF:
         raise InputError(
             f"the plan says that it is optimal, but with {found.asked} there is one that takes {-relative:.2g} of its "
             "time less: it was changed, or made by another version. Solve its problem again."

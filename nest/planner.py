@@ -18,12 +18,10 @@ from nest.plan import evaluate as price
 from nest.report import ModelFacts, Verdict, describe_runner_up, figures
 from nest.solve.effort import check_effort
 from nest.spec import PlacementRecord, PlanDocument, Problem
+from nest.tolerances import AGREEMENT
 
 if TYPE_CHECKING:
     from nest.solve.cpsat import Verification
-
-AGREEMENT = 1e-9
-"""Relative difference allowed between the solver's batch time and the plan's own pricing (PROBLEM.md section 5)."""
 
 Progress = Callable[[Standing], None]
 Asked = ParamSpec("Asked")

@@ -20,8 +20,11 @@ NOISE = 0.06
 OUTLIER = 0.06
 """Relative error beyond which a measurement counts less and less."""
 
-STEPS, SETTLED = 30, 1e-5
-"""Most steps of a fit, and what the last gains at most, relatively: three digits of a coefficient need no more."""
+STEPS = 30
+"""Most steps of a fit."""
+
+LAST_GAIN = 1e-5
+"""What the last step of a fit gains at most, relatively: three digits of a coefficient need no more."""
 
 DIGITS = 3
 """Significant digits of fitted numbers."""
@@ -86,7 +89,7 @@ def fit(evidence: Evidence, chosen: NDArray[numpy.bool_]) -> dict[str, float]:
     def residuals(logarithms: Array) -> Array:
         return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
 
-    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=SETTLED)
+    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=LAST_GAIN)
     return _values(evidence, found, DIGITS)
 
 

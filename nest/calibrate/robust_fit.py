@@ -17,6 +17,9 @@ STIFFEST = 1e10
 SETTLED = 1e-10
 """A step that lowers the objective by less, relatively, is usually the last."""
 
+LEAST_DAMPING = 1e-12
+"""Damping below which steps are those of Gauss and Newton, and share of it that coefficients without curvature get."""
+
 
 @frozen(eq=False)
 class Prior:
@@ -93,7 +96,7 @@ def _descend(
         else:
             break
         last = value - lower < settled * value
-        at, found, value, damping = trial, there, lower, max(damping / 10.0, 1e-12)
+        at, found, value, damping = trial, there, lower, max(damping / 10.0, LEAST_DAMPING)
         if last:
             break
     return value, at
@@ -127,6 +130,6 @@ def _step(gradient: Array, curvature: Array, damping: float, at: Array, prior: P
     step = numpy.zeros_like(at)
     if free.any():
         part = curvature[numpy.ix_(free, free)]
-        damped = part + damping * numpy.diag(numpy.maximum(numpy.diag(part), 1e-12))
+        damped = part + damping * numpy.diag(numpy.maximum(numpy.diag(part), LEAST_DAMPING))
         step[free] = -numpy.linalg.solve(damped, gradient[free])
     return numpy.clip(at + step, prior.low, prior.high) - at

@@ -11,6 +11,7 @@ from nest.catalogue.names import unknown_name
 from nest.errors import InputError
 from nest.instance import CollectiveLine, Level
 from nest.spec import LevelSpec
+from nest.tolerances import AGREEMENT
 
 
 def network_levels(levels: Sequence[LevelSpec], place: str = "cluster.levels") -> tuple[Level, ...]:
@@ -50,7 +51,9 @@ def _level(level: LevelSpec, index: int, place: str) -> Level:
 def _generation(kind: Link, bandwidth: float) -> Link:
     """The member of a family of links that has this bandwidth; the family itself where none has."""
     members = (link(name) for name in kind.generations)
-    return next((each for each in members if each.bandwidth and isclose(each.bandwidth, bandwidth)), kind)
+    return next(
+        (each for each in members if each.bandwidth and isclose(each.bandwidth, bandwidth, rel_tol=AGREEMENT)), kind
+    )
 
 
 def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:

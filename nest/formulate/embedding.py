@@ -15,15 +15,13 @@ from nest.plan.evaluate import PricedPlan, evaluate, first_devices, replica_size
 from nest.solve.cpsat.embedding import Embedding
 from nest.solve.cpsat.embedding_problem import EmbeddingProblem, Link, Placement
 from nest.spec import ClusterSpec, PlacementRecord
+from nest.tolerances import AGREEMENT
 
 MOST_LEVELS = 16
 """Levels of the matrix: an 8 x 8 mesh has 14 distances, and each level costs CP-SAT a copy of its constraints."""
 
 MOST_VALUES = 4
 """Bandwidths, and latencies, told apart where pairs differ in more than `MOST_LEVELS` ways: `MOST_VALUES` squared."""
-
-AGREEMENT = 1e-9
-"""Relative difference below which two batch times agree (PROBLEM.md section 5)."""
 
 Floats = NDArray[numpy.float64]
 

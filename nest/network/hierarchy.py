@@ -6,6 +6,7 @@ from attrs import field, frozen
 from nest.instance.pairs import Pairs
 from nest.network.graph import Floats
 from nest.network.order import divisors, prime_blocks
+from nest.tolerances import SUM_ERROR
 
 MOST_LEVELS = 3
 """Levels of what is no hierarchy: PROBLEM.md section 1 names three (1 hop, 2 hops, remote). A hierarchy keeps its."""
@@ -15,9 +16,6 @@ WORTH = 0.1
 
 ROWS = 256
 """Rows of a matrix worked on together, so that what is between takes little memory."""
-
-ROUNDING = 1e-12
-"""Sums over millions of pairs agree to about this much, relative."""
 
 
 @frozen
@@ -109,9 +107,9 @@ def tiers(pairs: Pairs, message: float) -> tuple[Tier, ...]:
             if outer > inner and outer % inner == 0:
                 offered[inner, outer] = blocks.tier(outer, message)
     chains = _chains(sizes, offered)
-    if chains[-1][0] > 1.0 + ROUNDING:
+    if chains[-1][0] > 1.0 + SUM_ERROR:
         chains = chains[:MOST_LEVELS]
-    enough = (chains[-1][0] - 1.0) / (1.0 - WORTH) + ROUNDING
+    enough = (chains[-1][0] - 1.0) / (1.0 - WORTH) + SUM_ERROR
     capacities = next(capacities for cost, capacities in chains if cost - 1.0 <= enough)
     return tuple(offered[inner, outer][0] for inner, outer in zip((1, *capacities), capacities, strict=False))
 
@@ -160,6 +158,6 @@ def _chains(sizes: list[int], offered: dict[tuple[int, int], tuple[Tier, float]]
                 if outer not in longer or chain < longer[outer]:
                     longer[outer] = chain
         best = longer
-        if sizes[-1] not in best or best[sizes[-1]][0] >= chains[-1][0] * (1.0 - ROUNDING):
+        if sizes[-1] not in best or best[sizes[-1]][0] >= chains[-1][0] * (1.0 - SUM_ERROR):
             return chains
         chains.append(best[sizes[-1]])

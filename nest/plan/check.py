@@ -1,6 +1,7 @@
 """Re-derives every number of a plan document and compares."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,9 +13,7 @@ from nest.plan.document import document, solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, PlanDocument, StageRecord
-
-TOLERANCE = 1e-9
-"""Relative difference below which two numbers agree (PROBLEM.md section 5)."""
+from nest.tolerances import AGREEMENT
 
 
 @frozen
@@ -157,7 +156,7 @@ def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
             found.append(f"The status is optimal, but lower_bound is {_shown(bound)} and batch_time {_shown(time)}.")
         if not fresh.fits:
             found.append("The status is optimal, but a stage needs more memory than a device has.")
-    elif bound is not None and time is not None and bound > time * (1 + TOLERANCE):
+    elif bound is not None and time is not None and bound > time * (1 + AGREEMENT):
         found.append(f"lower_bound {_shown(bound)} exceeds batch_time {_shown(time)}.")
     return found
 
@@ -165,7 +164,7 @@ def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
 def _agree(stated: Any, derived: Any, unit: float = 0.0) -> bool:
     numbers = isinstance(stated, (int, float)) and isinstance(derived, (int, float))
     if numbers and (isinstance(stated, float) or isinstance(derived, float)):
-        return math.isclose(stated, derived, rel_tol=TOLERANCE, abs_tol=max(TOLERANCE * unit, 1e-300))
+        return math.isclose(stated, derived, rel_tol=AGREEMENT, abs_tol=max(AGREEMENT * unit, sys.float_info.min))
     return bool(stated == derived)
 
 

@@ -11,9 +11,7 @@ from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, Stag
 from nest.plan.chunks import even_chunks
 from nest.plan.memory import memory_parts
 from nest.spec import MemoryBreakdown
-
-MEMORY_SLACK = 1e-12
-"""Relative rounding allowed when memory is compared with capacity."""
+from nest.tolerances import MEMORY_SLACK
 
 
 @frozen

@@ -11,10 +11,11 @@ from nest.questions.alternatives import EACH_STAGE
 from nest.questions.binding import needed_memory
 from nest.questions.kept import kept_time
 from nest.questions.loosening import PLENTY
-from nest.questions.outcome import TIE, Outcome, decided, outcome
+from nest.questions.outcome import Outcome, decided, outcome
 from nest.questions.parameters import Parameter, parameters, with_memory
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT
 
 PRECISION = 0.01
 """A flip lies between two values that differ by at most this share."""
@@ -26,7 +27,7 @@ generation of a network to the next but one."""
 MOST_SOLVES = 16
 """For one flip; halving the reach on a logarithmic scale comes to the precision in 8, guesses mostly in 4."""
 
-EXACT = 1e-6
+ASIDE = 1e-6
 """Relative distance of the two sides where the flip is known: the memory that a plan needs."""
 
 LESS, MORE = "less", "more"
@@ -245,7 +246,7 @@ class _Search:
     def keeps(self, probe: _Probe) -> bool:
         """Whether the plan asked about, kept as it is, is as fast as the best there."""
         longer = self.longer(probe)
-        return longer is not None and longer <= TIE
+        return longer is not None and longer <= AGREEMENT
 
     def longer(self, probe: _Probe) -> float | None:
         """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
@@ -267,10 +268,10 @@ class _Search:
         memory = self.turn.parameter.unit == "bytes"
         guess = self.needed(same, changed) if memory else self.crossing(same, changed)
         low, high = sorted((same.value, changed.value))
-        if guess is None or not low < guess < high * (1 + EXACT):
+        if guess is None or not low < guess < high * (1 + ASIDE):
             return (_middle(same, changed),)
         # Memory that a plan needs is enough for it, any less is not.
-        below, above = (EXACT, 0.0) if memory else (PRECISION / 3, PRECISION / 3)
+        below, above = (ASIDE, 0.0) if memory else (PRECISION / 3, PRECISION / 3)
         near, far = guess * (1 - below), guess * (1 + above)
         sides = (far, near) if self.turn.direction == LESS else (near, far)
         return tuple(value for value in sides if low < value < high) or (_middle(same, changed),)

@@ -15,6 +15,7 @@ from nest.network.graph_spec import written_graph
 from nest.questions.parameter import Parameter
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest.spec.topology import MatrixSpec
+from nest.tolerances import AGREEMENT
 from nest.units import Bytes, BytesPerSecond
 
 MOST_CLASSES = 6
@@ -106,7 +107,7 @@ def _level_changed(index: int) -> Change:
     def changed(cluster: ClusterSpec, bandwidth: float) -> ClusterSpec:
         whole = with_levels(cluster)
         levels = list(whole.levels or ())
-        same = isclose(bandwidth, _nominal(levels[index]) or 0.0)
+        same = isclose(bandwidth, _nominal(levels[index]) or 0.0, rel_tol=AGREEMENT)
         made_of = levels[index].link if same else _member(levels[index])
         levels[index] = evolve(levels[index], bandwidth=BytesPerSecond(bandwidth), link=made_of)
         return evolve(whole, levels=tuple(levels))
@@ -123,7 +124,7 @@ def _member(level: LevelSpec) -> str | None:
     if level.link is None or nominal is None:
         return level.link
     members = (link(name) for name in link(level.link).generations)
-    same = (each.name for each in members if each.bandwidth and isclose(each.bandwidth, nominal))
+    same = (each.name for each in members if each.bandwidth and isclose(each.bandwidth, nominal, rel_tol=AGREEMENT))
     return next(same, level.link)
 
 
@@ -173,13 +174,13 @@ def _classes(cluster: ClusterSpec, scaled: Scaled) -> list[float]:
     scaled(cluster, met)
     classes: list[float] = []
     for value in sorted(found):
-        if not classes or not isclose(value, classes[-1]):
+        if not classes or not isclose(value, classes[-1], rel_tol=AGREEMENT):
             classes.append(value)
     return classes
 
 
 def _class_changed(value: float, scaled: Scaled) -> Change:
-    return lambda cluster, to: scaled(cluster, lambda each: to if isclose(each, value) else each)
+    return lambda cluster, to: scaled(cluster, lambda each: to if isclose(each, value, rel_tol=AGREEMENT) else each)
 
 
 def _all_changed(scaled: Scaled) -> Change:

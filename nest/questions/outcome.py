@@ -10,9 +10,7 @@ from nest.formulate.kept_decisions import decisions
 from nest.hooks.registry import Registry
 from nest.report.runner_up import grown, why
 from nest.spec import PlanDocument
-
-TIE = 1e-9
-"""Batch times that differ by less than this share are equal: what pricing and search must agree to."""
+from nest.tolerances import AGREEMENT
 
 NOT_SAID = ("stages", "devices")
 """Decisions that follow from others or say little: how layers are dealt to stages, how many devices take part."""
@@ -52,7 +50,7 @@ class Outcome:
     @property
     def as_fast(self) -> bool:
         """Whether the plans take the same time."""
-        return self.relative is not None and abs(self.relative) <= TIE
+        return self.relative is not None and abs(self.relative) <= AGREEMENT
 
     def to_dict(self) -> dict[str, object]:
         """All but the plan itself in plain mappings, lists and numbers."""
@@ -88,7 +86,7 @@ def outcome(asked: PlanDocument, found: PlanDocument | None, known: Registry) ->
     relative = found.batch_time / asked.batch_time - 1
     mine, other = asked.summary["time_shares"], found.summary["time_shares"]
     slower = relative > 0
-    reason = None if abs(relative) <= TIE else why(mine, other, asked.batch_time, slower=slower)
+    reason = None if abs(relative) <= AGREEMENT else why(mine, other, asked.batch_time, slower=slower)
     differences = grown(mine, other, asked.batch_time)
     return Outcome(found, relative, changes(asked, found, known), reason, None, proved, values, differences)
 

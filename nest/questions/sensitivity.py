@@ -10,10 +10,11 @@ from nest.formulate.kept_decisions import decisions
 from nest.hooks.registry import Registry
 from nest.questions.asked import problem_of
 from nest.questions.kept import kept_time
-from nest.questions.outcome import TIE, plan_label
+from nest.questions.outcome import plan_label
 from nest.questions.parameters import Parameter, parameters
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT
 
 FACTORS = (0.5, 0.8, 1.25, 2.0)
 """What each number is multiplied by: a fifth less and its inverse, half and twice."""
@@ -97,7 +98,7 @@ def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor
     kept = kept_time(changed, plan, solver.plugins)
     best = _best(plan, changed, parameter, factor, kept, solver)
     time = None if best is None else best.batch_time
-    stays = time is None or (kept is not None and kept <= time * (1 + TIE))
+    stays = time is None or (kept is not None and kept <= time * (1 + AGREEMENT))
     scale = factor if parameter.unit == "samples" else 1.0
     return Response(
         parameter.name,

@@ -16,12 +16,7 @@ from nest.questions.kept import kept
 from nest.questions.parameters import with_memory
 from nest.report import ModelFacts, figures
 from nest.spec import PlanDocument, Problem
-
-AGREEMENT = 1e-9
-"""Relative difference allowed between the solver's batch time and the plan's own pricing (PROBLEM.md section 5)."""
-
-TIE = 1e-12
-"""Relative difference of batch times below which a search calls them equal (PROBLEM.md section 5)."""
+from nest.tolerances import AGREEMENT, TIE
 
 MOST_MET = 16
 """Plans kept to begin searches with: pricing each anew takes a thousandth of a search."""

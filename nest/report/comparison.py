@@ -6,6 +6,7 @@ from typing import Any
 from nest.report.paragraph import opening, paragraph
 from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import table
+from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds
 
 HEADER = (
@@ -25,9 +26,6 @@ NUMBERS = (1, 2, 3, 5, 6)
 """Columns that are flush right."""
 
 OURS = "nest"
-
-EQUAL = 1e-9
-"""Shares of the batch time below which two plans are called equally fast (PROBLEM.md section 5)."""
 
 
 def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str:
@@ -62,7 +60,7 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     faster = [
         each["name"]
         for each in comparison["others"]
-        if each["within_problem"] and each["fits"] and each["relative"] is not None and each["relative"] < 1 - EQUAL
+        if each["within_problem"] and each["fits"] and each["relative"] is not None and each["relative"] < 1 - AGREEMENT
     ]
     if not faster:
         return [opening("Best plan found in time:", Tone.FAIR, f" n{least}", screen)]

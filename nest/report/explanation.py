@@ -11,6 +11,7 @@ from nest.report.paragraph import opening, paragraph
 from nest.report.runner_up import causes
 from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import table
+from nest.tolerances import AGREEMENT
 from nest.units import format_seconds
 
 Told = Mapping[str, Any]
@@ -54,7 +55,7 @@ def _caveats(found: Told, screen: Screen) -> Iterable[str]:
     best = found["best_batch_time"]
     if best is None:
         yield paragraph(f"This plan was priced, not searched: its problem has none. {found['best_diagnosis']}", screen)
-    elif best < found["batch_time"] * (1 - 1e-9):
+    elif best < found["batch_time"] * (1 - AGREEMENT):
         then = difference(found["decided"], found["best_decided"])
         yield paragraph(
             f"The best plan of this problem takes {format_seconds(best)}; this one is "

@@ -8,13 +8,11 @@ from nest.report.paragraph import figures, paragraph
 from nest.report.screen import WIDE, Screen
 from nest.report.table import table
 from nest.spec import PlanDocument, StageRecord
+from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds
 
 MOST_ROWS = 24
 """Stages shown one by one; of more, neighbours that are alike share a row."""
-
-ROUNDING = 1e-9
-"""Share by which numbers that are equal may differ."""
 
 _REASONS = {
     "passes": "the schedule's closed form takes passes to have other shares of a stage's time than these have",
@@ -105,7 +103,7 @@ def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
     capacity = plan.summary.get("memory_capacity")
     if not isinstance(capacity, float) or not plan.fits:
         return ""
-    most = capacity * (1 + ROUNDING)
+    most = capacity * (1 + AGREEMENT)
     above = [str(number) for number, stage in enumerate(replay["stages"], 1) if stage["memory_peak"] > most]
     if not above:
         return ""

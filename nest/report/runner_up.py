@@ -6,6 +6,7 @@ from typing import Any
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan
 from nest.report.evaluation import time_shares
+from nest.tolerances import TIE
 
 _WORDS = {
     "compute": "computation and communication inside its slowest stage",
@@ -90,7 +91,7 @@ def describe_runner_up(
     worst = max(grown, key=lambda name: grown[name])
     slower = priced.batch_time / best_priced.batch_time - 1 if best_priced.batch_time > 0 else 0.0
     name = label(instance, solution)
-    if slower <= 1e-12:
+    if slower <= TIE:
         reason = f"{name} is as fast; among equals fewer devices count, then fewer stages, then what is listed first"
     else:
         share = grown[worst] / best_priced.batch_time

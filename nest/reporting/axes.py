@@ -7,6 +7,7 @@ from attrs import frozen
 from markupsafe import Markup
 
 from nest.reporting.svg import element, joined, text
+from nest.tolerances import AGREEMENT
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 
@@ -49,8 +50,8 @@ def ticks(low: float, high: float, most: int = 6, base: float = 10.0) -> tuple[f
         step = 2.0 ** math.ceil(math.log2(span / most))
     else:
         power = 10.0 ** math.floor(math.log10(span / most))
-        step = next(power * each for each in _STEPS if power * each * most >= span * (1 - 1e-9))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        step = next(power * each for each in _STEPS if power * each * most >= span * (1 - AGREEMENT))
+    first, last = math.ceil(low / step - AGREEMENT), math.floor(high / step + AGREEMENT)
     found = tuple(index * step for index in range(first, last + 1))
     return found[:: 1 if len(found) <= most else 2]
 

@@ -10,6 +10,7 @@ from nest.reporting.svg import WIDTH, boxes, element, joined, text
 from nest.reporting.time_axis import time_axis
 from nest.reporting.timeline_drawing import LEFT, RIGHT
 from nest.reporting.windows import MOST_ROWS, Shown
+from nest.tolerances import DRAWN
 
 PARTS = 120
 """Equal parts of the batch that have a colour of their own."""
@@ -42,7 +43,7 @@ def strip(busy: Busy, shown: Shown) -> Drawing:
     bottom, end = TOP + row * len(rows), float(busy.edges[-1])
     scale = Scale(0.0, end, LEFT, RIGHT)
     # A share of exactly 1 belongs to the last shade, and what rounding leaves of 0 to none.
-    shades = numpy.minimum(numpy.ceil(busy.shares(rows) * SHADES - 1e-6), SHADES).astype(int)
+    shades = numpy.minimum(numpy.ceil(busy.shares(rows) * SHADES - DRAWN), SHADES).astype(int)
     paths: dict[int, list[tuple[float, float, float, float]]] = {}
     for index, line in enumerate(shades.tolist()):
         for shade, first, last in _runs(line):

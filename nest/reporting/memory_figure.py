@@ -10,6 +10,7 @@ from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.stacked_bars import Bar, Limit, stacked_bars
 from nest.reporting.subject import Subject
 from nest.reporting.svg import WIDTH
+from nest.tolerances import AGREEMENT
 from nest.units import format_bytes
 
 MEMORY_CAUSES: Mapping[str, str] = {
@@ -32,7 +33,7 @@ def memory_figure(subject: Subject) -> Figure:
     capacity = subject.priced.device_memory
     parts = [asdict(stage.parts) for stage in stages]
     used = [cause for cause in MEMORY_CAUSES if any(found[cause] > 0 for found in parts)]
-    margin = any(stage.upper_memory > stage.memory * (1 + 1e-9) for stage in stages)
+    margin = any(stage.upper_memory > stage.memory * (1 + AGREEMENT) for stage in stages)
     sizes = [*(stage.memory for stage in stages), *(stage.upper_memory for stage in stages)]
     totals = alike([format_bytes(size) for size in sizes], sizes)
     bars = [

@@ -6,9 +6,7 @@ import numpy
 from attrs import frozen
 
 from nest.reporting.task_table import TaskTable, Times
-
-ALIKE = 1e-6
-"""Relative difference below which two distances in time are equal; additions leave some 1e-10 in the longest batch."""
+from nest.tolerances import DRAWN
 
 ENOUGH = 0.5
 """Share of the batch that repeats itself by which a step is good enough: further ones are not tried."""
@@ -94,7 +92,7 @@ def distances(table: TaskTable, step: int) -> Times:
 def _changes(table: TaskTable, distance: Times) -> Times:
     """Seconds at which some stage begins to keep another distance, and both ends of the batch; in order."""
     before = numpy.concatenate([[numpy.nan], distance[:-1]])
-    same = numpy.isclose(distance, before, rtol=ALIKE, atol=0.0)
+    same = numpy.isclose(distance, before, rtol=DRAWN, atol=0.0)
     same[1:] &= table.stage[1:] == table.stage[:-1]
     last = numpy.concatenate([table.stage[1:] != table.stage[:-1], [True]])
     return numpy.unique(numpy.concatenate([[0.0], table.start[~same], table.end[last], [table.end_of_all]]))
@@ -140,6 +138,6 @@ def left_out(table: TaskTable, told: Rhythm, start: float, end: float) -> LeftOu
         own = own[~numpy.isnan(own)]
         if len(own):
             usual.append(float(numpy.median(own)))
-            alike += int(numpy.isclose(own, usual[-1], rtol=ALIKE, atol=0.0).sum())
+            alike += int(numpy.isclose(own, usual[-1], rtol=DRAWN, atol=0.0).sum())
     total = int(inside.sum())
     return LeftOut(start, end, total, total - alike, told.step, min(usual, default=0.0), max(usual, default=0.0))

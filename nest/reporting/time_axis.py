@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from nest.reporting.axes import Scale, ticks
 from nest.reporting.svg import element, joined, text
+from nest.tolerances import AGREEMENT
 
 PX_PER_TICK = 75
 """Room for a label and the space after it."""
@@ -24,7 +25,7 @@ def clock(value: float, step: float, longest: float) -> str:
         longest: seconds; the greatest of the axis.
     """
     size, unit = next((each for each in _UNITS if longest >= each[0]), _UNITS[-1])
-    digits = max(0, math.ceil(-math.log10(step / size) - 1e-9)) if step > 0 else 0
+    digits = max(0, math.ceil(-math.log10(step / size) - AGREEMENT)) if step > 0 else 0
     return f"{value / size:.{min(digits, 6)}f} {unit}"
 
 

@@ -6,6 +6,7 @@ from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.stacked_bars import Bar, stacked_bars
 from nest.reporting.subject import Subject
 from nest.reporting.svg import WIDTH
+from nest.tolerances import AGREEMENT
 from nest.units import format_seconds
 
 
@@ -25,7 +26,7 @@ def time_figure(subject: Subject) -> Figure:
     """Bars as long as the batch, each stage's time by cause."""
     whole = subject.batch_time
     stages = time_causes(subject)
-    used = [cause for cause in TIME_CAUSES if any(found[cause] > 1e-9 * whole for found in stages)]
+    used = [cause for cause in TIME_CAUSES if any(found[cause] > AGREEMENT * whole for found in stages)]
     busy = [1 - found["bubble"] / whole if whole else 0.0 for found in stages]
     bars = [
         Bar(str(index + 1), {cause: found[cause] for cause in used}, f"{share:.1%} busy")

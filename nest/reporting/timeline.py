@@ -13,6 +13,7 @@ from nest.reporting.task_table import STYLES, TaskTable
 from nest.reporting.timeline_drawing import drawn, patterns, placing
 from nest.reporting.windows import Shown, shown
 from nest.simulate.replay import Replay
+from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds
 
 SMALL = 5e-5
@@ -101,7 +102,7 @@ def _times(replay: Replay, table: TaskTable) -> str:
             f", {format_seconds(abs(difference))} {'more' if difference > 0 else 'less'} ({share:.2%}) than the plan's "
             f"closed form says ({format_seconds(form)}){why}."
         )
-    if table.end_of_all > replay.batch_time * (1 + 1e-9):
+    if table.end_of_all > replay.batch_time * (1 + AGREEMENT):
         told += (
             f" Stages begin and end it one after the other, over {format_seconds(table.end_of_all)}, which are drawn; "
             f"the next batch follows on each stage after {format_seconds(replay.batch_time)}."

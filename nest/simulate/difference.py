@@ -8,9 +8,7 @@ from nest.instance import Schedule
 from nest.simulate.records import Span, StageWork
 from nest.simulate.running import Orders, run
 from nest.simulate.timeline import batch_time
-
-AGREEMENT = 1e-9
-"""Relative difference below which replay and closed form are equal."""
+from nest.tolerances import AGREEMENT
 
 
 @frozen

@@ -9,8 +9,8 @@ import numpy
 from nest.graph import COLLECTIVES
 from nest.hooks.protocols import CollectiveModel
 from nest.instance import Array, Level
-from nest.testing.conservation import ROUNDING
 from nest.testing.finding import Finding, Problems, Tally
+from nest.tolerances import AGREEMENT
 
 BYTES = (0.0, 1.0, 4096.0, 1e6, 1.5e6, 1e9, 1e12)
 """Sizes of buffers, ascending: from nothing over a number to more than a device holds."""
@@ -66,7 +66,7 @@ def _unsteady(model: CollectiveModel, kind: str, shape: Sequence[int], levels: N
 def _shrinking(model: CollectiveModel, kind: str, shape: Sequence[int], levels: Network) -> Problems:
     for less, more in pairwise(BYTES):
         before, after = (model.time(kind, size, shape, levels) for size in (less, more))
-        if after < before * (1 - ROUNDING):
+        if after < before * (1 - AGREEMENT):
             yield f"{more:g} bytes take {after:g} seconds, {less:g} bytes {before:g}"
 
 
@@ -86,5 +86,5 @@ def _arrays(
         return
     for size, seconds in zip(BYTES, numpy.asarray(found).tolist(), strict=True):
         single = model.time(kind, size, shape, levels)
-        if not isclose(seconds, single, rel_tol=ROUNDING):
+        if not isclose(seconds, single, rel_tol=AGREEMENT):
             yield f"`times` says {seconds:g} seconds for {size:g} bytes, `time` says {single:g}"

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from math import isclose, isfinite
 
 from nest.graph import COLLECTIVES, Block, Communication, Operator, Tensor, divide
-from nest.testing.conservation import ROUNDING, pairs
+from nest.testing.conservation import pairs
+from nest.tolerances import AGREEMENT
 
 REDUCING = ("all_reduce", "reduce_scatter")
 """Those that add up."""
@@ -82,14 +83,14 @@ def _fits(operator: Operator, call: Communication, degree: int) -> bool:
     if call.kind == "point_to_point":
         return True  # Rings send shares step by step, in portions of their own.
     if call.kind in ("all_reduce", "all_to_all"):
-        return any(isclose(size, call.bytes, rel_tol=ROUNDING) for size in _sizes(operator))
+        return any(isclose(size, call.bytes, rel_tol=AGREEMENT) for size in _sizes(operator))
     if operator.inputs and operator.outputs:
         return any(
-            isclose(_bytes(whole), call.bytes, rel_tol=ROUNDING) and _is_share(share, whole, degree)
+            isclose(_bytes(whole), call.bytes, rel_tol=AGREEMENT) and _is_share(share, whole, degree)
             for whole, share in _sides(operator)
         )
     wholes = (*_sizes(operator), *(size * degree for size in _sizes(operator)))
-    return any(isclose(size, call.bytes, rel_tol=ROUNDING) for size in wholes)
+    return any(isclose(size, call.bytes, rel_tol=AGREEMENT) for size in wholes)
 
 
 def _sizes(operator: Operator) -> list[float]:
@@ -111,7 +112,7 @@ def _sides(operator: Operator) -> Iterator[tuple[tuple[Tensor, ...], tuple[Tenso
 
 def _is_share(share: tuple[Tensor, ...], whole: tuple[Tensor, ...], degree: int) -> bool:
     """Whether `share` is one rank's part of `whole`: in bytes, or by an axis divided with rounding."""
-    if isclose(_bytes(share) * degree, _bytes(whole), rel_tol=ROUNDING):
+    if isclose(_bytes(share) * degree, _bytes(whole), rel_tol=AGREEMENT):
         return True
     rounded = [{divide(tensor.shape, axis, degree) for axis, _ in tensor.shape} for tensor in whole]
     return len(share) == len(whole) and all(part.shape in shapes for part, shapes in zip(share, rounded, strict=True))

@@ -11,9 +11,7 @@ from nest.catalogue import optimizer, precision
 from nest.graph import Block, Operator, Parameter
 from nest.spec import Training
 from nest.testing.cases import Case
-
-ROUNDING = 1e-9
-"""Relative error of sums of floating-point numbers that is put up with."""
+from nest.tolerances import AGREEMENT
 
 AMOUNTS: dict[str, Callable[[Operator], float]] = {
     "FLOP": lambda operator: operator.flops,
@@ -52,7 +50,7 @@ def lost_work(whole: Block, block: Block) -> Iterator[str]:
     ranks = block.width * whole.samples / block.samples
     for before, after in pairs(whole, block):
         for unit, amount in AMOUNTS.items():
-            if amount(after) * ranks < amount(before) * (1 - ROUNDING):
+            if amount(after) * ranks < amount(before) * (1 - AGREEMENT):
                 yield (
                     f"{unit} of operator {before.name!r} are {amount(before):g} unsplit, but {amount(after):g} on each "
                     f"of {ranks:g} ranks: {amount(after) * ranks:g} together"
@@ -71,13 +69,13 @@ def uneven_shares(whole: Block, block: Block, padding: float) -> Iterator[str]:
     for before, after in pairs(whole, block):
         claimed = prod(block.degree(name) for name in dict.fromkeys(after.split))
         parts = max(part for part in _divisors(claimed) if part <= block.width)
-        most = 1 + ROUNDING
+        most = 1 + AGREEMENT
         if after.split:
             most *= _rounding_up(before, after, parts) * (1 + padding)
         for unit in WORK:
             unsplit, left = AMOUNTS[unit](before), AMOUNTS[unit](after)
             expected = (unsplit * count for count in together)
-            if not any(amount * (1 - ROUNDING) <= left * parts <= amount * most for amount in expected):
+            if not any(amount * (1 - AGREEMENT) <= left * parts <= amount * most for amount in expected):
                 by = ", ".join(f"{name} {block.degree(name)}" for name in after.split) or "none"
                 yield (
                     f"operator {before.name!r} does {left:g} of {unsplit:g} {unit}, but the strategies that divided it "
@@ -111,7 +109,7 @@ def lost_parameters(whole: Block, block: Block) -> Iterator[str]:
                 yield f"operator {before.name!r} has lost its parameter {parameter.name!r}"
                 continue
             holders = block.width / len(block.replica_ranks(left.group))
-            if left.count * holders < parameter.count * (1 - ROUNDING):
+            if left.count * holders < parameter.count * (1 - AGREEMENT):
                 yield (
                     f"parameter {parameter.name!r} of operator {before.name!r} has {parameter.count} scalars, but "
                     f"{holders:g} groups of ranks with different parameters hold {left.count} each"
@@ -171,7 +169,7 @@ def growing_memory(case: Case, smaller: Block, block: Block) -> Iterator[str]:
     What it gathers it may keep, so that between two degrees activations may grow while parameters shrink.
     """
     before, after = (rank_bytes(each, case.context.training) for each in (case.block, block))
-    if after > before * (1 + ROUNDING):
+    if after > before * (1 + AGREEMENT):
         yield f"a rank needs {after:g} bytes for parameters and saved activations, {before:g} without the strategy"
     fewer, more = (sum(operator.parameter_count for operator in b.graph.operators) for b in (smaller, block))
     if more > fewer:

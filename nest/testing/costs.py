@@ -12,9 +12,9 @@ from nest.graph import Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.spec import DeviceSpec, Training
 from nest.spec.cluster import COMMUNICATION, MATRIX, VECTOR
-from nest.testing.conservation import ROUNDING
 from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.samples import SAMPLE_MODELS, SAMPLES, SampleModel, loaded
+from nest.tolerances import AGREEMENT
 
 
 def check_cost_model(
@@ -152,5 +152,5 @@ def _too_short(model: LayerTimes, durations: Sequence[float], engines: Sequence[
     for index in range(len(ends)):
         ends[index] += max((ends[before] for before, after in waits if after == index), default=0.0)
     seconds, least = model.seconds(durations, engines, waits), max(ends, default=0.0)
-    if seconds < least * (1 - ROUNDING):
+    if seconds < least * (1 - AGREEMENT):
         yield f"operators that wait for one another take {least:g} seconds, the layer only {seconds:g}"

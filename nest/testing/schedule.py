@@ -7,8 +7,8 @@ from typing import Any
 from nest.hooks.orders import order_fault
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.instance import chunks_of
-from nest.testing.conservation import ROUNDING
 from nest.testing.finding import Finding, Problems, Tally
+from nest.tolerances import AGREEMENT
 
 MICRO_BATCHES = (1, 2, 3, 4, 8, 17)
 STAGES = (1, 2, 3, 4, 8)
@@ -77,7 +77,7 @@ def _unsteady(schedule: Schedule, count: int, stages: int) -> Problems:
 def _too_fast(schedule: Schedule, count: int, stages: int) -> Problems:
     """`A max t + B sum t` is at least `M max t` for every division of work if it is for one stage that has it all."""
     largest, total = schedule.weights(count, stages)
-    if largest + total < count * (1 - ROUNDING):
+    if largest + total < count * (1 - AGREEMENT):
         yield (
             f"A + B is {largest + total:g}, so that a pipeline with nearly all its work in one stage would run {count} "
             "micro-batches through it in less time than they take"
@@ -86,7 +86,7 @@ def _too_fast(schedule: Schedule, count: int, stages: int) -> Problems:
 
 def _one_stage(schedule: Schedule, count: int) -> Problems:
     largest, total = schedule.weights(count, 1)
-    if not isclose(largest + total, count, rel_tol=ROUNDING):
+    if not isclose(largest + total, count, rel_tol=AGREEMENT):
         yield f"A + B is {largest + total:g}, but one stage has nobody to wait for and runs {count} micro-batches"
 
 
@@ -111,7 +111,7 @@ def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
             now += (step.kind == "forward") - (step.kind in ("backward", "weight-gradients"))
             most = max(most, now)
         told = schedule.in_flight(stage, stages, count)
-        if most > told * chunks * (1 + ROUNDING):
+        if most > told * chunks * (1 + AGREEMENT):
             yield f"stage {stage} holds {most / chunks:g} micro-batches in its order, but {told:g} by `in_flight`"
     stuck = _stuck(orders, chunks)
     if stuck is not None:

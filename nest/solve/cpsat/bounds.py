@@ -18,8 +18,8 @@ from nest.instance import Instance
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Cuts, Floats
 from nest.solve.cpsat.network import point_to_point, slots
-from nest.solve.cpsat.scaling import ROUNDING
-from nest.solve.cpsat.stages import MEMORY_SLACK, StageBook
+from nest.solve.cpsat.stages import StageBook
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 ROUNDS = 6
 """How often limits and paths are drawn tighter by each other; more hardly ever changes anything."""
@@ -42,7 +42,7 @@ class ComputeBound:
         )
         total = float(fastest.sum())
         slowest = max(total / case.stages, float(fastest.max()))
-        return (case.weights[0] * slowest + case.weights[1] * total) * (1 - ROUNDING)
+        return (case.weights[0] * slowest + case.weights[1] * total) * (1 - SUM_ERROR)
 
     def _layers(self, candidate: int, modes: tuple[str, ...]) -> Floats:
         if (candidate, modes) not in self._known:
@@ -75,7 +75,7 @@ class Relaxation:
             if total == inf:
                 return target
             better = value(case, max(slowest, total / case.stages), total, slowest_sync)
-            if better <= bound * (1 + ROUNDING) or better > target:
+            if better <= bound * (1 + SUM_ERROR) or better > target:
                 return max(better, bound)
             bound = better
             limit = time_limit(case, target, total, slowest_sync)
@@ -94,7 +94,7 @@ class Relaxation:
         """By the cuts in front and behind, the least time of a stage that fits and its least time per batch."""
         key = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, case.zero_degree, flying)
         if key not in self._fastest:
-            capacity = self.instance.cluster.memory * (1 + MEMORY_SLACK)
+            capacity = self.instance.cluster.memory * (1 + LIMIT_SLACK)
             best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(2)]
             first, last = self.cuts.first, self.cuts.last
             for candidate, modes in zip(case.candidates, case.modes, strict=True):
@@ -122,14 +122,14 @@ def levels(instance: Instance, case: Case) -> list[int]:
 
 def value(case: Case, slowest: float, total: float, sync: float) -> float:
     """`A * max t + B * sum t + max y`, rounded down as floating point may have rounded it up."""
-    return (case.weights[0] * slowest + case.weights[1] * total + sync) * (1 - ROUNDING)
+    return (case.weights[0] * slowest + case.weights[1] * total + sync) * (1 - SUM_ERROR)
 
 
 def time_limit(case: Case, target: float, total: float, sync: float) -> float:
     """No stage of a plan below `target` takes longer, when its stages take `total` at least and its batch `sync`."""
     if case.weights[0] <= 0:
         return inf
-    return (target - case.weights[1] * total - sync) / case.weights[0] * (1 + ROUNDING)
+    return (target - case.weights[1] * total - sync) / case.weights[0] * (1 + SUM_ERROR)
 
 
 def forward(steps: Sequence[Floats], join: Callable[[Floats, Floats], Floats] = numpy.add) -> list[Floats]:

@@ -16,8 +16,9 @@ from nest.solve.cpsat.cuts import Floats, Integers
 from nest.solve.cpsat.even import even_chunks
 from nest.solve.cpsat.network import peers, point_to_point, slots
 from nest.solve.cpsat.placement import SlotPlacement
-from nest.solve.cpsat.scaling import ROUNDING, Scale
-from nest.solve.cpsat.stages import MEMORY_SLACK, Parts, StageCosts, priced
+from nest.solve.cpsat.scaling import Scale
+from nest.solve.cpsat.stages import Parts, StageCosts, priced
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -56,7 +57,7 @@ class Dealt:
 
     def fits(self, instance: Instance, too_large: Collection[TooLarge] = ()) -> list[list[int]]:
         """For each stage, the rows of the modes that fit, as far as known."""
-        room = instance.cluster.memory * (1 + MEMORY_SLACK)
+        room = instance.cluster.memory * (1 + LIMIT_SLACK)
         return [
             [row for row in self.rows if self.memory[row, stage] <= room and (stage, row) not in too_large]
             for stage in range(self.memory.shape[1])
@@ -74,7 +75,7 @@ class Dealt:
             for stage, rows in enumerate(fitting)
         ]
         sync = max(min(float(self.costs.sync[row, stage]) for row in rows) for stage, rows in enumerate(fitting))
-        return (case.weights[0] * max(times) + case.weights[1] * sum(times) + sync) * (1 - ROUNDING)
+        return (case.weights[0] * max(times) + case.weights[1] * sum(times) + sync) * (1 - SUM_ERROR)
 
 
 @define(eq=False)

@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 
 from nest.solve.cpsat.embedding_descent import improved
 from nest.solve.cpsat.embedding_problem import EmbeddingProblem, Link, Mask, Placement
-from nest.solve.cpsat.scaling import TOLERANCE
+from nest.tolerances import PROOF
 
 EFFORT = 1.0
 """CP-SAT's deterministic seconds for one plan, some three times as many by the clock; a limit by the clock itself would
@@ -40,7 +40,7 @@ class Embedding:
     @property
     def optimal(self) -> bool:
         """Whether no placement is better by more than 1e-6 of the batch time (PROBLEM.md section 5)."""
-        return self.batch_time - self.lower_bound <= TOLERANCE * self.batch_time
+        return self.batch_time - self.lower_bound <= PROOF * self.batch_time
 
 
 def embed(problem: EmbeddingProblem, effort: float = EFFORT) -> Embedding:

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from nest.solve.cpsat.embedding_problem import Block, EmbeddingProblem, Placement
+from nest.tolerances import SUM_ERROR
 
 MOST_TRIALS = 1_000
 """Exchanges tried: each device of a network of 32 with each other, twice. A limit by the clock would make
 placements depend on the machine."""
-
-GAIN = 1e-12
-"""Share by which an exchange must pay, so that rounding cannot go round in circles."""
 
 
 def improved(problem: EmbeddingProblem, least: Sequence[float], trials: int = MOST_TRIALS) -> Placement:
@@ -82,12 +80,13 @@ class _State:
         return None
 
     def _pays(self, touched: Sequence[Block]) -> bool:
+        """Whether the exchange saves more than rounding, which could go round in circles."""
         changed = sorted({link for block in touched for link in self.links(block)})
         seconds = list(self.seconds)
         for link in changed:
             seconds[link] = self.problem.link_seconds(self.problem.links[link], self.places)
         old, new = self.problem.batch_time(self.seconds), self.problem.batch_time(seconds)
-        if new > old or (new >= old * (1 - GAIN) and sum(seconds) >= sum(self.seconds) * (1 - GAIN)):
+        if new > old or (new >= old * (1 - SUM_ERROR) and sum(seconds) >= sum(self.seconds) * (1 - SUM_ERROR)):
             return False
         self.seconds[:] = seconds
         return True

@@ -22,8 +22,8 @@ from nest.solve.cpsat.cuts import Floats, kept_together
 from nest.solve.cpsat.even import even_stages
 from nest.solve.cpsat.network import Peers, peers
 from nest.solve.cpsat.placement import place
-from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, ROUNDING, Scale
-from nest.solve.cpsat.stages import MEMORY_SLACK
+from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Scale
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
@@ -179,7 +179,7 @@ class LayerModel:
         cluster = self._instance.cluster
         unit = cluster.memory / UNITS
         flying = self._case.in_flight(stage + 1)
-        room = int((cluster.memory * (1 + MEMORY_SLACK) - cluster.reserve) / unit) + 1
+        room = int((cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve) / unit) + 1
         for choice, taken in self._taken[stage].items():
             used, mode = self._candidate(choice), self._candidate(choice).mode(choice.recompute)
             held = mode.first + (flying - 1) * mode.more
@@ -378,7 +378,7 @@ def exact(instance: Instance, case: Case) -> bool:
 
 def _floors(values: Floats, unit: float) -> list[int]:
     """Whole units, rounded down; what exceeds any limit is cut off, and still does."""
-    return [min(int(v), LARGEST_COEFFICIENT) for v in numpy.floor(values * (1 - ROUNDING) / unit)]
+    return [min(int(v), LARGEST_COEFFICIENT) for v in numpy.floor(values * (1 - SUM_ERROR) / unit)]
 
 
 def _by_value(values: list[int]) -> Iterator[tuple[int, list[int]]]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
+from nest.tolerances import SUM_ERROR
+
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
@@ -21,14 +23,11 @@ TICKS = 2**20
 9.15 creeps through the horizon tick by tick on some layers, for minutes its own count of work does not see; above 2**31
 it can be wrong (see `scaling.LARGEST_COEFFICIENT`)."""
 
-ROUNDING = 1e-12
-"""Share of a sum that floating point may have lost: 2,000 additions of doubles lose at most 2,000 * 2**-53 < 1e-12."""
-
 EFFORT = 4.0
 """CP-SAT's deterministic seconds for a layer; a limit by the clock would make plans depend on the machine."""
 
 MOST_TASKS = 1_000
-"""Tasks up to which CP-SAT is asked; the sums above stay within `ROUNDING`, and a model within a few megabytes."""
+"""Tasks up to which CP-SAT is asked; the sums above stay within `SUM_ERROR`, and a model within a few megabytes."""
 
 SEED = 0
 
@@ -76,7 +75,7 @@ def _least(problem: _Problem, effort: float) -> Makespan:
     bound = problem.bound()
     starts = min((_list_schedule(problem), _reversed_list_schedule(problem)), key=problem.ends)
     found = problem.ends(starts)
-    if found <= bound * (1 + ROUNDING):
+    if found <= bound * (1 + SUM_ERROR):
         return Makespan(bound, bound, True)
     proved = False
     if effort > 0 and len(problem.durations) <= MOST_TASKS:
@@ -283,7 +282,7 @@ def _asked(problem: _Problem, known: Sequence[float], bound: float, effort: floa
     last = model.new_int_var(0, sum(ticks), "")
     for start, length in zip(starts, ticks, strict=True):
         model.add(last >= start + length)
-    model.add(last >= int(bound / tick * (1 - ROUNDING)))
+    model.add(last >= int(bound / tick * (1 - SUM_ERROR)))
     model.minimize(last)
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = SEED
@@ -291,7 +290,7 @@ def _asked(problem: _Problem, known: Sequence[float], bound: float, effort: floa
     solver.parameters.max_deterministic_time = effort
     status = solver.status_name(solver.solve(model))
     found = [float(solver.value(start)) for start in starts] if status in ("OPTIMAL", "FEASIBLE") else None
-    proven = (solver.best_objective_bound - len(ticks)) * tick * (1 - ROUNDING)
+    proven = (solver.best_objective_bound - len(ticks)) * tick * (1 - SUM_ERROR)
     return _packed(problem, found if found is not None else known), max(proven, bound), status == "OPTIMAL"
 
 

@@ -9,8 +9,7 @@ from nest.solve.cpsat.bounds import Relaxation, backward, forward, least_largest
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers
 from nest.solve.cpsat.even import even_stages
-from nest.solve.cpsat.scaling import ROUNDING
-from nest.solve.cpsat.stages import MEMORY_SLACK
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 Overfull = frozenset[tuple[int, int, Mode, int]]
 """Choices that exact pricing found too large: index of the stage, candidate, mode, index in `Cuts`."""
@@ -83,7 +82,7 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
             reached = numpy.isfinite(through)
             least = case.weights[0] * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
             least += case.weights[1] * numpy.where(reached, through, 0.0)
-            choices[index] = each.kept(reached & (time <= limit) & (least * (1 - ROUNDING) <= target))
+            choices[index] = each.kept(reached & (time <= limit) & (least * (1 - SUM_ERROR) <= target))
     return Narrowed(tuple(choices), bound)
 
 
@@ -111,7 +110,7 @@ def _table(relaxation: Relaxation, choices: Choices, values: Floats) -> Floats:
 
 def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull) -> Choices:
     """The choices of a stage that fit its memory, without those that another makes needless."""
-    capacity = relaxation.instance.cluster.memory * (1 + MEMORY_SLACK)
+    capacity = relaxation.instance.cluster.memory * (1 + LIMIT_SLACK)
     flying = case.in_flight(index + 1)
     first, last = relaxation.cuts.first, relaxation.cuts.last
     ends = (first == 0) if index == 0 else (first != 0)

@@ -11,11 +11,7 @@ from math import ceil, floor, lcm
 
 from attrs import frozen
 
-TOLERANCE = 1e-6
-"""A plan is better when its batch time is smaller by more than this share (PROBLEM.md section 5)."""
-
-ROUNDING = 1e-12
-"""Share of a sum that floating point may have lost: 2,000 additions of doubles lose at most 2,000 * 2**-53 < 1e-12."""
+from nest.tolerances import SUM_ERROR
 
 LARGEST_COEFFICIENT = 2**30
 """No coefficient is larger. CP-SAT 9.15 can be wrong where some exceed 2**31: of 400 random models of nine variables
@@ -61,23 +57,23 @@ class Scale:
 
         What exceeds any limit is cut off at `LARGEST_COEFFICIENT`, and still does.
         """
-        return min(max(floor(seconds * (1 - ROUNDING) / self.tick), 0), LARGEST_COEFFICIENT)
+        return min(max(floor(seconds * (1 - SUM_ERROR) / self.tick), 0), LARGEST_COEFFICIENT)
 
     def sync_ticks(self, seconds: float) -> int:
         """Time once per batch, rounded down and cut off in the same way."""
-        return min(max(floor(seconds * (1 - ROUNDING) / self.tick * self.parts / self.sync), 0), LARGEST_COEFFICIENT)
+        return min(max(floor(seconds * (1 - SUM_ERROR) / self.tick * self.parts / self.sync), 0), LARGEST_COEFFICIENT)
 
     def covering_ticks(self, seconds: float) -> int:
         """Time once per batch, rounded up and never cut off: what may be taken away from another."""
-        return max(ceil(seconds * (1 + ROUNDING) / self.tick * self.parts / self.sync), 0)
+        return max(ceil(seconds * (1 + SUM_ERROR) / self.tick * self.parts / self.sync), 0)
 
     def limit(self, seconds: float) -> int:
         """A limit on the batch time, rounded up."""
-        return ceil(seconds * (1 + ROUNDING) / self.tick * self.parts)
+        return ceil(seconds * (1 + SUM_ERROR) / self.tick * self.parts)
 
     def seconds(self, batch_ticks: float) -> float:
         """A batch time in seconds that no real one with so many ticks is below."""
-        return batch_ticks * self.tick / self.parts * (1 - 2 * ROUNDING)
+        return batch_ticks * self.tick / self.parts * (1 - 2 * SUM_ERROR)
 
 
 def scale(weights: tuple[float, float], stages: int, batch_time: float, terms: int) -> Scale:
@@ -102,7 +98,7 @@ def scale(weights: tuple[float, float], stages: int, batch_time: float, terms: i
         if weight > 0
     )
     spread = weights[0] + weights[1] * stages
-    error = spread * terms * tick + (terms * sync + 2) * tick / parts + batch_time * (lost + 4 * ROUNDING)
+    error = spread * terms * tick + (terms * sync + 2) * tick / parts + batch_time * (lost + 4 * SUM_ERROR)
     return Scale(tick, slowest, total, sync, parts, error)
 
 

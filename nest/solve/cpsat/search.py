@@ -15,8 +15,9 @@ from nest.instance import Instance, Solution, Standing, chunks_of
 from nest.solve.cpsat.bounds import ComputeBound
 from nest.solve.cpsat.cases import Case, cases
 from nest.solve.cpsat.dealt_search import DealtCases
-from nest.solve.cpsat.scaling import TOLERANCE, Scale, scale
+from nest.solve.cpsat.scaling import Scale, scale
 from nest.solve.cpsat.verification import Price, Pricing, Verification
+from nest.tolerances import PROOF
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar
@@ -138,7 +139,7 @@ class Search:
     @property
     def target(self) -> float:
         """A plan that takes this or less is better; nothing is better than a plan that takes no time."""
-        return self.best * (1 - TOLERANCE) if self.best > 0 else -inf
+        return self.best * (1 - PROOF) if self.best > 0 else -inf
 
     def run(self) -> Verification:
         """The answer."""
@@ -255,7 +256,7 @@ class Search:
 
     def takes(self, solution: Solution, price: Price) -> bool:
         """Whether a plan that fits is better; then it is the one to beat."""
-        if price.batch_time > self.best * (1 - TOLERANCE / 2):
+        if price.batch_time > self.best * (1 - PROOF / 2):
             return False
         self.best, self.better = price.batch_time, solution
         return True

@@ -8,9 +8,6 @@ from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Cuts, Floats
 from nest.solve.cpsat.network import Peers, peers
 
-MEMORY_SLACK = 1e-9
-"""Share by which memory may exceed capacity before a stage is left out. Pricing decides anew, so a little is safe."""
-
 
 @frozen(eq=False)
 class StageCosts:

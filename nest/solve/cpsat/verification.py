@@ -6,7 +6,7 @@ from typing import Any
 from attrs import frozen
 
 from nest.instance import Solution
-from nest.solve.cpsat.scaling import TOLERANCE
+from nest.tolerances import PROOF
 
 
 @frozen
@@ -78,7 +78,7 @@ class Verification:
         found: dict[str, Any] = {"status": self.status, "solver": "cp-sat", "bound": self.bound, "gap": self.gap}
         names = ("better_batch_time", "settled", "models", "pruned", "cases", "error", "seconds", "seed", "workers")
         found |= {name: getattr(self, name) for name in names}
-        found |= {"tolerance": TOLERANCE, "version": self.version, "reason": self.reason}
+        found |= {"tolerance": PROOF, "version": self.version, "reason": self.reason}
         if self.free is not None:
             found["free"] = self.free.summary() | {"cost": self._cost_of_order()}
         return found

@@ -13,8 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from attrs import define, field, frozen
 
-TOLERANCE = 1e-12
-"""Relative difference below which two batch times count as equal (PROBLEM.md section 5)."""
+from nest.tolerances import TIE
 
 
 class Terms(Protocol):
@@ -136,7 +135,7 @@ class _Boxes(Generic[P]):
 
     def steps(self) -> Iterator[None]:
         """Search; yields after each run of the recurrence."""
-        self._solve(self.floor.largest_time * (1 + TOLERANCE), math.inf)
+        self._solve(self.floor.largest_time * (1 + TIE), math.inf)
         yield
         self._push(_Box(self.floor, math.inf, math.inf))
         while self._queue and self._queue[0][0] < self._threshold:
@@ -150,7 +149,7 @@ class _Boxes(Generic[P]):
     @property
     def _threshold(self) -> float:
         """What the bound of a box must be below to be worth a run: what only rounding could better is not."""
-        return self.value if self.best is None else self.value * (1 - TOLERANCE)
+        return self.value if self.best is None else self.value * (1 - TIE)
 
     def _solve(self, time_limit: float, sync_limit: float) -> P | None:
         """The partition of least sum within the limits, kept when it is the best."""
@@ -170,7 +169,7 @@ class _Boxes(Generic[P]):
         """The part of the box that may hold something better than the best."""
         if math.isinf(self.value):
             return box
-        room = self.value * (1 + TOLERANCE) - self.objective.bound(box.least)
+        room = self.value * (1 + TIE) - self.objective.bound(box.least)
         most_time, most_sync = box.most_time, min(box.most_sync, box.least.largest_sync + room)
         if self.objective.slowest > 0:
             most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
@@ -182,7 +181,7 @@ class _Boxes(Generic[P]):
         What is better is faster in its slowest stage, or no faster there and quicker to synchronise.
         """
         low = box.least
-        least = Floor(low.largest_time, max(low.total_time, found.total_time * (1 - TOLERANCE)), low.largest_sync)
+        least = Floor(low.largest_time, max(low.total_time, found.total_time * (1 - TIE)), low.largest_sync)
         faster, quicker = _below(found.largest_time), _below(found.largest_sync)
         if self.objective.slowest > 0:
             if found.largest_time > low.largest_time:
@@ -215,4 +214,4 @@ class _Boxes(Generic[P]):
 
 def _below(value: float) -> float:
     """What is less by more than rounding."""
-    return min(value * (1 - TOLERANCE), math.nextafter(value, -math.inf))
+    return min(value * (1 - TIE), math.nextafter(value, -math.inf))

@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from nest.instance import Standing
 from nest.solve.dp.found import Found, Kind, Rank
 from nest.solve.dp.meter import Meter, OutOfTime
-from nest.solve.dp.pareto import TOLERANCE
+from nest.tolerances import TIE
 
 Progress = Callable[[Standing], None]
 
@@ -90,6 +90,8 @@ class Run(Generic[F]):
         others: the best plan met of each kind.
         dropped: combinations of a configuration and a number of stages settled, by what settled them.
         total: all such combinations.
+        limit: batch time to beat, seconds: the least met. Of plans that tie with it the best is the first in rank, so
+            that it may take longer by `TIE`, but not by more, however many tie with each other.
     """
 
     searcher: Searcher[F]
@@ -107,11 +109,10 @@ class Run(Generic[F]):
     _ticket: int = 0
     _bound: float = 0.0
     _least_tried: float = float("inf")
+    limit: float = field(init=False)
 
-    @property
-    def limit(self) -> float:
-        """Batch time to beat, seconds."""
-        return self.best.value if self.best is not None else float("inf")
+    def __attrs_post_init__(self) -> None:
+        self.limit = self.best.value if self.best is not None else float("inf")
 
     def find_best(self) -> float:
         """Work the queue off until nothing in it can win; the lower bound reached, infinite when all is done."""
@@ -119,13 +120,13 @@ class Run(Generic[F]):
         self.total = sum(family.members for *_, family in self._queue)
         self.searcher.meter.watch = self._watch
         try:
-            while self._queue and self._queue[0][0] <= self.limit * (1 + TOLERANCE):
+            while self._queue and self._queue[0][0] <= self.limit * (1 + TIE):
                 self._bound, rank, _, family = self._queue[0]
-                if self.best is not None and self._bound >= self.limit * (1 - TOLERANCE) and rank > self.best.rank:
+                if self.best is not None and self._bound >= self.limit * (1 - TIE) and rank > self.best.rank:
                     self._settle(heapq.heappop(self._queue)[3])
                 else:
                     self._watch()
-                    self._work(self.limit * (1 + TOLERANCE))
+                    self._work(self.limit * (1 + TIE))
         except OutOfTime:
             return self._bound
         finally:
@@ -185,10 +186,10 @@ class Run(Generic[F]):
     def _accept(self, plan: Found) -> None:
         """Take `plan` if it is better, or as good and ahead in rank; remember the loser."""
         best = self.best
-        better = best is None or plan.value < best.value * (1 - TOLERANCE)
-        tie = best is not None and abs(plan.value - best.value) <= TOLERANCE * best.value
+        self.limit = min(self.limit, plan.value)
+        most = self.limit * (1 + TIE)
         loser: Found | None = plan
-        if better or (best is not None and tie and plan.rank < best.rank):
+        if best is None or best.value > most or (plan.value <= most and plan.rank < best.rank):
             loser, self.best = best, plan
         if loser is not None:
             known = self.others.get(loser.kind)

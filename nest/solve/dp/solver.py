@@ -21,9 +21,9 @@ from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.configurations import MixedConfiguration, mixed_configurations
 from nest.solve.dp.mixed.diagnose import diagnose_mixed
 from nest.solve.dp.mixed.search import MixedSearch
-from nest.solve.dp.pareto import TOLERANCE
 from nest.solve.dp.run import Progress, Run
 from nest.solve.dp.search import Search
+from nest.tolerances import TIE
 
 FEW_CUTS, MANY_CUTS = 500, 2_000
 """Downsets up to which idle layers are not worth a search of their own, and those above which stages that no plan as
@@ -151,7 +151,7 @@ class _Solver:
         if run.best is None:
             return self._infeasible(run, downsets)
         bound = max(bound, self.bound)
-        if bound < run.best.value * (1 - TOLERANCE):
+        if bound < run.best.value * (1 - TIE):
             return self._answer(run, bound, downsets)
         self._find_second(run)
         return self._answer(run, None, downsets)
@@ -177,7 +177,7 @@ class _Solver:
         if above.best is None:
             return self._infeasible(above, downsets) if below.best is None else None
         bound = min(reached, bound, below.limit)
-        if bound < above.best.value * (1 - TOLERANCE):
+        if bound < above.best.value * (1 - TIE):
             self.known, self.bound = above.best, bound
             return self._answer(above, bound, downsets)
         self._find_second(above)
@@ -189,7 +189,7 @@ class _Solver:
             return None
         search = Search(self.instance, lattice(members[[0, -1]]), self.configurations, self.meter)
         found = []
-        for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TOLERANCE)).items():
+        for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TIE)).items():
             candidate = self.instance.candidates[index]
             found.append(StageRange(members @ (candidate.forward + candidate.backward), shortest, longest))
         return found

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, strategies
 
-from nest.solve.cpsat.scaling import TOLERANCE, scale
+from nest.solve.cpsat.scaling import scale
+from nest.tolerances import PROOF
 
 seconds = strategies.floats(0.0, 1e6)
 weights = strategies.one_of(
@@ -37,7 +38,7 @@ def test_schedules_are_counted_finer_than_asked_in_numbers_cp_sat_can_bear(
     """The schedules of PROBLEM.md section 4; `interleaved` has shares of 1/v."""
     weights = (micro_batches - share if share else micro_batches + stages - 1.0, share)
     scaled = scale(weights, stages, 1.0, 3)
-    assert scaled.error < TOLERANCE / 2
+    assert scaled.error < PROOF / 2
     assert (scaled.slowest, scaled.total) == pytest.approx((weights[0] * scaled.parts, weights[1] * scaled.parts))
     assert max(scaled.slowest, scaled.total, scaled.sync, scaled.ticks(9.0), scaled.sync_ticks(9.0)) <= 2**30
     assert scaled.limit(1.0) < 2**54

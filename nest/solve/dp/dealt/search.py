@@ -16,12 +16,13 @@ from nest.solve.dp.dealt.stages import DealtStages, dealt_stages, split_sums
 from nest.solve.dp.diagnose import LeastMemory
 from nest.solve.dp.found import Found, Rank
 from nest.solve.dp.meter import Meter
-from nest.solve.dp.pareto import TOLERANCE, Floor, Objective, walk
+from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.placement import Slots, slots
 from nest.solve.dp.recurrence import boundary_times
 from nest.solve.dp.run import Bounded
 from nest.solve.dp.search import Search, Task
 from nest.solve.dp.stages import CandidateSums
+from nest.tolerances import TIE
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ class DealtSearch:
             return None
         # With the choices that are best where boundaries cost least, side by side: where that is no dearer, it is best.
         gapless = _side_by_side(places, stages, best.largest_sync)
-        if objective.of(gapless) <= value * (1 + TOLERANCE):
+        if objective.of(gapless) <= value * (1 + TIE):
             dropped["recurrence without places"] += 1
             return self._found(family, objective.of(gapless), gapless, stages)
         value, best = walk(partial(_placed, places, stages), objective, family.floor, limit)

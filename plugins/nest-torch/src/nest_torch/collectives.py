@@ -210,7 +210,7 @@ def _timed(call: Callable[[], Any], group: Group, here: Machine) -> Timing:
         return _slowest((perf_counter() - start) / calls, here)
 
     once = median(repeat(1) for _ in range(FEWEST_REPEATS))
-    calls = max(1, min(MOST_CALLS, ceil(LEAST_REPEAT / max(once, 1e-9))))
+    calls = max(1, min(MOST_CALLS, ceil(LEAST_REPEAT / max(once, LEAST_REPEAT / MOST_CALLS))))
     return Timing.of([repeat(calls) for _ in range(max(group.repeats, FEWEST_REPEATS))])
 
 

@@ -153,7 +153,7 @@ def measure(
     once = stopwatch.host_repeat(run, 1)
     while perf_counter() - begin < min(WARM_UP, seconds):
         once = min(once, stopwatch.host_repeat(run, 1))
-    runs = 1 if cold else max(1, min(MOST_RUNS, ceil(LEAST_REPEAT / max(once, 1e-9))))
+    runs = 1 if cold else max(1, min(MOST_RUNS, ceil(LEAST_REPEAT / max(once, LEAST_REPEAT / MOST_RUNS))))
     times = [repeat(runs)]
     while len(times) < repeats:
         if len(times) >= FEWEST_REPEATS and perf_counter() - begin > seconds:

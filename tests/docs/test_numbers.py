@@ -1,0 +1,115 @@
+"""Every tolerance has one home, and the page of numbers names it with its value."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nest import tolerances
+from tests.docs.document import REPOSITORY
+
+SMALL = 1e-5
+"""Up to this, a number is a tolerance, a unit or a physical figure."""
+
+FIGURES = {
+    "nest/calibrate/collectives.py": "seconds: limits of what is fitted",
+    "nest/calibrate/nccl_constants.py": "seconds of NCCL's protocols",
+    "nest/calibrate/nccl_tables.py": "units",
+    "nest/exporters/torchtitan/models.py": "a model's epsilon",
+    "nest/network/graph_spec.py": "units",
+    "nest/reporting/alignment.py": "units",
+    "nest/reporting/time_axis.py": "units",
+    "nest/solve/dp/stages.py": "to move when its sums are exact",
+    "nest/spec/coefficients.py": "seconds of a launch",
+    "nest/testing/collectives.py": "latencies",
+    "nest/testing/planner.py": "latencies",
+    "nest/testing/samples.py": "latencies",
+    "nest/topologies/infragraph.py": "units",
+    "nest/topologies/ns3.py": "units",
+    "nest/units.py": "units",
+    "plugins/nest-measured/src/nest_measured/kineto.py": "units",
+}
+"""Modules whose small numbers are units or have seconds."""
+
+SHARED = "nest/tolerances.py"
+
+PAGE = (REPOSITORY / "docs" / "explanation" / "numbers.md").read_text()
+
+
+def modules() -> dict[str, ast.Module]:
+    folders = [REPOSITORY / "nest", *(REPOSITORY / "plugins").glob("*/src")]
+    paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return {path.relative_to(REPOSITORY).as_posix(): ast.parse(path.read_text()) for path in paths}
+
+
+def constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """What a module defines on its own line, by name."""
+    return {
+        statement.targets[0].id: statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    }
+
+
+def small(tree: ast.AST) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, float) and 0 < abs(node.value) <= SMALL:
+            yield node
+
+
+def told() -> dict[str, float]:
+    """Names and values of the page's tables."""
+    return {name: float(value) for name, value in re.findall(r"^\| `([\w.]+)` \| ([\d.e+-]+) \|", PAGE, re.MULTILINE)}
+
+
+TREES = modules()
+
+
+def faults(place: str, tree: ast.Module) -> list[str]:
+    """Small numbers without a name, and comparisons with a tolerance that is not said."""
+    named = {id(value) for value in constants(tree).values()}
+    found = [f"{place}:{node.lineno}: {node.value}" for node in small(tree) if id(node) not in named]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            asked = {"isclose": {"rel_tol", "rtol"}, "allclose": {"rtol"}}.get(name)
+            if asked and not asked & {each.arg for each in node.keywords}:
+                found.append(f"{place}:{node.lineno}: {name} with a tolerance of its own")
+    return found
+
+
+@pytest.mark.parametrize("place", sorted(set(TREES) - set(FIGURES)))
+def test_no_tolerance_without_a_name(place: str) -> None:
+    assert faults(place, TREES[place]) == []
+
+
+def test_the_page_names_every_tolerance_with_its_value() -> None:
+    defined = {name: value for name, value in vars(tolerances).items() if name.isupper()}
+    for place in sorted(set(TREES) - set(FIGURES) - {SHARED}):
+        for name, value in constants(TREES[place]).items():
+            if any(small(value)):
+                assert isinstance(value, ast.Constant)
+                defined[f"{Path(place).stem}.{name}"] = value.value
+    assert told() == defined
+
+
+def test_tolerances_are_defined_once() -> None:
+    homes: dict[str, list[str]] = {}
+    for place in sorted(set(TREES) - set(FIGURES)):
+        for name, value in constants(TREES[place]).items():
+            if any(small(value)):
+                homes.setdefault(name, []).append(place)
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_figures_are_still_there() -> None:
+    assert [place for place in FIGURES if not any(small(TREES[place]))] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["print(1 - 1e-9)", "isclose(1.0, 2.0)", "def f(x=1e-12): pass", "ROUND, TRIP = 1e-9, 2"]
+)
+def test_faults_are_seen(text: str) -> None:
+    assert faults("", ast.parse(text))
