@@ -12,10 +12,10 @@ from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution, Standing
-from nest.plan import CheckReport, PricedPlan, document, infeasible
+from nest.plan import CheckReport, PricedPlan, check_runner_up, document, infeasible
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
-from nest.report import ModelFacts, Verdict, describe_runner_up, figures
+from nest.report import ModelFacts, Verdict, describe_runner_up, figures, runner_up_plan
 from nest.solve.effort import check_effort
 from nest.spec import PlacementRecord, PlanDocument, Problem
 from nest.tolerances import AGREEMENT
@@ -204,10 +204,12 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
         report = check_plan(
             instance, read, lambda solution, priced: figures_of(instance, solution, priced, problem, known)
         )
+        if report.ok and read.runner_up is not None:
+            report = report.with_(_runner_up_report(instance, read, problem, known))
         if read.placement is None or not report.ok:
             return report
         faults = _placement_faults(instance, read, read.placement, problem, known)
-        return CheckReport(tuple(faults), report.compared + 1)
+        return report.with_(CheckReport(tuple(faults), 1))
 
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:
@@ -276,6 +278,21 @@ def _placement_faults(
     if pairs is None:
         return ["placement is given, but the network is a hierarchy, where levels say where blocks lie."]
     return placement_faults(placement, embedding_problem(instance, solution_of(instance, plan), pairs), pairs.names)
+
+
+def _runner_up_report(instance: Instance, plan: PlanDocument, problem: Problem, known: Registry) -> CheckReport:
+    """Whether what a plan that holds says of its runner-up follows from the decisions stated there."""
+    from nest.formulate.fixed_plan import decided_instance
+    from nest.plan.document import solution_of
+
+    other = runner_up_plan(plan)
+    if other is None:
+        return CheckReport(("runner_up does not state its decisions, from which it follows.",), 1)
+    mine = price(instance, solution_of(instance, plan))
+    of_all = problem.model is None or problem.search.mixed or other.candidate == plan.candidate
+    offered = instance if of_all else decided_instance(problem, other, known)
+    best = (solution_of(instance, plan), mine)
+    return check_runner_up(offered, plan, other, lambda *second: describe_runner_up(offered, best, second))
 
 
 def _verdict(

@@ -108,6 +108,8 @@ def placement_faults(record: PlacementRecord, problem: EmbeddingProblem, names: 
         return [f"placement.batch_time is {record.batch_time:.10g}, recomputed {seconds:.10g}."]
     if record.lower_bound > record.batch_time * (1 + AGREEMENT):
         return [f"placement.lower_bound is {record.lower_bound:.10g}, above its batch_time {record.batch_time:.10g}."]
+    if record.status == "optimal" and record.lower_bound < record.batch_time * (1 - AGREEMENT):
+        return [f"placement is optimal, but its lower_bound {record.lower_bound:.10g} is below its batch_time."]
     return []
 
 

@@ -1,6 +1,6 @@
 """Plans: pricing of decisions, the plan document, and its check. Nothing here imports a solver."""
 
-from nest.plan.check import CheckReport, check
+from nest.plan.check import CheckReport, check, check_runner_up
 from nest.plan.document import document, infeasible, solution_of
 from nest.plan.evaluate import PricedPlan, PricedStage, evaluate
 
@@ -9,6 +9,7 @@ __all__ = [
     "PricedPlan",
     "PricedStage",
     "check",
+    "check_runner_up",
     "document",
     "evaluate",
     "infeasible",

@@ -2,10 +2,10 @@
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve, fields, frozen
 
 from nest.errors import InputError
 from nest.instance import Instance, Solution
@@ -13,7 +13,7 @@ from nest.plan.document import document, solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, PlanDocument, StageRecord
-from nest.tolerances import AGREEMENT
+from nest.tolerances import AGREEMENT, PROOF
 
 
 @frozen
@@ -33,6 +33,19 @@ class CheckReport:
         """Whether the plan holds."""
         return not self.disagreements
 
+    def with_(self, other: "CheckReport") -> "CheckReport":
+        """What this check and another found."""
+        return CheckReport((*self.disagreements, *other.disagreements), self.compared + other.compared)
+
+
+Comparison = tuple[str, Any, Any, float]
+"""A place, what is stated there, what is derived, and how large the numbers were that it is a difference of."""
+
+TOLD_OF_NONE = ("nest", "status", "problem", "verification", "diagnosis", "statistics", "plugins")
+"""What a document says of a problem without a plan."""
+
+PROOFS = ("proved", "refuted", "open")
+"""What a proof comes to."""
 
 Figures = Callable[[Solution, PricedPlan], Mapping[str, Any]]
 """Derives the `summary` of a plan."""
@@ -42,8 +55,8 @@ def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None
     """Whether every number of `plan` follows from its decisions and its problem.
 
     Only a plan that a search found (it has a lower bound) must keep to the lists and constraints of its problem: people
-    also price plans that do not. What the search says of itself (`statistics`, `runner_up`, `verification`) does not
-    follow from the plan and is not looked at.
+    also price plans that do not. What searches say of themselves does not follow from the plan and is not looked at
+    (docs/reference/plan.md, "What is checked"); `check_runner_up` looks at the `runner_up`.
 
     Args:
         instance: the plan's problem in numbers.
@@ -73,24 +86,61 @@ def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None
     comparisons = _comparisons(plan, fresh)
     if figures is not None:
         comparisons += _common("summary", plan.summary, figures(solution, priced), priced.batch_time)
-    found = [
+    faults = (*_disagreements(comparisons), *_promises(plan, fresh), *_proof_faults(plan))
+    return CheckReport(faults, len(comparisons))
+
+
+def check_runner_up(instance: Instance, plan: PlanDocument, other: PlanDocument, describe: Figures) -> CheckReport:
+    """Whether a plan's `runner_up` is a plan of its problem, and what is said of it follows from its decisions.
+
+    Args:
+        instance: the problem in numbers, with the candidates of the runner-up.
+        plan: as written; its own numbers hold.
+        other: the document the runner-up would have; only its decisions are looked at.
+        describe: derives `runner_up`.
+    """
+    stated = plan.runner_up or {}
+    try:
+        solution = solution_of(instance, other)
+    except InputError as error:
+        return CheckReport((f"runner_up is not a plan of the problem: {error}",), 1)
+    broken = structure_violations(instance, solution) or permission_violations(instance, solution)
+    if broken:
+        return CheckReport(tuple(f"runner_up is not a plan: {sentence}." for sentence in broken), len(broken))
+    priced = evaluate(instance, solution)
+    derived = dict(describe(solution, priced))
+    fresh = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
+    candidates = (_taking_part(other.candidate), _taking_part(fresh.candidate))
+    comparisons = _common("runner_up", _open(stated), _open(derived), 0.0)
+    comparisons.append(("runner_up.decisions.candidate", *candidates, 0.0))
+    found = _disagreements(comparisons)
+    if not priced.fits:
+        found.append("runner_up needs more memory than a device has.")
+    if plan.batch_time is not None and priced.batch_time < plan.batch_time * (1 - AGREEMENT):
+        found.append(f"runner_up is faster, {_shown(priced.batch_time)} s, than the plan, {_shown(plan.batch_time)} s.")
+    return CheckReport(tuple(found), len(comparisons))
+
+
+def _open(runner_up: Mapping[str, Any]) -> dict[str, Any]:
+    """A runner-up without its candidate, whose degrees of 1 depend on the plug-ins there are."""
+    decisions = {name: value for name, value in runner_up["decisions"].items() if name != "candidate"}
+    return {**runner_up, "decisions": decisions}
+
+
+def _disagreements(comparisons: Iterable[Comparison]) -> list[str]:
+    return [
         f"{place} is {_shown(stated)}, recomputed {_shown(derived)}."
         for place, stated, derived, unit in comparisons
         if not _agree(stated, derived, unit)
     ]
-    return CheckReport((*found, *_promises(plan, fresh)), len(comparisons))
 
 
 def _check_absence(plan: PlanDocument) -> CheckReport:
     """Whether a document that says there is no plan states none."""
-    names = ("batch_time", "lower_bound", "throughput", "candidate", "data_parallel", "micro_batches")
-    stated = [name for name in names if getattr(plan, name) is not None] + (["stages"] if plan.stages else [])
+    names = [field.name for field in fields(PlanDocument) if field.name not in TOLD_OF_NONE]
+    stated = [name for name in names if getattr(plan, name) not in (None, False, (), {})]
     found = [f"The status is infeasible, but {name} is given." for name in stated]
     return CheckReport(tuple(found), len(found))
-
-
-Comparison = tuple[str, Any, Any, float]
-"""A place, what is stated there, what is derived, and how large the numbers were that it is a difference of."""
 
 
 def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Comparison]:
@@ -102,8 +152,9 @@ def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Co
             if name in derived
             for pair in _common(f"{place}.{name}", stated[name], derived[name], batch_time)
         ]
-    # Parts of the batch time are differences, and of that size when they are 0.
-    return [(place, stated, derived, batch_time if ".time_shares." in place else 1.0)]
+    # Parts of the batch time are differences, and of that size when they are 0; so are shares, of 1.
+    unit = batch_time if ".time_shares." in place else 0.0 if place.endswith(".batch_time") else 1.0
+    return [(place, stated, derived, unit)]
 
 
 def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
@@ -158,6 +209,48 @@ def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
             found.append("The status is optimal, but a stage needs more memory than a device has.")
     elif bound is not None and time is not None and bound > time * (1 + AGREEMENT):
         found.append(f"lower_bound {_shown(bound)} exceeds batch_time {_shown(time)}.")
+    return found
+
+
+def _proof_faults(plan: PlanDocument) -> list[str]:
+    """What the record of a proof says that its own numbers and the plan's do not."""
+    proof, time = plan.verification, plan.batch_time
+    if proof is None or time is None:
+        return []
+    found = _claim_faults("verification", proof, time)
+    better = proof.get("better_batch_time")
+    if better is not None and not _agree(better, time):
+        found.append(f"verification.better_batch_time is {_shown(better)}, but the plan takes {_shown(time)}.")
+    free = proof.get("free")
+    if isinstance(free, Mapping):
+        found += _claim_faults("verification.free", free, time)
+        least = free.get("better_batch_time") or time
+        cost = None if free.get("status") == "open" and least == time else time / least - 1
+        if not _agree(free.get("cost"), cost, 1.0):
+            found.append(f"verification.free.cost is {_shown(free.get('cost'))}, recomputed {_shown(cost)}.")
+    return found
+
+
+def _claim_faults(place: str, proof: Mapping[str, Any], time: float) -> list[str]:
+    """What one proof says of a plan that takes `time` that its own numbers do not."""
+    status, better, bound = proof.get("status"), proof.get("better_batch_time"), proof.get("bound")
+    best = time if better is None else better
+    derived = best / bound - 1 if bound else None
+    found = []
+    if status not in PROOFS:
+        found.append(f"{place}.status is {status!r}, which is none of {', '.join(PROOFS)}.")
+    if (status == "refuted") != (better is not None):
+        found.append(f"{place}.status is {status!r}, but better_batch_time is {better}.")
+    if (status == "proved") != (proof.get("reason") is None and better is None):
+        found.append(f"{place}.status is {status!r}, but reason is {proof.get('reason')!r}.")
+    if proof.get("settled") != (proof.get("reason") is None):
+        found.append(f"{place}.settled is {proof.get('settled')!r}, but reason is {proof.get('reason')!r}.")
+    if not _agree(proof.get("gap"), derived, PROOF):
+        found.append(f"{place}.gap is {_shown(proof.get('gap'))}, recomputed {_shown(derived)}.")
+    if bound and bound > best * (1 + AGREEMENT):
+        found.append(f"{place}.bound {_shown(bound)} exceeds the batch time {_shown(best)}.")
+    if status == "proved" and (derived is None or derived > 2 * PROOF):
+        found.append(f"{place}.status is proved, but the gap is {_shown(derived)}.")
     return found
 
 

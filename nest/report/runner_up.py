@@ -3,9 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import evolve
+
+from nest.errors import InputErrors
+from nest.files import structure, unstructure
 from nest.instance import Instance, Solution
-from nest.plan import PricedPlan
+from nest.plan import PricedPlan, document
 from nest.report.evaluation import time_shares
+from nest.spec import CandidateSummary, Decisions, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import TIE
 
 _WORDS = {
@@ -101,4 +106,56 @@ def describe_runner_up(
         "batch_time": priced.batch_time,
         "slower_by": slower,
         "reason": reason,
+        "decisions": unstructure(_decisions(instance, solution, priced)),
     }
+
+
+def _decisions(instance: Instance, solution: Solution, priced: PricedPlan) -> Decisions:
+    plan = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
+    stages = tuple(
+        StageDecisions(stage.layers, stage.candidate, stage.recompute, stage.zero, stage.devices)
+        for stage in plan.stages
+    )
+    assert isinstance(plan.candidate, CandidateSummary)
+    return Decisions(
+        plan.candidate,
+        solution.replicas,
+        solution.rank_order,
+        solution.schedule,
+        solution.chunks,
+        solution.zero_degree,
+        stages,
+    )
+
+
+def runner_up_plan(plan: PlanDocument) -> PlanDocument | None:
+    """The document that the runner-up would have, with nothing in it but its decisions; None: the plan states none.
+
+    Raises:
+        InputErrors: its decisions are not such; the text names the place.
+    """
+    stated = (plan.runner_up or {}).get("decisions")
+    if stated is None:
+        return None
+    if not isinstance(stated, Mapping):
+        raise InputErrors([f"runner_up.decisions must hold keys and values, is {stated!r:.60}."])
+    try:
+        found = structure(stated, Decisions)
+    except InputErrors as error:
+        raise InputErrors(f"runner_up.decisions.{told}" for told in error.problems) from None
+    stages = (
+        StageRecord(each.layers, each.candidate, each.recompute, each.zero, each.devices, 0.0, 0.0, 0.0, 0.0, -1, -1)
+        for each in found.stages
+    )
+    return evolve(
+        plan,
+        candidate=found.candidate,
+        data_parallel=found.data_parallel,
+        rank_order=found.rank_order,
+        schedule=found.schedule,
+        chunks=found.chunks,
+        zero_degree=found.zero_degree,
+        stages=tuple(stages),
+        runner_up=None,
+        placement=None,
+    )

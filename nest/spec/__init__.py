@@ -14,7 +14,15 @@ from nest.spec.measurements import (
     read_measurements,
 )
 from nest.spec.model import MlaSpec, TransformerSpec
-from nest.spec.plan import CandidateSummary, MemoryBreakdown, PlacementRecord, PlanDocument, StageRecord
+from nest.spec.plan import (
+    CandidateSummary,
+    Decisions,
+    MemoryBreakdown,
+    PlacementRecord,
+    PlanDocument,
+    StageDecisions,
+    StageRecord,
+)
 from nest.spec.problem import Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
 from nest.spec.topology import (
@@ -35,6 +43,7 @@ __all__ = [
     "ClusterSpec",
     "Coefficients",
     "CollectiveMeasurement",
+    "Decisions",
     "DeviceSpec",
     "DragonflySpec",
     "FatTreeSpec",
@@ -63,6 +72,7 @@ __all__ = [
     "RunFigures",
     "RunMeasurement",
     "Search",
+    "StageDecisions",
     "StageRecord",
     "TierSpec",
     "TorusSpec",

@@ -99,6 +99,50 @@ class StageRecord:
 
 
 @frozen
+class StageDecisions:
+    """What is decided of one stage; the rest of a `StageRecord` follows.
+
+    Attributes:
+        layers: names of its layers.
+        candidate: name of its candidate.
+        recompute: recompute mode.
+        zero: ZeRO stage.
+        devices: first device and number of devices in replica 0.
+    """
+
+    layers: tuple[str, ...]
+    candidate: str
+    recompute: str
+    zero: int
+    devices: tuple[int, int]
+
+
+@frozen
+class Decisions:
+    """What is decided of a plan; the rest of a `PlanDocument` follows.
+
+    Attributes:
+        candidate: of its widest stage, the first of them in pipeline order.
+        data_parallel: replicas.
+        rank_order: `pp-inner` or `dp-inner`.
+        schedule: name of the pipeline schedule.
+        chunks: runs of layers the schedule deals to each stage.
+        zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
+        stages: in pipeline order.
+    """
+
+    KEEP_NONE: ClassVar[bool] = True
+
+    candidate: CandidateSummary
+    data_parallel: int
+    rank_order: str
+    schedule: str
+    chunks: int
+    zero_degree: int | None
+    stages: tuple[StageDecisions, ...]
+
+
+@frozen
 class PlacementRecord:
     """Where a plan's blocks lie on a network that is no hierarchy.
 
@@ -140,7 +184,7 @@ class PlanDocument:
         chunks: runs of layers the schedule deals to each stage; None when infeasible.
         diagnosis: when infeasible, what is tightest and by how much, in words.
         summary: derived figures: tokens per second and device, model FLOP utilisation, bubble share, ...
-        runner_up: the best plan seen with other degrees, and why it lost.
+        runner_up: the best plan seen with other degrees, why it lost, and its `Decisions`, from which that follows.
         statistics: what the search did.
         plugins: the distributions that took part, by name, with their versions.
         placement: on a network that is no hierarchy, the devices of every block; None: those of the levels.
@@ -164,7 +208,7 @@ class PlanDocument:
     stages: tuple[StageRecord, ...]
     verification: dict[str, Any] | None
     problem: dict[str, Any] = field(metadata={"holds": Problem})
-    chunks: int | None = 1
+    chunks: int | None = field(default=1, validator=at_least(1))
     diagnosis: str | None = None
     summary: dict[str, Any] = field(factory=dict)
     runner_up: dict[str, Any] | None = None
