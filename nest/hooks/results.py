@@ -1,10 +1,10 @@
 """What the objects of plug-ins may return, by kind and member: each check returns the value, or says what is wrong."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy
 
@@ -16,12 +16,16 @@ from nest.hooks.guard import KINDS, Nonsense
 from nest.hooks.network_results import sound_network
 from nest.hooks.planning import Proposal, sound_proposal
 from nest.hooks.protocols import OperatorCost
-from nest.instance import Array, Cluster, Instance
+from nest.instance import Array, Cluster, Instance, Level
 from nest.instance.pairs import Pairs
 from nest.instance.passes import PASSES, Pass
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
+from nest.tolerances import AGREEMENT
 from nest.units import LARGEST
+
+MOST_COMPARED = 4096
+"""Sizes of one call for the times of collectives that are compared with each other."""
 
 
 def whole(value: Any, what: str, most: float = LARGEST) -> int:
@@ -82,7 +86,40 @@ def _times(found: Any, kind: str, sizes: Array, shape: Sequence[int], levels: An
     good = (times >= 0) & (times <= LARGEST)
     if not good.all():
         amount(times[~good][0].item(), "a time")
+    _require_rising(sizes, times)
     return times.astype(numpy.float64)
+
+
+def _require_rising(sizes: Array, times: Array) -> None:
+    """That no more bytes take less time, of some of the sizes where they are many (docs/explanation/proofs.md)."""
+    some = slice(None, None, -(-len(sizes) // MOST_COMPARED) or 1)
+    order = sizes[some].argsort(kind="stable")
+    less, more = sizes[some][order], times[some][order]
+    longest = numpy.maximum.accumulate(more)
+    falling = numpy.flatnonzero(more < longest * (1 - AGREEMENT))
+    if len(falling):
+        place = int(falling[0])
+        before = int(longest[: place + 1].argmax())
+        _falls((float(less[before]), float(more[before])), (float(less[place]), float(more[place])))
+
+
+def _falls(less: tuple[float, float], more: tuple[float, float]) -> NoReturn:
+    raise Nonsense(f"{more[0]:g} bytes take {more[1]:g} s, and {less[0]:g} bytes {less[1]:g} s")
+
+
+class _Rising:
+    """Checks the time of one collective, and that no more bytes take less than in the call before of its kind."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, tuple[float, float]] = {}
+
+    def __call__(self, found: Any, kind: str, bytes: float, shape: Sequence[int], levels: Sequence[Level]) -> float:  # noqa: A002
+        key, now = (kind, tuple(shape), tuple(levels)), (float(bytes), _seconds(found))
+        less, more = sorted((self._last.get(key, now), now))
+        if more[1] < less[1] * (1 - AGREEMENT):
+            _falls(less, more)
+        self._last[key] = now
+        return now[1]
 
 
 def _schedule(found: Any, *_: Any, **__: Any) -> Any:
@@ -174,7 +211,7 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("topology_importers", "accepts"): truth,
     ("topology_importers", "load"): _network,
     ("cost_models", "price"): _operator_cost,
-    ("collective_models", "time"): _seconds,
+    ("collective_models", "time"): _Rising,
     ("collective_models", "times"): _times,
     ("layer_times", "seconds"): _seconds,
     ("schedules", "chunks"): partial(whole, what="the number of chunks"),
@@ -208,7 +245,8 @@ def check_of(kind: str, name: str, member: str) -> Callable[..., Any] | None:
     """The check of a member of the object of `kind` called `name`; None: there is none."""
     if (kind, member) == ("strategies", "apply"):
         return partial(_applied, name)
-    return CHECKS.get((kind, member))
+    check = CHECKS.get((kind, member))
+    return check() if check is _Rising else check
 
 
 def _applied(name: str, found: Any, block: Block, degree: int, context: Any) -> Block:

@@ -237,6 +237,8 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("collective_models", "time", raises(OSError("gone")), "raised OSError: gone in time"),
     ("collective_models", "times", returns(numpy.zeros(1)), "no array of"),
     ("collective_models", "times", lambda self, kind, sizes, *_: numpy.full(sizes.shape, numpy.nan), "a time is nan"),
+    ("collective_models", "time", lambda self, kind, size, *_: 1.0 / (1.0 + size), "bytes take"),
+    ("collective_models", "times", lambda self, kind, sizes, *_: 1.0 / (1.0 + sizes), "bytes take"),
     ("layer_times", "seconds", returns(float("nan")), "the time is nan"),
     ("layer_times", "seconds", returns(1e300), "the time is 1e+300"),
     ("schedules", "weights", returns((1.0, float("nan"))), "a weight is nan"),
@@ -363,14 +365,14 @@ def test_verifying_goes_on_without() -> None:
 
 
 def test_a_solver_and_a_plan_that_are_told_different_things(alone: dict[str, Any]) -> None:
-    """A model of collectives that answers something else each time."""
-    asked: list[int] = []
+    """A model of collectives that times many at once otherwise than one by one."""
 
-    def time_(self: Any, *_: Any) -> float:
-        asked.append(1)
-        return 1e-3 * len(asked)
+    def times(self: Any, kind: Any, sizes: Any, *_: Any) -> Any:
+        return numpy.full(sizes.shape, 2e-3)
 
-    known = registry([offering("collective_models", broken("collective_models", "time", time_))])
+    model = broken("collective_models", "times", times)
+    type(model).time = returns(1e-3)
+    known = registry([offering("collective_models", model)])
     plan = planner.solve({**PROBLEM, "collectives": "foo", "constraints": ["dp == 4"]}, plugins=known)
     assert plan.batch_time == planner.solve({**PROBLEM, "constraints": ["dp == 4"]}, plugins=Registry()).batch_time
     (warning,) = known.warnings
