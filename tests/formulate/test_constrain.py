@@ -125,9 +125,13 @@ def test_what_is_the_only_way_so_far_is_accepted(problem: Build) -> None:
     assert space(problem(fixed={"etp": 1})).constraints == ()
 
 
-def test_a_schedule_of_chunks_is_one_for_every_number_of_chunks_that_comes_out_even(problem: Build) -> None:
-    asked = problem(training={"schedule": ("interleaved", "1f1b")})
-    blocks = len(space(asked).blocks)
+@pytest.mark.parametrize("blocks", [4, 12])
+def test_a_schedule_of_chunks_is_one_for_every_number_of_chunks_that_comes_out_even(
+    blocks: int, problem: Build
+) -> None:
+    model = TransformerSpec(layers=blocks, hidden=64, ffn=128, heads=8, vocab=500)
+    asked = problem(model, training={"schedule": ("interleaved", "1f1b")})
+    assert len(space(asked).blocks) == blocks
     found = [(each.name, chunks_of(each)) for each in space(asked).schedules]
     counts = range(2, blocks)
     even = [chunks for chunks in counts if any(blocks % (chunks * stages) == 0 for stages in counts)]

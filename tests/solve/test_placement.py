@@ -1,14 +1,28 @@
-"""Slots: levels between blocks, against a direct reading of PROBLEM.md section 3."""
+"""Where blocks lie: levels between slots as PROBLEM.md section 3 has them, and no placement beats the one found."""
 
-from hypothesis import given
+from itertools import combinations
+from math import prod
+
+import numpy
+import pytest
+from attrs import evolve
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nest.instance import Cluster, Level
+from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, StageDecision
+from nest.plan import evaluate
+from nest.solve.dp import solve
+from nest.solve.dp.configurations import Exclusions
+from nest.solve.dp.downsets import build
+from nest.solve.dp.mixed.configurations import mixed_configurations
+from nest.solve.dp.mixed.search import MixedSearch
 from nest.solve.dp.placement import slots
+from nest.solve.dp.run import Run
+from tests.small_instances import instance
 
 
 @st.composite
-def settings(draw: st.DrawFn) -> tuple[Cluster, int, int, str]:
+def clusters(draw: st.DrawFn) -> tuple[Cluster, int, int, str]:
     fanouts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     machines = Cluster(tuple(Level(f"l{i}", f, 1.0, 0.0) for i, f in enumerate(fanouts)), 1.0)
     width = draw(st.sampled_from([w for w in range(1, machines.size + 1) if machines.admits(w)]))
@@ -16,7 +30,7 @@ def settings(draw: st.DrawFn) -> tuple[Cluster, int, int, str]:
     return machines, width, replicas, draw(st.sampled_from(["pp-inner", "dp-inner"]))
 
 
-@given(settings())
+@given(clusters())
 def test_levels_between_slots(setting: tuple[Cluster, int, int, str]) -> None:
     machines, width, replicas, order = setting
     places = slots(machines, width, replicas, order)
@@ -32,3 +46,61 @@ def test_levels_between_slots(setting: tuple[Cluster, int, int, str]) -> None:
                 devices = [d for start in starts for d in range(start, start + width)]
                 worst = max(worst, machines.level(min(devices), max(devices)))
             assert places.level(a, b) == worst
+
+
+def crowded(fanouts: tuple[int, ...], replicas: int, order: str, sizes: list[float]) -> Instance:
+    """Layers that need a device each, in a row, with tensors of these sizes; each level has a tenth of the last one."""
+    zeros = numpy.zeros(len(sizes) + 1)
+    used = Candidate(
+        "c", {}, 1, 1, zeros + 1, zeros + 2, (), (RecomputeMode("none", zeros, zeros, zeros, zeros),), sizes
+    )
+    return instance(
+        [used],
+        machines=Cluster(tuple(Level(f"l{i}", f, 10.0**-i, 0.0) for i, f in enumerate(fanouts)), 1.0),
+        global_batch=2 * replicas,
+        rank_orders=(order,),
+        zero=(0,),
+        constraints=[f"pp == {len(zeros)}", f"replicas == {replicas}"],
+    )
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[tuple[int, ...], int, str, list[float]]:
+    """Groups of uneven numbers of slots, more slots than stages, and tensors of which some are large."""
+    fanouts = draw(st.sampled_from([(5, 2), (7, 2), (5, 2, 2), (3, 3), (3, 2, 2), (4, 3)]))
+    stages = draw(st.sampled_from([2, 3, 4, 4, 4]))
+    replicas = prod(fanouts) // draw(st.integers(stages + 1, 7))
+    sizes = draw(st.lists(st.sampled_from([0.0, 0.01, 1.0, 3.0]), min_size=stages - 1, max_size=stages - 1))
+    return fanouts, replicas, draw(st.sampled_from(["dp-inner", "dp-inner", "pp-inner"])), sizes
+
+
+@given(crowds())
+@settings(max_examples=30)
+# Slots of two devices in groups of five, of which the third lies in both: it is left out, or its neighbours are.
+@example(((5, 2), 2, "dp-inner", [3.0, 0.01, 3.0]))
+@example(((5, 2), 2, "dp-inner", [1.0, 3.0, 3.0]))
+def test_no_placement_is_faster(crowd: tuple[tuple[int, ...], int, str, list[float]]) -> None:
+    problem = crowded(*crowd)
+    found = solve(problem)
+    assert found.solution is not None
+    stages = found.solution.stages
+    every = [
+        evolve(found.solution, stages=tuple(map(_at, stages, offsets)))
+        for offsets in combinations(range(problem.cluster.size // found.solution.replicas), len(stages))
+    ]
+    least = min(evaluate(problem, each).batch_time for each in every)
+    assert found.batch_time == pytest.approx(least, rel=1e-12)
+    assert _best_mixed(problem) == pytest.approx(least, rel=1e-12)
+
+
+def _best_mixed(problem: Instance) -> float:
+    """The batch time of the best plan that the search of mixed plans finds, without one to beat."""
+    found = mixed_configurations(problem, len(problem.graph.layers), 0, Exclusions())
+    run = Run(MixedSearch(problem, build(problem.graph), found), started=0.0)
+    run.find_best()
+    assert run.best is not None
+    return run.best.value
+
+
+def _at(stage: StageDecision, offset: int) -> StageDecision:
+    return evolve(stage, offset=offset)

@@ -6,6 +6,7 @@ import numpy
 import pytest
 from attrs import evolve
 from hypothesis import given
+from hypothesis import strategies as st
 
 from nest.catalogue import link, network_levels
 from nest.errors import InputError
@@ -157,6 +158,14 @@ def test_hosts_of_a_domain_lie_side_by_side() -> None:
     found = switched(SwitchTree(hosts, {}), usual="gb200-nvl72-ndr")
     assert found.hosts == ("h000", "h002", "h001", "h003")
     assert [each.fanout for each in levels(found)] == [8, 2]
+
+
+@given(st.permutations("aabbcc"), st.permutations("ddeeff"))
+def test_domains_come_as_their_first_hosts_do(left: list[str], right: list[str]) -> None:
+    hosts = [Host(f"h{index}", f"leaf{index // 6}", domain=name) for index, name in enumerate([*left, *right])]
+    found = switched(SwitchTree(tuple(hosts), {"leaf0": "root", "leaf1": "root"}), usual="gb200-nvl72-ndr")
+    seen = list(dict.fromkeys(host.domain for host in hosts))
+    assert found.hosts == tuple(host.name for host in sorted(hosts, key=lambda host: seen.index(host.domain)))
 
 
 def test_domains_that_cross_switches_keep_their_graph() -> None:
