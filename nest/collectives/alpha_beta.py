@@ -7,6 +7,7 @@ for each kind of collective, those of a communication library's protocols; other
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 
 import numpy
 
@@ -19,33 +20,44 @@ class AlphaBeta:
 
     name = "alpha-beta"
 
-    def time(self, kind: str, bytes: float, shape: Sequence[int], levels: Sequence[Level]) -> float:  # noqa: A002
-        """Seconds that `kind` takes on a set of devices (PROBLEM.md section 1).
-
-        One member costs nothing. A point-to-point call of 0 bytes costs nothing; a collective of 0 bytes
-        still pays its latency, as the formulas of PROBLEM.md do.
+    def time(
+        self,
+        kind: str,
+        bytes: float,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> float:
+        """Seconds that `kind` takes on a set of devices (PROBLEM.md section 1). One member and no bytes cost nothing.
 
         Args:
             kind: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
             bytes: the full (unsharded) buffer; for `all_to_all` what each member holds.
             shape: members per level-0 group, level-0 groups per level-1 group, ...
             levels: the network, innermost first, as long as `shape`.
+            members: devices in the set; None: as many as the product of `shape`.
 
         Raises:
             ValueError: `kind` is none of the five.
         """
-        if kind == "point_to_point" and bytes == 0:
-            return 0.0
-        return min(latency + bytes * slope for latency, slope in _lines(kind, tuple(shape), tuple(levels)))
+        lines = _lines(kind, tuple(shape), tuple(levels), members)
+        return min(latency + bytes * slope for latency, slope in lines) if bytes else 0.0
 
-    def times(self, kind: str, bytes: Array, shape: Sequence[int], levels: Sequence[Level]) -> Array:  # noqa: A002
+    def times(
+        self,
+        kind: str,
+        bytes: Array,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> Array:
         """`time` for an array of `bytes`: seconds, of the same shape."""
-        lines = _lines(kind, tuple(shape), tuple(levels))
+        lines = _lines(kind, tuple(shape), tuple(levels), members)
         seconds = numpy.minimum.reduce([latency + bytes * slope for latency, slope in lines])
-        return numpy.where(bytes == 0, 0.0, seconds) if kind == "point_to_point" else seconds
+        return numpy.where(bytes == 0, 0.0, seconds)
 
 
-# A solver asks for a few shapes very often.
+# A solver asks for a few sets of devices very often.
 @lru_cache(maxsize=4096)
-def _lines(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...]) -> tuple[Line, ...]:
-    return lines_of(kind, shape, levels)
+def _lines(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...], members: int | None) -> tuple[Line, ...]:
+    return lines_of(kind, shape, levels, prod(shape) if members is None else members)

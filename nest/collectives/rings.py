@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from math import prod
 from operator import mul
 
@@ -40,8 +40,8 @@ class Met:
         return [line.figures(kind, self.members) for line in found]
 
 
-def lines_of(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...]) -> tuple[Line, ...]:
-    """The lines of which the lowest is what `kind` costs; one member costs nothing.
+def lines_of(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...], members: int) -> tuple[Line, ...]:
+    """The lines of which the lowest is what `kind` costs among so many members; one member costs nothing.
 
     Raises:
         ValueError: there is no such kind.
@@ -51,34 +51,34 @@ def lines_of(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...]) -> tu
     inside = accumulate(shape[:-1], mul, initial=1)
     rows = enumerate(zip(levels, shape, inside, strict=True))
     met = [Met(index, *row) for index, row in rows if row[1] > 1]
-    return tuple(_lowest(_KINDS[kind](kind, met, levels))) if met else ((0.0, 0.0),)
+    return tuple(_lowest(_KINDS[kind](kind, met, levels, members))) if met else ((0.0, 0.0),)
 
 
-def _gather(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+def _gather(kind: str, met: list[Met], levels: tuple[Level, ...], members: int) -> list[Line]:
     """Reduce-scatter and all-gather: a ring per level, inner levels first, or rings over all members."""
-    return [*_level_by_level([_shares(each, kind) for each in met]), *_over_all(kind, met, levels)]
+    return [*_level_by_level([_shares(each, kind) for each in met]), *_over_all(kind, met, levels, members)]
 
 
-def _all_reduce(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+def _all_reduce(kind: str, met: list[Met], levels: tuple[Level, ...], members: int) -> list[Line]:
     """Reduce-scatters inwards out, an all-reduce on the outermost level, all-gathers back; or rings over all members.
 
     With the formulas of PROBLEM.md that is a reduce-scatter and an all-gather: what is cheaper for one is for both.
     """
     inner = [_shares(each, half) for each in met[:-1] for half in ("reduce_scatter", "all_gather")]
-    return [*_level_by_level([*inner, _shares(met[-1], kind)]), *_over_all(kind, met, levels)]
+    return [*_level_by_level([*inner, _shares(met[-1], kind)]), *_over_all(kind, met, levels, members)]
 
 
-def _all_to_all(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
-    """Each pair directly, over the level where it first meets.
+def _all_to_all(kind: str, met: list[Met], levels: tuple[Level, ...], members: int) -> list[Line]:
+    """Each pair directly, over the level where it first meets; of an uneven set, as if all groups were the fullest.
 
     The flat ring is no alternative here: it would relay every block through the members between, which is
     more traffic than its formula counts.
     """
-    members = prod(each.members for each in met)
-    return _level_by_level([_times(each.members * each.below / members, each.lines(kind)) for each in met])
+    even = prod(each.members for each in met)
+    return _level_by_level([_times(each.members * each.below / even, each.lines(kind)) for each in met])
 
 
-def _point_to_point(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+def _point_to_point(kind: str, met: list[Met], levels: tuple[Level, ...], members: int) -> list[Line]:
     return [(met[-1].level.latency, 1.0 / met[-1].level.bandwidth)]
 
 
@@ -101,30 +101,29 @@ def _sum(first: Line, second: Line) -> Line:
     return first[0] + second[0], first[1] + second[1]
 
 
-def _over_all(kind: str, met: list[Met], levels: tuple[Level, ...]) -> list[Line]:
+def _over_all(kind: str, met: list[Met], levels: tuple[Level, ...], members: int) -> list[Line]:
     """Rings over all members: one for each rail where every level has protocols, else the flat ring of PROBLEM.md."""
     protocols = [[line for line in each.protocols(kind) if not line.in_switch] for each in met]
     if all(protocols):
-        return [_rails(kind, met, chosen) for chosen in product(*protocols)]
-    members, outermost = prod(each.members for each in met), met[-1]
+        return [_rails(kind, met, chosen, members) for chosen in product(*protocols)]
+    outermost = met[-1]
     narrowest = min(level.bandwidth for level in levels[: outermost.index + 1])
     return [CollectiveLine((kind,), 0.0, outermost.level.latency, narrowest).figures(kind, members)]
 
 
-def _rails(kind: str, met: list[Met], chosen: tuple[CollectiveLine, ...]) -> Line:
+def _rails(kind: str, met: list[Met], chosen: tuple[CollectiveLine, ...], members: int) -> Line:
     """Rings over all members, as many as a group has devices, each of which leaves the group by another.
 
     So a level's links carry what their share of the devices inside sends, all levels at the same time: the slowest
     counts. A block passes every member: of a group's children, all but the last over links of that level. NCCL plans
     its rings over several machines so (NVIDIA/nccl, src/graph/tuning.cc: steps between machines, all others inside).
     """
-    members = prod(each.members for each in met)
     latency = max(line.base for line in chosen)
     slope = 0.0
-    groups = members
-    for each, line in zip(met, chosen, strict=True):
-        crossings = groups - groups // each.members if each is not met[-1] else each.members - 1
-        groups //= each.members
+    # Of an uneven set at most so many groups of the levels inside have members.
+    occupied = [min(members, prod(each.members for each in met[index:])) for index in range(len(met))]
+    for each, line, (groups, outside) in zip(met, chosen, pairwise([*occupied, 1]), strict=True):
+        crossings = groups - outside
         steps, per_byte = CollectiveLine((kind,), 0.0, line.step, line.bandwidth, line.own).figures(kind, members)
         latency += steps * crossings / (members - 1)
         slope = max(slope, per_byte / each.below)
@@ -149,7 +148,7 @@ def _is_above(middle: Line, first: Line, last: Line) -> bool:
     return (high - low) * (steep - falls) <= (at - low) * (steep - flat)
 
 
-_KINDS: dict[str, Callable[[str, list[Met], tuple[Level, ...]], list[Line]]] = {
+_KINDS: dict[str, Callable[[str, list[Met], tuple[Level, ...], int], list[Line]]] = {
     "all_reduce": _all_reduce,
     "all_gather": _gather,
     "reduce_scatter": _gather,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy
 from attrs import evolve
 
 from nest.formulate.instance import Formulation
@@ -15,13 +14,16 @@ class _Free:
 
     name = "free"
 
-    def time(self, kind: str, bytes: float, shape: Sequence[int], levels: Sequence[Level]) -> float:  # noqa: A002
+    def time(
+        self,
+        kind: str,
+        bytes: float,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> float:
         """0 s."""
         return 0.0
-
-    def times(self, kind: str, bytes: Array, shape: Sequence[int], levels: Sequence[Level]) -> Array:  # noqa: A002
-        """0 s, for each of `bytes`."""
-        return numpy.zeros_like(bytes)
 
 
 def compute_alone(formulation: Formulation, index: int) -> Array | None:

@@ -90,7 +90,10 @@ class Pricing:
             if operator.collective is not None
             for call in (*operator.collective.forward, *operator.collective.backward)
         )
-        key = (*(id(operator) for operator in operators), *(self.shapes(axis, block) for axis in axes))
+        key = (
+            *(id(operator) for operator in operators),
+            *((len(block.ranks(axis)), self.shapes(axis, block)) for axis in axes),
+        )
         if key not in self._layers:
             self._layers[key] = operators, _priced_layer(originals, operators, repeated, block, self, fine)
         return self._layers[key][1]
@@ -191,10 +194,12 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
 
 
 def _call(call: Communication, block: Block, pricing: Pricing) -> float:
-    """One collective, of the groups of ranks that lie worst in the network."""
-    shapes = pricing.shapes(call.axis, block)
-    levels = pricing.cluster.levels
-    return max(pricing.collectives.time(call.kind, call.bytes, shape, levels) for shape in shapes)
+    """One collective, of the groups of ranks that lie worst in the network; of no bytes it takes no time."""
+    if call.bytes == 0:
+        return 0.0
+    price, members = pricing.collectives.time, len(block.ranks(call.axis))
+    shapes, levels = pricing.shapes(call.axis, block), pricing.cluster.levels
+    return max(price(call.kind, call.bytes, shape, levels, members=members) for shape in shapes)
 
 
 def _groups(block: Block) -> list[str]:

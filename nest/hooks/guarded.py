@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from nest.errors import InputError
 from nest.hooks.guard import Faulty, Guard, PluginFault
+from nest.hooks.keywords import OPTIONAL, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,6 +107,9 @@ class Guarded:
         from nest.hooks.results import check_of
 
         check = check_of(self._kind, self.name, member) or _as_it_is
+        optional = OPTIONAL.get((self._kind, member), ())
+        if optional:
+            method = self._call(lambda: fitted(method, optional), member)
 
         def watched(*arguments: Any, **named: Any) -> Any:
             given = tuple(_own(each) for each in arguments)

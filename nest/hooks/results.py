@@ -79,7 +79,7 @@ def _seconds(found: Any, *_: Any, **__: Any) -> float:
     return amount(found, "the time")
 
 
-def _times(found: Any, kind: str, sizes: Array, shape: Sequence[int], levels: Any) -> Array:
+def _times(found: Any, kind: str, sizes: Array, *_: Any, **__: Any) -> Array:
     times = numpy.asarray(found)
     if times.shape != sizes.shape or times.dtype.kind not in "fiu":
         raise Nonsense(f"{_shown(found)} is no array of {len(sizes)} times")
@@ -113,8 +113,16 @@ class _Rising:
     def __init__(self) -> None:
         self._last: dict[Hashable, tuple[float, float]] = {}
 
-    def __call__(self, found: Any, kind: str, bytes: float, shape: Sequence[int], levels: Sequence[Level]) -> float:  # noqa: A002
-        key, now = (kind, tuple(shape), tuple(levels)), (float(bytes), _seconds(found))
+    def __call__(
+        self,
+        found: Any,
+        kind: str,
+        bytes: float,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> float:
+        key, now = (kind, tuple(shape), tuple(levels), members), (float(bytes), _seconds(found))
         less, more = sorted((self._last.get(key, now), now))
         if more[1] < less[1] * (1 - AGREEMENT):
             _falls(less, more)

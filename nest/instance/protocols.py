@@ -11,9 +11,11 @@ from nest.instance.passes import Pass
 class CollectiveModel(Protocol):
     """Prices collectives (PROBLEM.md section 1).
 
+    No model is asked about no bytes, which cost nothing. Methods of plug-ins may lack the parameter `members`.
+
     Optional:
-        times: `times(kind, bytes, shape, levels)`, `time` for an array of `bytes`: seconds, of the same shape. Searches
-            are faster with it.
+        times: `times(kind, bytes, shape, levels, members=None)`, `time` for an array of `bytes`: seconds, of the same
+            shape. Searches are faster with it.
     """
 
     @property
@@ -21,7 +23,14 @@ class CollectiveModel(Protocol):
         """Unique among its kind; what people write to choose it."""
         ...
 
-    def time(self, kind: str, bytes: float, shape: Sequence[int], levels: Sequence[Level]) -> float:  # noqa: A002
+    def time(
+        self,
+        kind: str,
+        bytes: float,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> float:
         """Seconds that `kind` takes on a set of devices.
 
         Args:
@@ -29,6 +38,7 @@ class CollectiveModel(Protocol):
             bytes: the full (unsharded) buffer; for `all_to_all` what each member holds.
             shape: members per level-0 group, level-0 groups per level-1 group, ...
             levels: the network, innermost first, as long as `shape`.
+            members: devices in the set, fewer than the product of `shape` where it is uneven; None: as many as that.
         """
         ...
 

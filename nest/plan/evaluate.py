@@ -23,12 +23,14 @@ class _Peers:
 
     Attributes:
         shape: of all of them, as collectives see them.
+        members: all of them (`z`).
         shards: shapes of the shard groups, each once.
-        sharing: devices of a shard group; all of them (`z`) without `zero_degree`.
+        sharing: devices of a shard group; all of them without `zero_degree`.
         replicates: shapes of the replicate groups, each once; none when one shard group holds all devices.
     """
 
     shape: tuple[int, ...]
+    members: int
     shards: tuple[tuple[int, ...], ...]
     sharing: int
     replicates: tuple[tuple[int, ...], ...] = ()
@@ -266,12 +268,12 @@ def _shared(cluster: Cluster, members: list[int], degree: int) -> _Peers:
     """`members`, ascending, with ZeRO over `degree` of them at most."""
     count, shape = len(members), cluster.shape(members)
     if count <= degree:
-        return _Peers(shape, (shape,), count)
+        return _Peers(shape, count, (shape,), count)
     if count % degree:
         raise ValueError(f"{count} devices cannot be cut into shard groups of {degree}")
     shards = dict.fromkeys(cluster.shape(members[first : first + degree]) for first in range(0, count, degree))
     replicates = dict.fromkeys(cluster.shape(members[place::degree]) for place in range(degree))
-    return _Peers(shape, tuple(shards), degree, tuple(replicates))
+    return _Peers(shape, count, tuple(shards), degree, tuple(replicates))
 
 
 def _price_stage(
@@ -337,12 +339,14 @@ def _state_costs(
     for group, peer in zip(candidate.state, peers, strict=True):
         weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
         optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
-        scatter = _slowest(instance, "reduce_scatter", gradients, peer.shards if zero else (peer.shape,))
-        gather = _slowest(instance, "all_gather", weights, peer.shards)
-        # Shards are summed over the replicate groups once per batch.
-        reduce = _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates)
+        scatter = _slowest(instance, "reduce_scatter", gradients, peer.shards, peer.sharing)
+        gather = _slowest(instance, "all_gather", weights, peer.shards, peer.sharing)
+        # Shards are summed over the replicate groups once per batch; what nobody shards, over all devices.
+        across = peer.members // peer.sharing
+        reduce = _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates, across)
+        whole = _slowest(instance, "all_reduce", gradients, (peer.shape,), peer.members)
         added = {
-            0: (0.0, 2 * scatter),
+            0: (0.0, whole),
             1: (0.0, scatter + gather + reduce),
             2: (scatter, gather + reduce),
             3: (scatter + 2 * gather, reduce),
@@ -364,7 +368,12 @@ def _exposed(instance: Instance, seconds: float, work: float) -> float:
     return max(shown, seconds - work) if instance.space.hiding else shown
 
 
-def _slowest(instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...]) -> float:
-    """Seconds until groups of these shapes, which work side by side, are all done; 0 for no groups."""
-    levels = instance.cluster.levels
-    return max((float(instance.collectives.time(kind, size, shape, levels)) for shape in shapes), default=0.0)
+def _slowest(instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...], members: int) -> float:
+    """Seconds until groups of so many members and these shapes, which work side by side, are all done.
+
+    No groups and no bytes take no time.
+    """
+    if size == 0:
+        return 0.0
+    price, levels = instance.collectives.time, instance.cluster.levels
+    return max((float(price(kind, size, shape, levels, members=members)) for shape in shapes), default=0.0)

@@ -40,10 +40,10 @@ class Groups:
     """The devices that hold the same parameters, for a stage at offset 0, which stands for all."""
 
     def __init__(self, instance: Instance, solution: Solution) -> None:
-        """Of one plan; shapes are found once for each set of devices."""
+        """Of one plan; shapes are found once for the devices of each parameter group."""
         self._instance = instance
         self._solution = solution
-        self._shapes: dict[tuple[int, tuple[int, ...]], list[list[tuple[int, ...]]]] = {}
+        self._sets: dict[tuple[int, tuple[int, ...]], list[list[tuple[tuple[int, ...], int]]]] = {}
 
     def members(self, width: int, ranks: Sequence[int]) -> list[int]:
         """Their numbers, ascending (PROBLEM.md section 4: `r*K + o` or `r*g + o`)."""
@@ -64,18 +64,23 @@ class Groups:
         return joined
 
     def slowest(self, kind: str, size: float, width: int, ranks: tuple[int, ...], which: int) -> float:
-        """Seconds of a collective over all members (`which` is 0), the shard groups (1) or the replicate groups (2)."""
-        if (width, ranks) not in self._shapes:
+        """Seconds of a collective over all members (`which` is 0), the shard groups (1) or the replicate groups (2).
+
+        What has no bytes is not sent, and takes no time.
+        """
+        if size == 0:
+            return 0.0
+        if (width, ranks) not in self._sets:
             members, sharing = self.members(width, ranks), self.sharing(width, ranks)
             runs = [members[first : first + sharing] for first in range(0, len(members), sharing)]
             across = [members[place::sharing] for place in range(sharing)] if len(runs) > 1 else []
             shape = self._instance.cluster.shape
-            self._shapes[width, ranks] = [
-                sorted({shape(group) for group in groups}) for groups in ([members], runs, across)
+            self._sets[width, ranks] = [
+                sorted({(shape(group), len(group)) for group in groups}) for groups in ([members], runs, across)
             ]
-        levels = self._instance.cluster.levels
-        model = self._instance.collectives
-        return max((model.time(kind, size, shape, levels) for shape in self._shapes[width, ranks][which]), default=0.0)
+        levels, time = self._instance.cluster.levels, self._instance.collectives.time
+        alike = self._sets[width, ranks][which]
+        return max((time(kind, size, shape, levels, members=count) for shape, count in alike), default=0.0)
 
 
 def sharding(instance: Instance, groups: Groups, stage: StageDecision, work: float) -> Sharding:
@@ -116,7 +121,7 @@ def _of_group(instance: Instance, groups: Groups, stage: StageDecision, group: P
     state = weights / (sharing if zero >= 3 else 1) + gradients / (sharing if zero >= 2 else 1)
     state += optimizer / (sharing if zero >= 1 else 1)
     if zero == 0:
-        return [0.0, 0.0, 2 * groups.slowest("reduce_scatter", gradients, width, group.ranks, 0), 0.0, update, state]
+        return [0.0, 0.0, groups.slowest("all_reduce", gradients, width, group.ranks, 0), 0.0, update, state]
     scatter = groups.slowest("reduce_scatter", gradients, width, group.ranks, 1)
     gather = groups.slowest("all_gather", weights, width, group.ranks, 1)
     across = groups.slowest("all_reduce", gradients / sharing, width, group.ranks, 2)

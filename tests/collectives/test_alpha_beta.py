@@ -26,16 +26,22 @@ levels = st.builds(
 networks = st.lists(st.tuples(st.integers(1, 9), levels), min_size=1, max_size=4)
 
 
-def slow(kind: str, n: float, shape: list[int], network: list[Level]) -> float:
+def members_of(shape: list[int], fullness: float) -> int:
+    """Devices of a set of this shape: the fewest there can be, or so much of the way from these to the product."""
+    fewest = 1 + sum(members - 1 for members in shape)
+    return fewest + round(fullness * (prod(shape) - fewest))
+
+
+def slow(kind: str, n: float, shape: list[int], network: list[Level], devices: int) -> float:
     """PROBLEM.md section 1, word by word."""
     k = prod(shape)
-    if k == 1:
+    if k == 1 or n == 0:
         return 0.0
     w = max(level for level in range(len(shape)) if shape[level] > 1)
     if kind == "point_to_point":
-        return 0.0 if n == 0 else network[w].latency + n / network[w].bandwidth
+        return network[w].latency + n / network[w].bandwidth
     if kind == "all_reduce":
-        return slow("reduce_scatter", n, shape, network) + slow("all_gather", n, shape, network)
+        return sum(slow(half, n, shape, network, devices) for half in ("reduce_scatter", "all_gather"))
     hierarchical = 0.0
     for level, members in enumerate(shape):
         hierarchical += (members - 1) * network[level].latency
@@ -47,35 +53,51 @@ def slow(kind: str, n: float, shape: list[int], network: list[Level]) -> float:
             hierarchical += (members - 1) / members * (n / inside) / network[level].bandwidth
     if kind == "all_to_all":
         return hierarchical
+    k = devices
     narrowest = min(level.bandwidth for level in network[: w + 1])
     flat = (k - 1) * network[w].latency + (k - 1) / k * n / narrowest
     return min(hierarchical, flat)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(network=networks, n=sizes)
-def test_agrees_with_the_formulas(kind: str, network: list[tuple[int, Level]], n: float) -> None:
+@given(network=networks, n=sizes, fullness=st.floats(0, 1))
+def test_agrees_with_the_formulas(kind: str, network: list[tuple[int, Level]], n: float, fullness: float) -> None:
     shape, rows = [members for members, _ in network], [level for _, level in network]
-    assert MODEL.time(kind, n, shape, rows) == pytest.approx(slow(kind, n, shape, rows), rel=1e-12, abs=1e-300)
+    members = members_of(shape, fullness)
+    expected = pytest.approx(slow(kind, n, shape, rows, members), rel=1e-12, abs=1e-300)
+    assert MODEL.time(kind, n, shape, rows, members) == expected
+    assert MODEL.time(kind, n, shape, rows) == MODEL.time(kind, n, shape, rows, prod(shape))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(network=networks, several=st.lists(sizes, min_size=1, max_size=5))
-def test_arrays_agree_with_single_calls(kind: str, network: list[tuple[int, Level]], several: list[float]) -> None:
+@given(network=networks, several=st.lists(sizes, min_size=1, max_size=5), fullness=st.floats(0, 1))
+def test_arrays_agree_with_single_calls(
+    kind: str, network: list[tuple[int, Level]], several: list[float], fullness: float
+) -> None:
     shape, rows = [members for members, _ in network], [level for _, level in network]
-    found = MODEL.times(kind, numpy.array(several, dtype=float), shape, rows)
-    assert found.tolist() == [MODEL.time(kind, float(n), shape, rows) for n in several]
+    members = members_of(shape, fullness)
+    found = MODEL.times(kind, numpy.array(several, dtype=float), shape, rows, members)
+    assert found.tolist() == [MODEL.time(kind, float(n), shape, rows, members) for n in several]
 
 
-def test_empty_collectives_pay_their_latency_and_empty_messages_nothing() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_bytes_cost_nothing_and_few_pay_their_latency(kind: str) -> None:
     network = (Level("a", 8, 1e9, 1.0),)
-    assert MODEL.time("all_gather", 0, (4,), network) == 3.0
-    assert MODEL.time("point_to_point", 0, (2,), network) == 0.0
+    assert MODEL.time(kind, 0, (4,), network) == 0.0
+    assert MODEL.times(kind, numpy.zeros(2), (4,), network).tolist() == [0.0, 0.0]
+    assert MODEL.time(kind, 1e-6, (4,), network) >= 1.0
 
 
 def test_the_flat_ring_wins_where_inner_steps_are_slow() -> None:
     network = (Level("a", 2, 1e9, 10.0), Level("b", 2, 1e9, 1.0))
-    assert MODEL.time("reduce_scatter", 0, (2, 2), network) == 3.0
+    assert MODEL.time("reduce_scatter", 1e-300, (2, 2), network) == 3.0
+
+
+def test_a_flat_ring_has_as_many_members_as_there_are_devices() -> None:
+    network = (Level("a", 2, 1e9, 10.0), Level("b", 2, 1e9, 1.0))
+    assert MODEL.time("reduce_scatter", 3e9, (2, 2), network, members=3) == 2 * 1.0 + 2 / 3 * 3.0
+    assert MODEL.time("all_reduce", 3e9, (2, 2), network, members=3) == 2 * (2 * 1.0 + 2 / 3 * 3.0)
+    assert MODEL.time("reduce_scatter", 3e9, (2, 2), network) == 3 * 1.0 + 3 / 4 * 3.0
 
 
 def test_adjacent_members_beat_scattered_ones() -> None:

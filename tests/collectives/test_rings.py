@@ -13,6 +13,7 @@ from nest.collectives.alpha_beta import AlphaBeta
 from nest.instance import CollectiveLine, Level
 from nest.spec import LevelSpec
 from nest.units import BytesPerSecond
+from tests.collectives.test_alpha_beta import members_of
 
 MODEL = AlphaBeta()
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -67,10 +68,10 @@ def alone(kind: str, n: float, members: int, level: Level) -> float:
     )
 
 
-def slow(kind: str, n: float, shape: list[int], network: list[Level]) -> float:
+def slow(kind: str, n: float, shape: list[int], network: list[Level], devices: int) -> float:
     """What docs/explanation/cost-model.md says, one number at a time."""
     members = prod(shape)
-    if members == 1:
+    if members == 1 or n == 0:
         return 0.0
     outermost = max(level for level in range(len(shape)) if shape[level] > 1)
     total = 0.0
@@ -82,12 +83,12 @@ def slow(kind: str, n: float, shape: list[int], network: list[Level]) -> float:
             total += sum(alone(half, n / inside, here, network[level]) for half in ("reduce_scatter", "all_gather"))
         else:
             total += alone(kind, n / inside, here, network[level])
-    return total if kind == "all_to_all" else min(total, rings(kind, n, shape, network, outermost))
+    return total if kind == "all_to_all" else min(total, rings(kind, n, shape, network, outermost, devices))
 
 
-def rings(kind: str, n: float, shape: list[int], network: list[Level], outermost: int) -> float:
+def rings(kind: str, n: float, shape: list[int], network: list[Level], outermost: int, members: int) -> float:
     """Over all members: one ring for each rail, or PROBLEM.md's flat one."""
-    members, phases = prod(shape), PHASES.get(kind, 1)
+    phases = PHASES.get(kind, 1)
     met = [level for level in range(len(shape)) if shape[level] > 1]
     usable = [
         [
@@ -106,7 +107,8 @@ def rings(kind: str, n: float, shape: list[int], network: list[Level], outermost
         steps, slowest = 0.0, 0.0
         for level, line in zip(met, chosen, strict=True):
             # Edges of a ring between children of this level's groups; the ring is cut open at the outermost.
-            edges = prod(shape[level:]) - prod(shape[level + 1 :]) if level < outermost else shape[level] - 1
+            children, groups = (min(members, prod(shape[each:])) for each in (level, level + 1))
+            edges = children - groups if level < outermost else shape[level] - 1
             steps += phases * edges * line.step
             moved = phases * n * (members - 1 + line.own) / members / prod(shape[:level])
             slowest = max(slowest, moved / line.bandwidth)
@@ -115,10 +117,12 @@ def rings(kind: str, n: float, shape: list[int], network: list[Level], outermost
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(network=networks, n=sizes)
-def test_agrees_with_the_formulas(kind: str, network: list[tuple[int, Level]], n: float) -> None:
+@given(network=networks, n=sizes, fullness=st.floats(0, 1))
+def test_agrees_with_the_formulas(kind: str, network: list[tuple[int, Level]], n: float, fullness: float) -> None:
     shape, rows = [members for members, _ in network], [level for _, level in network]
-    assert MODEL.time(kind, n, shape, rows) == pytest.approx(slow(kind, n, shape, rows), rel=1e-9, abs=1e-18)
+    members = members_of(shape, fullness)
+    expected = pytest.approx(slow(kind, n, shape, rows, members), rel=1e-9, abs=1e-18)
+    assert MODEL.time(kind, n, shape, rows, members) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,7 +1,9 @@
 """Section 4 of PROBLEM.md, formula by formula."""
 
+from functools import partial
 from math import fsum
 
+from tests.oracle.collectives import collective
 from tests.oracle.network import Network
 from tests.oracle.partitions import cut_bytes
 from tests.oracle.settings import Setting, exposed_share, given, hides
@@ -56,13 +58,14 @@ def zero_times(
         runs = [devices[first : first + z] for first in range(0, len(devices), z)]
         alike = [[run[place] for run in runs] for place in range(z)]
         gradients, weights = over(layers, group["gradients"]), over(layers, group["weights"])
-        all_rs = network.ring(gradients, devices)
-        rs = max(network.ring(gradients, run) for run in runs)
-        ag = max(network.ring(weights, run) for run in runs)
-        ar = max(2 * network.ring(gradients / z, members) for members in alike)
+        seconds = partial(collective, problem, network)
+        all_ar = seconds("all_reduce", gradients, devices)
+        rs = max(seconds("reduce_scatter", gradients, run) for run in runs)
+        ag = max(seconds("all_gather", weights, run) for run in runs)
+        ar = max(seconds("all_reduce", gradients / z, members) for members in alike)
         u = over(layers, group["update"])
         add_c, add_y, add_u = [
-            (0.0, 2 * all_rs, u),
+            (0.0, all_ar, u),
             (0.0, rs + ar + ag, u / z),
             (rs, ar + ag, u / z),
             (rs + 2 * ag, ar, u / z),

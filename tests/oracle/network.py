@@ -61,11 +61,11 @@ class Network:
         return self.latencies[level] + size / self.bandwidths[level]
 
     def ring(self, size: float, devices) -> float:
-        """Reduce-scatter or all-gather of a full buffer: hierarchical or flat ring, whichever is cheaper."""
-        shape = self.shape(devices)
-        members = prod(shape)
-        if members == 1:
-            return 0.0
+        """Reduce-scatter or all-gather of a full buffer among several devices: hierarchical or flat ring, the cheaper.
+
+        The flat ring runs over the devices there are, which may be fewer than the product of the shape.
+        """
+        shape, members = self.shape(devices), len(set(devices))
         hierarchical = sum(
             (m - 1) * self.latencies[level] + (m - 1) / m * (size / prod(shape[:level])) / self.bandwidths[level]
             for level, m in enumerate(shape)

@@ -141,8 +141,8 @@ def test_a_collective_model_without_arrays_gives_the_same_plan() -> None:
     class Scalar:
         name = "scalar"
 
-        def time(self, kind: str, size: float, shape: object, levels: object) -> float:
-            return problem.collectives.time(kind, float(size), shape, levels)  # type: ignore[arg-type]
+        def time(self, kind: str, size: float, shape: object, levels: object, members: int) -> float:
+            return problem.collectives.time(kind, float(size), shape, levels, members)  # type: ignore[arg-type]
 
     other = Instance(problem.cluster, problem.graph, problem.candidates, problem.space, Scalar())  # type: ignore[arg-type]
     assert solve(other).solution == solve(problem).solution

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
-from math import inf, nan
+from math import inf, nan, prod
 from typing import Any
 
 import pytest
@@ -82,6 +82,11 @@ COLLECTIVES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
         "more bytes never take less time",
     ),
     "charging one": ({"time": for_one}, "one member costs nothing"),
+    "charging for nothing": ({"time": for_one}, "no bytes cost nothing"),
+    "only what ZeRO shards": (
+        {"time": lambda sound, kind, *a: sound(kind, *a) * (kind != "all_reduce")},
+        "bytes among several members take time",
+    ),
     "two minds": ({"times": lambda sound, *a: 2 * sound(*a)}, "`times` agrees with `time`"),
     "one for all": ({"times": lambda sound, *a: 1.0}, "`times` agrees with `time`"),
 }
@@ -91,6 +96,40 @@ COLLECTIVES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
 def test_collective_models(fault: str) -> None:
     methods, expected = COLLECTIVES[fault]
     assert expected in Changed("collective_models", "alpha-beta", **methods).failed()
+
+
+class Counting:
+    """Every byte goes to every other member at 1 GB/s; the methods hear of the members as `told`."""
+
+    name = "counting"
+
+    def __init__(
+        self, told: Callable[[int | None], int | None], told_of_many: Callable[[int | None], int | None]
+    ) -> None:
+        self.told, self.told_of_many = told, told_of_many
+
+    def time(self, kind: str, size: Any, shape: Any, levels: Any, members: int | None = None) -> Any:
+        return ((self.told(members) or prod(shape)) - 1) * size / 1e9
+
+    def times(self, kind: str, size: Any, shape: Any, levels: Any, members: int | None = None) -> Any:
+        return ((self.told_of_many(members) or prod(shape)) - 1) * size / 1e9
+
+
+COUNTS: dict[str, tuple[Counting, str]] = {
+    "one left out": (
+        Counting(lambda told: told or 2, lambda told: told),
+        "left out, the members are those of the shape",
+    ),
+    "of many it is not told": (Counting(lambda told: told, lambda told: None), "`times` agrees with `time`"),
+}
+
+
+@pytest.mark.parametrize("fault", COUNTS)
+def test_collective_models_that_count(fault: str) -> None:
+    model, expected = COUNTS[fault]
+    assert expected in [each.check for each in check(model, "collective_models") if not each.passed]
+    sound = Counting(lambda told: told, lambda told: told)
+    assert all(each.passed for each in check(sound, "collective_models"))
 
 
 LAYER_TIMES: dict[str, tuple[Callable[..., Any], str]] = {

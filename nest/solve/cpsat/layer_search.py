@@ -5,7 +5,10 @@ from __future__ import annotations
 from attrs import define
 
 from nest.errors import InternalError
-from nest.solve.cpsat.layers import LayerModel, exact, terms
+from nest.instance import Instance
+from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.layers import LayerModel
+from nest.solve.cpsat.network import peers
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.search import Open, Search
 
@@ -57,3 +60,18 @@ class LayerSearch(Search):
                 return better and self.settles(each, effort)
             finer = better or status != "OPTIMAL"
             return self.settled_by(each, scaled.seconds(solver.best_objective_bound), finer)
+
+
+def terms(instance: Instance, case: Case) -> int:
+    """Numbers that are rounded down on their own in one stage's time."""
+    groups = max(len(instance.candidates[each].state) for each in case.candidates)
+    layers = len(instance.graph.layers) * (2 if instance.space.hiding else 1)
+    return layers + 2 * len(instance.graph.tensors) + 4 * groups + 2
+
+
+def exact(instance: Instance, case: Case) -> bool:
+    """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
+    if instance.space.exposed == 0 and not instance.space.hiding:
+        return True
+    groups = [each for candidate in case.candidates for each in peers(instance, case, candidate)]
+    return all(each.count == 1 and not each.replicates for each in groups)

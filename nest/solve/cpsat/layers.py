@@ -263,19 +263,22 @@ class LayerModel:
         once = share * space.synchronisation * (space.sharded_synchronisation if choice.zero else 1.0)
         for sums, group in self._groups(choice):
             gradients, weights = (tuple(sums[name].tolist()) for name in ("gradients", "weights"))
-            shards = group.shards if choice.zero else (group.shape,)
-            scatter = partial(self._collective, stage=stage, kind="reduce_scatter", sizes=gradients, shapes=shards)
-            gather = partial(self._collective, stage=stage, kind="all_gather", sizes=weights, shapes=group.shards)
+            shards = partial(self._collective, stage=stage, shapes=group.shards, members=group.count)
+            scatter = partial(shards, kind="reduce_scatter", sizes=gradients)
+            gather = partial(shards, kind="all_gather", sizes=weights)
+            reduce = partial(self._collective, once, stage, "all_reduce", ticks=scale.sync_ticks)
             if choice.zero and group.replicates:
                 held = tuple((sums["gradients"] / group.count).tolist())
-                reduce = self._collective(once, stage, "all_reduce", held, group.replicates, scale.sync_ticks)
-                per_batch = per_batch + reduce
+                across = group.members // group.count
+                per_batch = per_batch + reduce(sizes=held, shapes=group.replicates, members=across)
             if choice.zero >= 2:
                 per_micro_batch = per_micro_batch + scatter(share, ticks=scale.ticks)
             if choice.zero == 3:
                 per_micro_batch = per_micro_batch + 2 * gather(share, ticks=scale.ticks)
-            if choice.zero <= 1:
-                per_batch = per_batch + (2 if choice.zero == 0 else 1) * scatter(once, ticks=scale.sync_ticks)
+            if choice.zero == 0:
+                per_batch = per_batch + reduce(sizes=gradients, shapes=(group.shape,), members=group.members)
+            if choice.zero == 1:
+                per_batch = per_batch + scatter(once, ticks=scale.sync_ticks)
             if choice.zero in (1, 2):
                 per_batch = per_batch + gather(once, ticks=scale.sync_ticks)
         return per_micro_batch, per_batch
@@ -296,20 +299,27 @@ class LayerModel:
         kind: str,
         sizes: tuple[float, ...],
         shapes: tuple[tuple[int, ...], ...],
+        members: int,
         ticks: Callable[[float], int],
     ) -> Term:
-        """Ticks this share of a collective over the stage's bytes takes at least, on the slowest of these groups."""
+        """Ticks this share of a collective over the stage's bytes takes at least, on the slowest of these groups.
+
+        Each group has so many members. No bytes take no time; some are at least those of one layer.
+        """
         total = sum(sizes)
-        levels = self._instance.cluster.levels
+        if total == 0:
+            return 0
+        price, levels = self._instance.collectives.time, self._instance.cluster.levels
+        least = min(size for size in sizes if size > 0)
         # Bytes are rounded down layer by layer, so this share of them may be missing from what a stage holds.
         missing = len(sizes) / UNITS
         parts = [0.0, *(step / SIZES - missing for step in range(1, SIZES + 1))]
         prices = [
-            ticks(share * max(float(self._instance.collectives.time(kind, total * part, s, levels)) for s in shapes))
-            for part in parts
+            ticks(share * max(float(price(kind, size, s, levels, members=members)) for s in shapes))
+            for size in (max(total * part, least) for part in parts)
         ]
-        spent: Term = prices[0]
-        if total == 0 or max(prices) <= prices[0]:
+        spent = prices[0] * self._any(stage, tuple(layer for layer, size in enumerate(sizes) if size > 0))
+        if max(prices) <= prices[0]:
             return spent
         held = self._over(stage, _floors(numpy.array(sizes), total / UNITS))
         for step in range(1, SIZES + 1):
@@ -317,6 +327,16 @@ class LayerModel:
             self.model.add(held < step * UNITS // SIZES - len(sizes)).only_enforce_if(~reached)
             spent = spent + max(prices[step] - max(prices[:step]), 0) * reached
         return spent
+
+    @cache  # noqa: B019 - a model lives as long as its case is asked
+    def _any(self, stage: int, layers: tuple[int, ...]) -> Term:
+        """At least 1 where a stage runs any of these layers."""
+        if len(layers) == self._count:
+            return 1
+        some = self.model.new_bool_var("")
+        for layer in layers:
+            self.model.add(some >= self._runs_in(self._behind, stage, layer))
+        return some
 
     def _transfer(self, boundary: int, stage: int, scale: Scale, most: int) -> IntVar:
         """Ticks a stage spends on a boundary: every tensor across, over the boundary's level."""
@@ -359,21 +379,6 @@ class LayerModel:
             stages.append(StageDecision(layers, choice.candidate, choice.recompute, choice.zero, offset))
         case = self._case
         return Solution(case.replicas, case.rank_order, case.schedule.name, tuple(stages), zero_degree=case.zero_degree)
-
-
-def terms(instance: Instance, case: Case) -> int:
-    """Numbers that are rounded down on their own in one stage's time."""
-    groups = max(len(instance.candidates[each].state) for each in case.candidates)
-    layers = len(instance.graph.layers) * (2 if instance.space.hiding else 1)
-    return layers + 2 * len(instance.graph.tensors) + 4 * groups + 2
-
-
-def exact(instance: Instance, case: Case) -> bool:
-    """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
-    if instance.space.exposed == 0 and not instance.space.hiding:
-        return True
-    groups = [each for candidate in case.candidates for each in peers(instance, case, candidate)]
-    return all(each.count == 1 and not each.replicates for each in groups)
 
 
 def _floors(values: Floats, unit: float) -> list[int]:

@@ -20,12 +20,14 @@ class Peers:
 
     Attributes:
         shape: of all devices.
+        members: all devices.
         shards: of the shard groups, each shape once; that of all devices alone without `zero_degree`.
         replicates: of the devices that hold the same shard, each shape once; none where that is a single device.
         count: devices of a shard group.
     """
 
     shape: tuple[int, ...]
+    members: int
     shards: tuple[tuple[int, ...], ...]
     replicates: tuple[tuple[int, ...], ...]
     count: int
@@ -55,7 +57,7 @@ def peers(instance: Instance, case: Case, candidate: int) -> tuple[Peers, ...]:
         rows = members.reshape(-1, count)
         alike = _shapes(instance.cluster, rows.T) if len(rows) > 1 else ()
         whole = _shape(instance.cluster, members)
-        found.append(Peers(whole, _shapes(instance.cluster, rows), alike, count))
+        found.append(Peers(whole, len(members), _shapes(instance.cluster, rows), alike, count))
     return tuple(found)
 
 

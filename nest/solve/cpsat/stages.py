@@ -129,13 +129,14 @@ def _sharded(
     every, once, update, held = (numpy.zeros_like(parts.compute) for _ in range(4))
     held += parts.candidate.gathered if zero == 3 else 0.0
     for sums, group in zip(parts.state, groups, strict=True):
-        scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards if zero else (group.shape,))
-        gather = _collective(instance, "all_gather", sums["weights"], group.shards)
+        scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards, group.count)
+        gather = _collective(instance, "all_gather", sums["weights"], group.shards, group.count)
         if zero and group.replicates:
-            once += _collective(instance, "all_reduce", sums["gradients"] / group.count, group.replicates)
+            across = group.members // group.count
+            once += _collective(instance, "all_reduce", sums["gradients"] / group.count, group.replicates, across)
         update += sums["update"] / (group.count if zero else 1)
         if zero == 0:
-            once += 2 * scatter
+            once += _collective(instance, "all_reduce", sums["gradients"], (group.shape,), group.members)
         elif zero == 1:
             once += scatter + gather
         elif zero == 2:
@@ -149,15 +150,18 @@ def _sharded(
     return every, once, update, held
 
 
-def _collective(instance: Instance, kind: str, sizes: Floats, shapes: tuple[tuple[int, ...], ...]) -> Floats:
-    """Seconds for each size, on the slowest of groups of these shapes.
+def _collective(
+    instance: Instance, kind: str, sizes: Floats, shapes: tuple[tuple[int, ...], ...], members: int
+) -> Floats:
+    """Seconds for each size, on the slowest of groups of these shapes and so many members; none for no bytes.
 
     Equal sizes, of which identical layers make many, are asked for once.
     """
     different, place = numpy.unique(sizes, return_inverse=True)
     levels: tuple[Level, ...] = instance.cluster.levels
+    price = instance.collectives.time
     seconds = [
-        max(float(instance.collectives.time(kind, float(size), shape, levels)) for shape in shapes)
-        for size in different
+        max(float(price(kind, size, shape, levels, members=members)) for shape in shapes) if size else 0.0
+        for size in different.tolist()
     ]
     return numpy.array(seconds)[place]

@@ -71,12 +71,14 @@ class Sharing:
 
     Attributes:
         whole: shape of all devices.
+        members: all devices (`z`).
         shards: shapes of the runs of neighbours that shard among themselves, each once.
         count: devices of such a run.
         replicates: shapes of the sets that hold the same shard, each once; none when one run holds all devices.
     """
 
     whole: Shape
+    members: int
     shards: tuple[Shape, ...]
     count: int
     replicates: tuple[Shape, ...] = ()
@@ -99,10 +101,11 @@ def sharing(
     members = numpy.add.outer(numpy.arange(replicas) * stride, numpy.array(sorted(ranks))).ravel()
     whole = cluster.shape(members)
     if zero_degree is None or zero_degree >= len(members):
-        return Sharing(whole, (whole,), len(members))
+        return Sharing(whole, len(members), (whole,), len(members))
     runs = members.reshape(-1, zero_degree)
     return Sharing(
         whole,
+        len(members),
         tuple(dict.fromkeys(cluster.shape(run) for run in runs)),
         zero_degree,
         tuple(dict.fromkeys(cluster.shape(alike) for alike in runs.T)),

@@ -136,21 +136,20 @@ def zero_tables(
         stride = size if rank_order == "pp-inner" else sums.candidate.width
         shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
         count = shared.count
-        scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards)
-        gather = _slowest(instance, "all_gather", weights, shared.shards)
+        scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count)
+        gather = _slowest(instance, "all_gather", weights, shared.shards, count)
         for zero, table in found.items():
             numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
             numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
             numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)
             numpy.add(table.update, update / count if zero >= 1 else update, out=table.update)
             if zero >= 1 and shared.replicates:
-                reduce = _slowest(instance, "all_reduce", gradients / count, shared.replicates)
+                across = shared.members // count
+                reduce = _slowest(instance, "all_reduce", gradients / count, shared.replicates, across)
                 numpy.add(table.sync, reduce, out=table.sync)
-            if zero == 0 and shared.replicates:
-                unsharded = _slowest(instance, "reduce_scatter", gradients, (shared.whole,))
-                numpy.add(table.sync, 2 * unsharded, out=table.sync)
-            elif zero == 0:
-                numpy.add(table.sync, 2 * scatter, out=table.sync)
+            if zero == 0:
+                reduce = _slowest(instance, "all_reduce", gradients, (shared.whole,), shared.members)
+                numpy.add(table.sync, reduce, out=table.sync)
             elif zero == 1:
                 numpy.add(table.sync, scatter + gather, out=table.sync)
             elif zero == 2:
@@ -161,25 +160,35 @@ def zero_tables(
     return found
 
 
-def _slowest(instance: Instance, kind: str, sizes: Array, shapes: Sequence[tuple[int, ...]]) -> Array:
-    """Seconds for every entry of `sizes` until groups of these shapes, which work side by side, are all done."""
-    every = [collective_times(instance.collectives, kind, sizes, shape, instance.cluster) for shape in shapes]
+def _slowest(instance: Instance, kind: str, sizes: Array, shapes: Sequence[tuple[int, ...]], members: int) -> Array:
+    """Seconds for every entry of `sizes` until groups of these shapes, which work side by side, are all done.
+
+    Each group has so many members.
+    """
+    every = [collective_times(instance.collectives, kind, sizes, shape, members, instance.cluster) for shape in shapes]
     return every[0] if len(every) == 1 else numpy.maximum.reduce(every)
 
 
 def collective_times(
-    model: CollectiveModel, kind: str, sizes: Array, shape: tuple[int, ...], cluster: Cluster
+    model: CollectiveModel, kind: str, sizes: Array, shape: tuple[int, ...], members: int, cluster: Cluster
 ) -> Array:
-    """Seconds of one collective for every entry of `sizes` (bytes).
+    """Seconds of one collective for every entry of `sizes` (bytes); no bytes take none.
 
     A model may offer `times`, which takes an array of sizes; else each distinct size is asked for once.
     """
+    some = sizes > 0
+    if not some.all():
+        found = numpy.zeros(len(sizes))
+        if some.any():
+            found[some] = collective_times(model, kind, sizes[some], shape, members, cluster)
+        return found
     vectorised: Any = getattr(model, "times", None)
     if vectorised is not None:
-        return numpy.asarray(vectorised(kind, sizes, shape, cluster.levels), dtype=numpy.float64)
+        seconds = vectorised(kind, sizes, shape, cluster.levels, members=members)
+        return numpy.asarray(seconds, dtype=numpy.float64)
     distinct, inverse = numpy.unique(sizes, return_inverse=True)
-    seconds = numpy.array([model.time(kind, float(size), shape, cluster.levels) for size in distinct])
-    return seconds[inverse]
+    seconds = [model.time(kind, float(size), shape, cluster.levels, members=members) for size in distinct]
+    return numpy.array(seconds)[inverse]
 
 
 @frozen(eq=False)

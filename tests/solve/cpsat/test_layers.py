@@ -21,15 +21,17 @@ def layers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def verdict(problem: dict[str, Any], batch_time: float) -> Any:
     """What is said of the optimal plan, were its batch time this one."""
-    from nest import planner
+    from nest.files import structure
     from nest.formulate.instance import build_instance
+    from nest.formulate.self_contained import self_contained
     from nest.hooks.registry import registry
     from nest.instance import Solution
     from nest.plan import evaluate
     from nest.solve.cpsat import Price
+    from nest.spec import Problem
 
     known = registry()
-    instance = build_instance(planner._self_contained(problem, known), known)
+    instance = build_instance(self_contained(structure(problem, Problem), None, known), known)
 
     def pricing(solution: Solution) -> Price:
         priced = evaluate(instance, solution)

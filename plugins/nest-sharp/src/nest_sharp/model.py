@@ -36,7 +36,14 @@ class Sharp:
 
     name = "sharp"
 
-    def time(self, kind: str, bytes: float, shape: Sequence[int], levels: Sequence[Level]) -> float:  # noqa: A002
+    def time(
+        self,
+        kind: str,
+        bytes: float,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> float:
         """Seconds that `kind` takes on a set of devices.
 
         An all-reduce takes, level by level from the innermost, the share that the levels inside have left to each
@@ -51,15 +58,24 @@ class Sharp:
             bytes: the full (unsharded) buffer; for `all_to_all` what each member holds.
             shape: members per level-0 group, level-0 groups per level-1 group, ...
             levels: the network, innermost first, as long as `shape`.
+            members: devices in the set; None: as many as the product of `shape`.
 
         Raises:
             ValueError: the default model knows no such `kind`.
         """
-        return _seconds(_default().time, min, kind, bytes, shape, levels)
+        return _seconds(_default().time, min, kind, bytes, shape, levels, members) if bytes else 0.0
 
-    def times(self, kind: str, bytes: Array, shape: Sequence[int], levels: Sequence[Level]) -> Array:  # noqa: A002
+    def times(
+        self,
+        kind: str,
+        bytes: Array,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> Array:
         """`time` for an array of `bytes`: seconds, of the same shape."""
-        return _seconds(_vectorised(_default()), numpy.minimum, kind, bytes, shape, levels)
+        seconds = _seconds(_vectorised(_default()), numpy.minimum, kind, bytes, shape, levels, members)
+        return numpy.where(bytes == 0, 0.0, seconds)
 
 
 def reduces(level: Level) -> bool:
@@ -67,7 +83,7 @@ def reduces(level: Level) -> bool:
     return level.link in REDUCING_LINKS or WORD in re.split(r"[^a-z0-9]+", level.name.lower())
 
 
-Price = Callable[[str, Seconds, Sequence[int], Sequence[Level]], Seconds]
+Price = Callable[[str, Seconds, Sequence[int], Sequence[Level], int | None], Seconds]
 
 
 def _seconds(
@@ -77,9 +93,10 @@ def _seconds(
     size: Seconds,
     shape: Sequence[int],
     levels: Sequence[Level],
+    members: int | None,
 ) -> Seconds:
     """The cheaper of the default and of going level by level, each in its switches or as by default."""
-    usual = price(kind, size, shape, levels)
+    usual = price(kind, size, shape, levels, members)
     met = [(index, level) for index, level in enumerate(levels) if shape[index] > 1]
     if kind not in STEPS or not any(reduces(level) for _, level in met):
         return usual
@@ -87,8 +104,8 @@ def _seconds(
     inside = 1
     for index, level in met:
         share = size / inside
-        alone = [members if other == index else 1 for other, members in enumerate(shape)]
-        seconds = price(kind, share, alone, levels)
+        alone = [count if other == index else 1 for other, count in enumerate(shape)]
+        seconds = price(kind, share, alone, levels, shape[index])
         if reduces(level):
             seconds = smaller(seconds, STEPS[kind] * level.latency + share / level.bandwidth)
         total = total + seconds
@@ -107,7 +124,7 @@ def _vectorised(model: CollectiveModel) -> Price[Array]:
     """A model's `times`, which it may lack."""
     offered: Any = getattr(model, "times", None)
     if offered is not None:
-        return lambda kind, sizes, shape, levels: numpy.asarray(offered(kind, sizes, shape, levels))
-    return lambda kind, sizes, shape, levels: numpy.array(
-        [model.time(kind, float(size), shape, levels) for size in sizes.flat]
+        return lambda *asked: numpy.asarray(offered(*asked))
+    return lambda kind, sizes, *where: numpy.array(
+        [model.time(kind, float(size), *where) for size in sizes.flat]
     ).reshape(sizes.shape)
