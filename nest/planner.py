@@ -12,12 +12,22 @@ from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution, Standing
-from nest.plan import CheckReport, PricedPlan, check_runner_up, document, infeasible
+from nest.plan import (
+    CheckReport,
+    PricedPlan,
+    certified,
+    certify_plan,
+    check_runner_up,
+    document,
+    infeasible,
+    schedule_of,
+    solution_of,
+)
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
 from nest.report import ModelFacts, Verdict, describe_runner_up, figures, runner_up_plan
 from nest.solve.effort import check_effort
-from nest.spec import PlacementRecord, PlanDocument, Problem
+from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 
 if TYPE_CHECKING:
@@ -194,6 +204,7 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
     Raises:
         InputError: the plan cannot be read, or names things its problem does not have.
     """
+    from nest.formulate.embedding import wrong_placement
     from nest.formulate.fixed_plan import decided_instance
 
     known = plugins or registry()
@@ -204,11 +215,13 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
         report = check_plan(
             instance, read, lambda solution, priced: figures_of(instance, solution, priced, problem, known)
         )
+        if read.status != "infeasible":
+            report = certified(report, instance, read, problem.training)
         if report.ok and read.runner_up is not None:
             report = report.with_(_runner_up_report(instance, read, problem, known))
         if read.placement is None or not report.ok:
             return report
-        faults = _placement_faults(instance, read, read.placement, problem, known)
+        faults = wrong_placement(instance, read, read.placement, problem.cluster, known)
         return report.with_(CheckReport(tuple(faults), 1))
 
 
@@ -226,6 +239,8 @@ def _document(
     known: Registry,
     origins: dict[str, str],
 ) -> PlanDocument:
+    from nest.formulate.embedding import placement
+
     priced = price(instance, solution)
     promised = result.batch_time
     if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
@@ -251,39 +266,13 @@ def _document(
         runner_up=runner_up,
         statistics=result.statistics,
         plugins=origins,
-        placement=_placement(instance, solution, problem, known),
+        placement=placement(instance, solution, problem.cluster, known),
     )
-
-
-def _placement(instance: Instance, solution: Solution, problem: Problem, known: Registry) -> PlacementRecord | None:
-    """Where CP-SAT puts the plan's blocks on the network itself, unless levels say all of it."""
-    from nest.formulate.embedding import embedding_problem, irregular, placement_record
-
-    pairs = irregular(problem.cluster, known)
-    if pairs is None:
-        return None
-    from nest.solve.cpsat.embedding import embed
-
-    return placement_record(embed(embedding_problem(instance, solution, pairs)), pairs.names)
-
-
-def _placement_faults(
-    instance: Instance, plan: PlanDocument, placement: PlacementRecord, problem: Problem, known: Registry
-) -> list[str]:
-    """What is wrong with the placement of a plan that holds otherwise."""
-    from nest.formulate.embedding import embedding_problem, irregular, placement_faults
-    from nest.plan.document import solution_of
-
-    pairs = irregular(problem.cluster, known)
-    if pairs is None:
-        return ["placement is given, but the network is a hierarchy, where levels say where blocks lie."]
-    return placement_faults(placement, embedding_problem(instance, solution_of(instance, plan), pairs), pairs.names)
 
 
 def _runner_up_report(instance: Instance, plan: PlanDocument, problem: Problem, known: Registry) -> CheckReport:
     """Whether what a plan that holds says of its runner-up follows from the decisions stated there."""
     from nest.formulate.fixed_plan import decided_instance
-    from nest.plan.document import solution_of
 
     other = runner_up_plan(plan)
     if other is None:
@@ -317,7 +306,11 @@ def _verdict(
         instance, plan.batch_time, pricing, free=free, time_limit=time_limit, workers=workers, progress=progress
     )
     better = None if found.better is None else _better(instance, found, found.better, problem, known)
-    return Verdict(found.summary(), plan.batch_time, better)
+    best = better or plan
+    told = None
+    if best.status != "infeasible":
+        told = certify_plan(best, schedule_of(instance, solution_of(instance, best)), problem.training).to_dict()
+    return Verdict({**found.summary(), "certificate": told}, plan.batch_time, better)
 
 
 def _better(

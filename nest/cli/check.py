@@ -17,12 +17,13 @@ def check(
     plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Recompute every number of a plan from its decisions and its problem, and compare.
+    """Recompute every number of a plan from its decisions and its problem, and compare; run its schedule's order.
 
     Exit code 0: all agree to 1e-9; 1: some do not; 2: bad input.
     """
     from nest import planner
     from nest.hooks.registry import registry
+    from nest.report import certificate_text
     from nest.report.paragraph import opening, paragraph
     from nest.report.screen import Tone
 
@@ -33,4 +34,6 @@ def check(
     if report.ok:
         told = f" {report.compared} values recomputed and equal."
         typer.echo(opening("The plan holds:", Tone.GOOD, told, screen()))
+        if report.certificate is not None:
+            typer.echo(paragraph(certificate_text(report.certificate.to_dict()), screen()))
     raise typer.Exit(DONE if report.ok else NO_PLAN)

@@ -11,10 +11,11 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster, Instance, Level, Solution
 from nest.instance.pairs import Pairs
 from nest.network import REFERENCE_MESSAGE, LevelMatrix, Reduced
+from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate, first_devices, replica_size, widest
 from nest.solve.cpsat.embedding import Embedding
 from nest.solve.cpsat.embedding_problem import EmbeddingProblem, Link, Placement
-from nest.spec import ClusterSpec, PlacementRecord
+from nest.spec import ClusterSpec, PlacementRecord, PlanDocument
 from nest.tolerances import AGREEMENT
 
 MOST_LEVELS = 16
@@ -39,6 +40,43 @@ def irregular(cluster: ClusterSpec, registry: Registry) -> Pairs | None:
     if not isinstance(found, Reduced) or found.best.exact:
         return None
     return found.pairs.reordered(found.best.order)
+
+
+def placement(
+    instance: Instance, solution: Solution, cluster: ClusterSpec, registry: Registry
+) -> PlacementRecord | None:
+    """Where CP-SAT puts the blocks of a plan on the network itself; None: levels say it all.
+
+    Args:
+        instance: on the levels that the network was reduced to.
+        solution: the plan.
+        cluster: the section as written, files read into it.
+        registry: offers topology importers.
+    """
+    pairs = irregular(cluster, registry)
+    if pairs is None:
+        return None
+    from nest.solve.cpsat.embedding import embed
+
+    return placement_record(embed(embedding_problem(instance, solution, pairs)), pairs.names)
+
+
+def wrong_placement(
+    instance: Instance, plan: PlanDocument, record: PlacementRecord, cluster: ClusterSpec, registry: Registry
+) -> list[str]:
+    """What is wrong with the placement that a plan states, a sentence each.
+
+    Args:
+        instance: of the plan's problem.
+        plan: holds otherwise.
+        record: its placement.
+        cluster: the section as written, files read into it.
+        registry: offers topology importers.
+    """
+    pairs = irregular(cluster, registry)
+    if pairs is None:
+        return ["placement is given, but the network is a hierarchy, where levels say where blocks lie."]
+    return placement_faults(record, embedding_problem(instance, solution_of(instance, plan), pairs), pairs.names)
 
 
 def embedding_problem(instance: Instance, solution: Solution, pairs: Pairs) -> EmbeddingProblem:

@@ -1,17 +1,23 @@
 """Plans: pricing of decisions, the plan document, and its check. Nothing here imports a solver."""
 
-from nest.plan.check import CheckReport, check, check_runner_up
+from nest.plan.certificate import Certificate, certify, certify_plan
+from nest.plan.check import CheckReport, certified, check, check_runner_up
 from nest.plan.document import document, infeasible, solution_of
-from nest.plan.evaluate import PricedPlan, PricedStage, evaluate
+from nest.plan.evaluate import PricedPlan, PricedStage, evaluate, schedule_of
 
 __all__ = [
+    "Certificate",
     "CheckReport",
     "PricedPlan",
     "PricedStage",
+    "certified",
+    "certify",
+    "certify_plan",
     "check",
     "check_runner_up",
     "document",
     "evaluate",
     "infeasible",
+    "schedule_of",
     "solution_of",
 ]

@@ -9,10 +9,11 @@ from attrs import asdict, evolve, fields, frozen
 
 from nest.errors import InputError
 from nest.instance import Instance, Solution
+from nest.plan.certificate import Certificate, certify_plan
 from nest.plan.document import document, solution_of
-from nest.plan.evaluate import PricedPlan, evaluate
+from nest.plan.evaluate import PricedPlan, evaluate, schedule_of
 from nest.plan.legality import permission_violations, structure_violations
-from nest.spec import CandidateSummary, PlanDocument, StageRecord
+from nest.spec import CandidateSummary, PlanDocument, StageRecord, Training
 from nest.tolerances import AGREEMENT, PROOF
 
 
@@ -23,10 +24,12 @@ class CheckReport:
     Attributes:
         disagreements: a sentence each; empty when the plan holds.
         compared: numbers and names compared.
+        certificate: of what the schedule says; None: it was not asked for.
     """
 
     disagreements: tuple[str, ...]
     compared: int
+    certificate: Certificate | None = None
 
     @property
     def ok(self) -> bool:
@@ -35,7 +38,8 @@ class CheckReport:
 
     def with_(self, other: "CheckReport") -> "CheckReport":
         """What this check and another found."""
-        return CheckReport((*self.disagreements, *other.disagreements), self.compared + other.compared)
+        told, compared = (*self.disagreements, *other.disagreements), self.compared + other.compared
+        return evolve(self, disagreements=told, compared=compared)
 
 
 Comparison = tuple[str, Any, Any, float]
@@ -133,6 +137,25 @@ def _disagreements(comparisons: Iterable[Comparison]) -> list[str]:
         for place, stated, derived, unit in comparisons
         if not _agree(stated, derived, unit)
     ]
+
+
+def certified(report: CheckReport, instance: Instance, plan: PlanDocument, training: Training) -> CheckReport:
+    """The report with the certificate of a plan's schedule, and with what contradicts it; one with faults as it is.
+
+    Args:
+        report: of `check`.
+        instance: the plan's problem in numbers.
+        plan: feasible.
+        training: of its problem.
+    """
+    if not report.ok:
+        return report
+    found = certify_plan(plan, schedule_of(instance, solution_of(instance, plan)), training)
+    faults = [f"The schedule {found.schedule!r} {fault}." for fault in found.faults]
+    stated = (plan.verification or {}).get("certificate")
+    if stated is not None:
+        faults += _disagreements(_common("verification.certificate", stated, found.to_dict(), 0.0))
+    return evolve(report, disagreements=tuple(faults), certificate=found)
 
 
 def _check_absence(plan: PlanDocument) -> CheckReport:

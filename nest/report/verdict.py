@@ -63,7 +63,20 @@ def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
     lines = [opening(f"{begin}:", _TONES[verification["status"]], rest, screen), paragraph(effort, screen)]
     if verification.get("free") is not None:
         lines.insert(1, paragraph(_free(verification["free"]), screen))
+    if verification.get("certificate") is not None:
+        lines.append(paragraph(certificate_text(verification["certificate"]), screen))
     return "\n".join(lines)
+
+
+def certificate_text(certificate: Mapping[str, Any]) -> str:
+    """What a schedule's certificate says (`nest.plan.Certificate.to_dict`)."""
+    name, stages = f"the schedule {certificate['schedule']!r}", certificate["stages"]
+    if not certificate["computed"]:
+        return f"Not replayed: {certificate['reason']}; what {name} says of times and memory is taken as it is."
+    return (
+        f"Replayed: M = {certificate['micro_batches']}, A + B s = {certificate['equal_stages']:.10g} and the "
+        f"micro-batches in flight in {stages} stage{'s' * (stages != 1)} follow from the order of {name}."
+    )
 
 
 def _free(free: Mapping[str, Any]) -> str:

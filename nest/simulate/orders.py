@@ -2,8 +2,8 @@
 
 from nest.errors import InputError
 from nest.hooks.guarded import blame
-from nest.hooks.orders import order_fault
 from nest.instance import OrderedSchedule, Pass, Schedule
+from nest.instance.passes import order_fault
 
 
 def orders_of(schedule: Schedule, stages: int, micro_batches: int, chunks: int) -> tuple[tuple[Pass, ...], ...]:

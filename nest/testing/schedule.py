@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from math import isclose, isfinite
 from typing import Any
 
-from nest.hooks.orders import order_fault
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.instance import chunks_of
+from nest.instance.passes import order_fault
 from nest.testing.finding import Finding, Problems, Tally
 from nest.tolerances import AGREEMENT
 

@@ -94,10 +94,10 @@ def test_output_fits_every_terminal_and_loses_nothing(command: list[str], plan: 
 
 def test_colours_are_for_terminals_that_want_them(plan: str) -> None:
     def shown(**environment: str) -> str:
-        return str(on_terminal(["check", plan], 80, environment=environment).output)
+        return str(on_terminal(["check", plan], 200, environment=environment).output)
 
     coloured = shown()
-    assert re.fullmatch(r"\x1b\[32mThe plan holds:\x1b\[0m \d+ values recomputed and equal\.\n", coloured)
+    assert re.fullmatch(r"\x1b\[32mThe plan holds:\x1b\[0m \d+ values recomputed and equal\.\nReplayed: .*\n", coloured)
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert ESCAPE not in shown(**environment)
     assert ESCAPE in shown(NO_COLOR="")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from nest.exporters.pipeline_actions import ORDERS, actions
-from nest.hooks.orders import order_fault
 from nest.hooks.registry import registry
 from nest.instance import ChunkedSchedule, OrderedSchedule, chunks_of
+from nest.instance.passes import order_fault
 
 SIZES = [(micro_batches, stages) for micro_batches in (1, 2, 3, 5, 8, 12, 24) for stages in (1, 2, 3, 4, 8)]
 LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
