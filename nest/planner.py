@@ -240,6 +240,7 @@ def _document(
     origins: dict[str, str],
 ) -> PlanDocument:
     from nest.formulate.embedding import placement
+    from nest.simulate.contradiction import replay_plugin
 
     priced = price(instance, solution)
     promised = result.batch_time
@@ -251,6 +252,7 @@ def _document(
             f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
             f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
         )
+    replay_plugin(instance, solution, known)
     runner_up = None
     if result.runner_up is not None:
         second = result.runner_up[0]
@@ -317,6 +319,9 @@ def _better(
     instance: Instance, found: "Verification", solution: Solution, problem: Problem, known: Registry
 ) -> PlanDocument:
     """The document of a plan that CP-SAT found better; it must pass `check`."""
+    from nest.simulate.contradiction import replay_plugin
+
+    replay_plugin(instance, solution, known)
     priced = price(instance, solution)
     better = document(
         instance,

@@ -6,7 +6,8 @@ from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.instance import chunks_of
-from nest.instance.passes import order_fault
+from nest.instance.passes import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
+from nest.plan.certificate import Stuck, batch_length, certify, equal_passes, is_staggered, longest_pipeline
 from nest.testing.finding import Finding, Problems, Tally
 from nest.tolerances import AGREEMENT
 
@@ -56,8 +57,13 @@ def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: s
     if stages == 1:
         tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)
     tally.run("from 1 to all micro-batches are in flight", where, _bad_in_flight, schedule, count, stages)
-    if isinstance(schedule, OrderedSchedule):
-        tally.run("its order can be run", where, _bad_order, schedule, count, stages)
+    if isinstance(schedule, OrderedSchedule) and tally.run(
+        "its order can be run", where, _bad_order, schedule, count, stages
+    ):
+        if chunks_of(schedule) > 1 and count % stages:
+            return  # No plan has several chunks then (PROBLEM.md section 4).
+        tally.run("weights and counts are those of its order", where, _contradicted, schedule, count, stages)
+        tally.run("unequal stages keep to the bound", where, _beyond_bound, schedule, count, stages)
 
 
 def _bad_weights(schedule: Schedule, count: int, stages: int) -> Problems:
@@ -98,43 +104,60 @@ def _bad_in_flight(schedule: Schedule, count: int, stages: int) -> Problems:
 
 
 def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
-    """Every stage runs what it must, holds no more than the schedule says, and none waits for ever."""
+    """Every stage runs what it must, and none waits for ever."""
     chunks = chunks_of(schedule)
-    orders = [list(schedule.order(stage, stages, count)) for stage in range(1, stages + 1)]
+    orders = _orders(schedule, count, stages)
     for stage, order in enumerate(orders, start=1):
         fault = order_fault(order, count, chunks)
         if fault is not None:
             yield f"stage {stage}: {fault}"
             return
-        now = most = 0
-        for step in order:
-            now += (step.kind == "forward") - (step.kind in ("backward", "weight-gradients"))
-            most = max(most, now)
-        told = schedule.in_flight(stage, stages, count)
-        if most > told * chunks * (1 + AGREEMENT):
-            yield f"stage {stage} holds {most / chunks:g} micro-batches in its order, but {told:g} by `in_flight`"
-    stuck = _stuck(orders, chunks)
-    if stuck is not None:
-        yield f"stage {stuck + 1} waits for ever for another one"
+    try:
+        batch_length(orders, count, chunks, [equal_passes(chunks)] * stages, staggered=False)
+    except Stuck as stuck:
+        yield str(stuck)
 
 
-def _stuck(orders: Sequence[Sequence[Pass]], chunks: int) -> int | None:
-    """The first stage that cannot run all its passes, from 0; None: all can."""
-    stages, last = len(orders), len(orders) * chunks - 1
-    done = [0] * stages
-    ran: set[tuple[bool, int, int]] = set()
-    moved = True
-    while moved:
-        moved = False
-        for stage, order in enumerate(orders):
-            while done[stage] < len(order):
-                step = order[done[stage]]
-                place, back = step.chunk * stages + stage, step.kind != "forward"
-                first = place == (last if back else 0)
-                before = (back, place + 1 if back else place - 1, step.micro_batch)
-                if step.kind != "weight-gradients" and not first and before not in ran:
-                    break
-                ran.add((back, place, step.micro_batch))
-                done[stage] += 1
-                moved = True
-    return next((stage for stage in range(stages) if done[stage] < len(orders[stage])), None)
+def _contradicted(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
+    """What equal stages take, and what stages hold, in its order (PROBLEM.md section 4)."""
+    for fault in certify(schedule, count, stages).faults:
+        yield f"it {fault}"
+
+
+UNEQUAL: tuple[tuple[str, Callable[[int, int], tuple[float, float]]], ...] = (
+    ("the first stage is slow", lambda stage, stages: (3.0, 6.0) if stage == 0 else (1.0, 2.0)),
+    ("the last stage is slow", lambda stage, stages: (3.0, 6.0) if stage == stages - 1 else (1.0, 2.0)),
+    ("all work is in the middle", lambda stage, stages: (1.0, 2.0) if stage == stages // 2 else (0.0, 0.0)),
+    ("every other stage is slow", lambda stage, stages: (1.0 + stage % 2, 2.0 + 2 * (stage % 2))),
+    ("forward passes are in front, backward ones behind", lambda stage, stages: (stages - stage, stage + 1.0)),
+)
+"""Unequal stages, by seconds of a forward and a backward pass for a stage, from 0, of so many."""
+
+
+def _beyond_bound(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
+    """Unequal stages take at least the work of the slowest, and at most what equal ones like the longest passes do."""
+    chunks, orders = chunks_of(schedule), _orders(schedule, count, stages)
+    staggered, weights = is_staggered(schedule), schedule.weights(count, stages)
+    for told, seconds in UNEQUAL:
+        times = [seconds(stage, stages) for stage in range(stages)]
+        lengths = [_passes(forward / chunks, backward / chunks, chunks) for forward, backward in times]
+        slowest = max(sum(each) for each in times)
+        price = weights[0] * slowest + weights[1] * sum(sum(each) for each in times)
+        replayed = batch_length(orders, count, chunks, lengths, staggered)
+        most = longest_pipeline(weights, orders, count, chunks, lengths, staggered)
+        for what, length in (("its weights give", price), ("its order takes", replayed)):
+            if not count * slowest * (1 - AGREEMENT) <= length <= most * (1 + AGREEMENT):
+                yield (
+                    f"where {told}, {what} {length:g}; any order whose equal stages take what its weights say is "
+                    f"between {count * slowest:g} and {most:g}"
+                )
+
+
+def _passes(forward: float, backward: float, chunks: int) -> dict[tuple[str, int], float]:
+    """Seconds of every kind of pass; the parts of a backward one are halves."""
+    seconds = {FORWARD: forward, BACKWARD: backward, INPUT_GRADIENTS: backward / 2, WEIGHT_GRADIENTS: backward / 2}
+    return {(kind, chunk): length for kind, length in seconds.items() for chunk in range(chunks)}
+
+
+def _orders(schedule: OrderedSchedule, count: int, stages: int) -> list[Sequence[Pass]]:
+    return [schedule.order(stage, stages, count) for stage in range(1, stages + 1)]

@@ -121,7 +121,7 @@ def test_the_kit_finds_orders_that_hold_too_much() -> None:
             return 1
 
     (failed,) = [finding for finding in check_schedule(Frugal(all_forward_first)) if not finding.passed]
-    assert "holds 2 micro-batches in its order, but 1 by `in_flight`" in failed.told
+    assert "counts 1 micro-batches in flight in stage 1 of 1, but its order holds 2" in failed.told
     assert all(finding.passed for finding in check_schedule(Ordered(all_forward_first)))
 
 

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from nest.errors import InputError
-from nest.hooks.protocols import OperatorCost
+from nest.hooks.protocols import OperatorCost, Pass
 from nest.hooks.registry import registry
 from nest.testing import check
 
@@ -160,6 +160,35 @@ SCHEDULES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
     "a word": ({"in_flight": lambda sound, *a: "all"}, "from 1 to all micro-batches are in flight"),
     "more than there are": ({"in_flight": lambda sound, i, s, m: s}, "from 1 to all micro-batches are in flight"),
 }
+
+
+AGREE, BOUND = "weights and counts are those of its order", "unequal stages keep to the bound"
+
+CONTRADICTIONS: dict[str, tuple[str, dict[str, Callable[..., Any]], str]] = {
+    "no time to fill": ("1f1b", {"weights": lambda sound, m, s: (float(m), 0.0)}, AGREE),
+    "half of it": ("gpipe", {"weights": lambda sound, m, s: (m - 0.5, 0.5)}, AGREE),
+    "longer than it takes": ("1f1b", {"weights": lambda sound, m, s: (m - 1.0, 2.0 - 1 / s)}, AGREE),
+    "zero bubble in name only": ("1f1b", {"weights": lambda sound, m, s: (m - 1 / 3, 1 / 3)}, AGREE),
+    "right where stages are equal": ("1f1b", {"weights": lambda sound, m, s: (0.0, (m + s - 1) / s)}, BOUND),
+    "of another order": ("gpipe", {"order": lambda sound, i, s, m: one_at_a_time(m)}, AGREE),
+    "beyond the bound": ("1f1b", {"order": lambda sound, i, s, m: one_at_a_time(m)}, BOUND),
+    "one fewer in flight": ("1f1b", {"in_flight": lambda sound, i, s, m: max(sound(i, s, m) - 1, 1)}, AGREE),
+    "one more in flight": ("1f1b", {"in_flight": lambda sound, i, s, m: min(sound(i, s, m) + 1, m)}, AGREE),
+    "as many everywhere": ("gpipe", {"in_flight": lambda sound, i, s, m: min(m, s)}, AGREE),
+    "micro-batches for chunks": ("interleaved", {"in_flight": lambda sound, i, s, m: min(m, s - i + 1)}, AGREE),
+    "without its chunks": ("interleaved", {"weights": lambda sound, m, s: (m - 1.0, 1.0)}, AGREE),
+}
+
+
+def one_at_a_time(micro_batches: int) -> list[Pass]:
+    """A micro-batch forward and backward, then the next."""
+    return [Pass(kind, index) for index in range(micro_batches) for kind in ("forward", "backward")]
+
+
+@pytest.mark.parametrize("contradiction", CONTRADICTIONS)
+def test_schedules_whose_weights_or_counts_contradict_their_order(contradiction: str) -> None:
+    name, methods, expected = CONTRADICTIONS[contradiction]
+    assert expected in Changed("schedules", name, **methods).failed()
 
 
 @pytest.mark.parametrize("fault", SCHEDULES)

@@ -1,0 +1,162 @@
+"""A schedule of a plug-in whose order contradicts its weights: it is not planned with, and who wanted it is told."""
+
+from collections.abc import Callable
+from itertools import product
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from nest import planner
+from nest.errors import InputError
+from nest.hooks import hook
+from nest.hooks.registry import Registry
+from nest.instance import Pass
+from nest.plan.certificate import batch_length, longest_pipeline
+from nest.schedules.gpipe import GPipe
+from nest.schedules.nest_bound import NestBound
+from nest.schedules.one_forward_one_backward import OneForwardOneBackward
+from nest.schedules.zero_bubble import ZeroBubbleH2
+from tests.plan.four_layers import four_layers
+
+
+class Foo:
+    """One forward, one backward, of which tests change one member."""
+
+    name = "foo"
+
+    def weights(self, micro_batches: int, stages: int) -> Any:
+        return (micro_batches - 1.0, 1.0)
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> Any:
+        return min(micro_batches, stages - stage + 1)
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> Any:
+        return OneForwardOneBackward().order(stage, stages, micro_batches)
+
+
+def no_bubble(self: Foo, micro_batches: int, stages: int) -> Any:
+    return (float(micro_batches), 0.0)
+
+
+def one_at_a_time(self: Foo, stage: int, stages: int, micro_batches: int) -> Any:
+    return [Pass(kind, index) for index in range(micro_batches) for kind in ("forward", "backward")]
+
+
+def offering(schedule: type[Foo] = Foo, **members: Callable[..., Any]) -> Registry:
+    """A registry with Foo, some of its members others."""
+    made = ModuleType("schedules_of_foo")
+    item = type("Changed", (schedule,), members)()
+
+    def nest_schedules() -> list[Any]:
+        return [item]
+
+    made.nest_schedules = hook(nest_schedules)  # type: ignore[attr-defined]
+    return Registry([made])
+
+
+def problem(*schedules: str, **keys: Any) -> dict[str, Any]:
+    return four_layers(training={"global_batch": 8, "schedule": list(schedules)}, **keys)
+
+
+FOUR_STAGES = {"fixed": {"pp": 4, "replicas": 1}}
+
+CONTRADICTIONS: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
+    "weights beyond the bound": (
+        {"weights": no_bubble, "order": one_at_a_time, "in_flight": lambda self, *a: 1},
+        "prices a plan of 8 micro-batches and 4 stages at 24 ms, but in its order the passes take 96 ms",
+    ),
+    "weights": ({"weights": no_bubble}, "prices a plan of 8 micro-batches and 4 stages at 24 ms"),
+    "counts": ({"in_flight": lambda self, *a: 1}, "counts 1 micro-batches in flight in stage 1 of 4"),
+    "an order that waits": (
+        {"order": lambda self, i, s, m: one_at_a_time(self, i, s, m)[:: 1 if i < s else -1]},
+        "gives stage 4 of 4 an order that is none",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", CONTRADICTIONS)
+def test_the_plan_is_the_one_without_it(fault: str) -> None:
+    members, expected = CONTRADICTIONS[fault]
+    known = offering(**members)
+    plan = planner.solve(problem("foo", "1f1b", **FOUR_STAGES), plugins=known)
+    assert (plan.status, plan.schedule) == ("optimal", "1f1b")
+    (warning,) = known.warnings
+    assert "schedules_of_foo" in warning
+    assert f"its schedule 'foo' {expected}" in warning
+    alone = planner.solve(problem("1f1b", **FOUR_STAGES))
+    assert (plan.batch_time, plan.stages) == (alone.batch_time, alone.stages)
+
+
+@pytest.mark.parametrize("fault", CONTRADICTIONS)
+def test_a_problem_that_names_no_other_schedule_is_refused(fault: str) -> None:
+    members, expected = CONTRADICTIONS[fault]
+    with pytest.raises(InputError) as caught:
+        planner.solve(problem("foo", **FOUR_STAGES), plugins=offering(**members))
+    assert "the schedule 'foo' of plug-in schedules_of_foo" in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_what_is_wrong_on_equal_stages_shows_where_unequal_ones_hide_it() -> None:
+    """Three of four stages are idle: their order takes what the weights say, and the bound is far."""
+    busy = four_layers(training={"global_batch": 8, "schedule": ["foo", "1f1b"]}, **FOUR_STAGES)
+    one = busy["profile"]["candidates"][0]
+    one["forward"], one["backward"] = [1e-3, 1e-6, 1e-6, 1e-6], [2e-3, 2e-6, 2e-6, 2e-6]
+    known = offering(weights=no_bubble)
+    assert planner.solve(busy, plugins=known).schedule == "1f1b"
+    assert "prices equal stages at 8 times the time of one (A + B s), but its order takes 11" in known.warnings[0]
+
+
+def test_a_schedule_that_agrees_is_planned_with() -> None:
+    known = offering()
+    plan = planner.solve(problem("foo", "gpipe", **FOUR_STAGES), plugins=known)
+    assert (plan.status, plan.schedule, known.warnings) == ("optimal", "foo", ())
+    found = planner.check(plan, plugins=known).certificate
+    assert found is not None
+    assert found.missing is None
+
+
+def test_one_without_an_order_is_taken_at_its_word_and_said_to_be() -> None:
+    silent = type("Silent", (), {name: vars(Foo)[name] for name in ("name", "weights", "in_flight")})
+    known = offering(silent)
+    plan = planner.solve(problem("foo", **FOUR_STAGES), plugins=known)
+    assert (plan.status, plan.schedule, known.warnings) == ("optimal", "foo", ())
+    found = planner.check(plan, plugins=known)
+    assert found.ok
+    assert found.certificate is not None
+    assert "does not say in which order" in str(found.certificate.missing)
+
+
+def test_a_proof_does_without_it_too() -> None:
+    known = offering(weights=no_bubble)
+    plan = planner.solve(problem("1f1b", **FOUR_STAGES))
+    written = {**plan.to_dict(), "problem": problem("1f1b", "foo", **FOUR_STAGES)}
+    verdict = planner.verify(written, plugins=known)
+    assert verdict.status == "proved"
+    assert "its schedule 'foo' prices" in known.warnings[0]
+
+
+@pytest.mark.parametrize("schedule", [OneForwardOneBackward(), GPipe(), ZeroBubbleH2()])
+def test_no_pipeline_takes_longer_than_the_bound(schedule: Any) -> None:
+    random = Random(7)
+    for _ in range(40):
+        stages, micro_batches = random.choice((2, 3, 5)), random.choice((1, 4, 9))
+        orders = [schedule.order(stage, stages, micro_batches) for stage in range(1, stages + 1)]
+        lengths = [{(step.kind, 0): random.random() ** 4 for step in order} for order in orders]
+        staggered = bool(getattr(schedule, "staggered", False))
+        taken = batch_length(orders, micro_batches, 1, lengths, staggered)
+        weights = schedule.weights(micro_batches, stages)
+        assert taken <= longest_pipeline(weights, orders, micro_batches, 1, lengths, staggered) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("schedule", [OneForwardOneBackward(), GPipe(), NestBound()])
+def test_stages_that_work_beside_idle_ones_take_at_most_their_closed_form(schedule: Any) -> None:
+    """So all stages that divide their time alike do: docs/explanation/simulation.md, "The bound"."""
+    for stages, micro_batches, (forward, backward) in product((2, 5), (1, 3, 8), ((1, 2), (1, 0), (3, 1))):
+        orders = [schedule.order(stage, stages, micro_batches) for stage in range(1, stages + 1)]
+        largest, total = schedule.weights(micro_batches, stages)
+        for works in list(product((0, 1), repeat=stages))[1:]:
+            lengths = [{("forward", 0): work * forward, ("backward", 0): work * backward} for work in works]
+            taken = batch_length(orders, micro_batches, 1, lengths, staggered=False)
+            assert taken <= (largest + total * sum(works)) * (forward + backward)
