@@ -7,15 +7,11 @@ import sys
 import pytest
 
 from nest.catalogue import clusters, devices
+from tests import processes
 
 
 def nest(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", "from nest.cli.app import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return processes.run([sys.executable, "-c", "from nest.cli.app import main; main()", *arguments])
 
 
 @pytest.mark.parametrize(("command", "known"), [("devices", devices()), ("clusters", clusters())])

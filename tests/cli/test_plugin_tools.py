@@ -13,6 +13,7 @@ from nest.errors import InputError
 from nest.files import write_folder
 from nest.hooks.guard import KINDS
 from nest.hooks.registry import registry
+from tests import processes
 
 REPOSITORY = Path(package.__file__).resolve().parent.parent
 
@@ -37,14 +38,9 @@ def nest_schedules():
 
 
 def nest(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "nest", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(REPOSITORY)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = os.pathsep.join([str(folder), str(REPOSITORY)])
+    command = [sys.executable, "-m", "nest", *arguments]
+    return processes.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": path})
 
 
 def installed(folder: Path, name: str, module: str) -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from nest.cli.app import app
 from nest.report.screen import columns
+from tests import processes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WIDTHS = (40, 80, 200)
@@ -37,7 +38,7 @@ on_terminal, at_widths = pseudo_terminal.on_terminal, pseudo_terminal.at_widths
 
 
 def nest(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "nest", *arguments], capture_output=True, text=True, cwd=REPOSITORY)
+    return processes.run([sys.executable, "-m", "nest", *arguments], cwd=REPOSITORY)
 
 
 def plain(text: str) -> str:

@@ -16,6 +16,7 @@ from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import registry
 from nest.instance import Cluster
 from nest.spec import ClusterSpec
+from tests import processes
 
 PROFILE = {
     "layers": [f"l{index}" for index in range(6)],
@@ -56,9 +57,7 @@ def problem(topology: Any) -> dict[str, Any]:
 
 
 def nest(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "nest", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    return processes.run([sys.executable, "-m", "nest", *map(str, arguments)])
 
 
 def written(folder: Path, name: str, content: Any) -> Path:

@@ -9,13 +9,13 @@ it alone.
 
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import evolve, frozen
 
+from tests import processes
 from tests.docs.install import install
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -182,14 +182,6 @@ def run(text: str, folder: Path) -> Iterator[Outcome]:
 def _outcome(step: Step, folder: Path) -> Outcome:
     program, *arguments = step.arguments
     module = ["-m", "nest"] if program == "nest" else []
-    done = subprocess.run(
-        [sys.executable, *module, *arguments],
-        cwd=folder,
-        input=step.content,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST,
-        check=False,
-    )
+    done = processes.run([sys.executable, *module, *arguments], cwd=folder, given=step.content, timeout=LONGEST)
     printed = [*done.stdout.splitlines(), *done.stderr.splitlines()]
     return Outcome(step, tuple(line.rstrip() for line in printed), done.returncode)

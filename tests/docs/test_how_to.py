@@ -2,10 +2,10 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+from tests import processes
 from tests.docs.document import REPOSITORY, run, steps
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "add-a-strategy.md").read_text()
@@ -13,15 +13,9 @@ ENTRY = ["vocabulary", "tp, sp, cp, ep", "nest-vocabulary 0.1.0"]
 
 
 def strategies(folder: Path, **environment: str) -> list[list[str]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "nest", "strategies"],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
+    command = [sys.executable, "-m", "nest", "strategies"]
+    done = processes.run(command, cwd=folder, env={**os.environ, **environment})
+    assert (done.returncode, done.stderr) == (0, "")
     return [re.split(r"  +", line) for line in done.stdout.splitlines()]
 
 

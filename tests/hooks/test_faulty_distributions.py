@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import nest
+from tests import processes
 
 PROBLEM = {
     "nest": 1,
@@ -95,14 +96,8 @@ def install(site: Path, name: str, text: str) -> None:
 def call(site: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`python -m nest` in a process of its own that finds what is installed in `site`."""
     path = os.pathsep.join([str(site), str(Path(nest.__file__).resolve().parent.parent)])
-    return subprocess.run(
-        [sys.executable, "-m", "nest", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path, **environment},
-    )
+    given = {name: value for name, value in os.environ.items() if name == "PATH" or name.startswith("PYTHON")}
+    return processes.run([sys.executable, "-m", "nest", *arguments], env={**given, "PYTHONPATH": path, **environment})
 
 
 @pytest.fixture

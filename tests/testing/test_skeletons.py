@@ -14,6 +14,7 @@ from nest.files import write_folder
 from nest.testing.conformance import CHECKS
 from nest.testing.kinds import KINDS, kind_called, kind_registered
 from nest.testing.skeleton import skeleton
+from tests import processes
 
 REPOSITORY = Path(nest.__file__).resolve().parent.parent
 WORDS = [kind.word for kind in KINDS]
@@ -35,14 +36,8 @@ def written(folder: Path, word: str) -> Path:
 
 
 def python(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(project), str(REPOSITORY)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = os.pathsep.join([str(project), str(REPOSITORY)])
+    return processes.run([sys.executable, *arguments], cwd=project, env={**os.environ, "PYTHONPATH": path})
 
 
 def test_there_is_one_for_every_kind() -> None:
