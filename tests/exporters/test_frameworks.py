@@ -20,8 +20,6 @@ from tests.exporters.reading import parsed
 NAMES = ("torchtitan", "deepspeed", "accelerate", "maxtext", "galvatron", "pytorch")
 EXPORTERS: dict[str, Exporter] = {exporter.name: exporter for exporter in nest_exporters() if exporter.name in NAMES}
 
-few = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-
 
 def exported(name: str, document: PlanDocument) -> dict[str, Any] | None:
     """The files as their readers see them; None: refused."""
@@ -36,12 +34,7 @@ def blocks(shape: Deployment) -> list[int]:
     return [len(run.blocks) for run in shape.runs]
 
 
-@given(plans())
-@few
-def test_torchtitan_says_what_the_plan_says(document: PlanDocument) -> None:
-    files, shape = exported("torchtitan", document), deployment(document)
-    if files is None:
-        return
+def torchtitan_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
     assert {"torchtitan.toml", "torchtitan_plan.py"} & set(files)
     assert ("pipeline_schedule.csv" in files) == (shape.stages > 1)
     if "torchtitan.toml" in files:
@@ -78,12 +71,7 @@ def _titan(told: dict[str, Any], training: dict[str, Any], shape: Deployment, he
         assert len(parts) == shape.stages * shape.chunks
 
 
-@given(plans())
-@few
-def test_deepspeed_says_what_the_plan_says(document: PlanDocument) -> None:
-    files, shape = exported("deepspeed", document), deployment(document)
-    if files is None:
-        return
+def deepspeed_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
     told = files["deepspeed.json"]
     steps, micro = told["gradient_accumulation_steps"], told["train_micro_batch_size_per_gpu"]
     assert told["train_batch_size"] == 32 == micro * steps * shape.data_parallel
@@ -109,12 +97,7 @@ def test_deepspeed_says_what_the_plan_says(document: PlanDocument) -> None:
     assert pipeline["activation_checkpoint_interval"] == int(shape.recompute[0] == "full")
 
 
-@given(plans())
-@few
-def test_accelerate_says_what_the_plan_says(document: PlanDocument) -> None:
-    files, shape = exported("accelerate", document), deployment(document)
-    if files is None:
-        return
+def accelerate_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
     told, script = files["accelerate.yaml"], files["accelerate_plan.py"]
     sizes = told["parallelism_config"]
     names = ("dp_replicate", "dp_shard", "tp", "cp")
@@ -131,12 +114,7 @@ def test_accelerate_says_what_the_plan_says(document: PlanDocument) -> None:
     assert script["PER_DEVICE_BATCH_SIZE"] * shape.micro_batches * shape.data_parallel == script["GLOBAL_BATCH_SIZE"]
 
 
-@given(plans())
-@few
-def test_maxtext_says_what_the_plan_says(document: PlanDocument) -> None:
-    files, shape = exported("maxtext", document), deployment(document)
-    if files is None:
-        return
+def maxtext_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
     told = files["maxtext.sh"]
     inside = {key: int(value) for key, value in told.items() if key.startswith("ici_")}
     outside = {key: int(value) for key, value in told.items() if key.startswith("dcn_")}
@@ -157,12 +135,7 @@ def test_maxtext_says_what_the_plan_says(document: PlanDocument) -> None:
     assert int(told["base_num_decoder_layers"]) == 8
 
 
-@given(plans())
-@few
-def test_galvatron_says_what_the_plan_says(document: PlanDocument) -> None:
-    files, shape = exported("galvatron", document), deployment(document)
-    if files is None:
-        return
+def galvatron_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
     told, script = files["galvatron_config.json"], files["galvatron_overrides.sh"]
     rows = {
         key: [int(value) for value in text.split(",")]
@@ -179,12 +152,7 @@ def test_galvatron_says_what_the_plan_says(document: PlanDocument) -> None:
     assert script["runtime.train.sequence_parallel"] == str(shape.sequence_parallel)
 
 
-@given(plans())
-@few
-def test_pytorch_says_what_the_plan_says(document: PlanDocument) -> None:
-    files, shape = exported("pytorch", document), deployment(document)
-    if files is None:
-        return
+def pytorch_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
     told = files["pytorch_plan.py"]
     assert prod(told["MESH"].values()) == shape.world_size == prod(told["EXPERT_MESH"].values())
     assert told["MESH"]["dp_replicate"] * told["MESH"]["dp_shard"] == shape.data_parallel
@@ -193,8 +161,29 @@ def test_pytorch_says_what_the_plan_says(document: PlanDocument) -> None:
     assert told["MICRO_BATCH"] * told["MICRO_BATCHES"] * shape.data_parallel == told["GLOBAL_BATCH"] == 32
 
 
+SAYS_WHAT_THE_PLAN_SAYS = {
+    "torchtitan": torchtitan_says_what_the_plan_says,
+    "deepspeed": deepspeed_says_what_the_plan_says,
+    "accelerate": accelerate_says_what_the_plan_says,
+    "maxtext": maxtext_says_what_the_plan_says,
+    "galvatron": galvatron_says_what_the_plan_says,
+    "pytorch": pytorch_says_what_the_plan_says,
+}
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plans())
-@few
+def test_files_say_what_the_plan_says(document: PlanDocument) -> None:
+    """All frameworks are asked of each plan, as to draw one takes longest."""
+    shape = deployment(document)
+    for name in NAMES:
+        files = exported(name, document)
+        if files is not None:
+            SAYS_WHAT_THE_PLAN_SAYS[name](files, shape)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
+@given(plans())
 def test_what_is_refused_is_told_in_sentences_and_nothing_else_is(document: PlanDocument) -> None:
     from nest.exporters.checked import problem_of
 

@@ -35,7 +35,7 @@ def back(plan: PlanDocument, text: str, name: str, folder: Path) -> PlanDocument
     return nest.evaluate(found.problem, fix=decisions)
 
 
-@settings(max_examples=60)
+@settings(max_examples=15)
 @given(problems(), st.sampled_from(["megatron_flags.sh", "megatron_args.yaml"]))
 def test_flags_say_the_plan(tmp_path_factory: pytest.TempPathFactory, problem: dict[str, Any], name: str) -> None:
     plan = nest.evaluate(problem)

@@ -74,7 +74,7 @@ def shapes(draw: st.DrawFn) -> tuple[str, int, int, int]:
 
 
 @given(shapes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_action_runs_once_on_its_rank(shape: tuple[str, int, int, int]) -> None:
     name, ranks, chunks, micro_batches = shape
     order = actions(*shape)
@@ -91,7 +91,7 @@ def test_every_action_runs_once_on_its_rank(shape: tuple[str, int, int, int]) ->
 
 
 @given(shapes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_it_takes_as_long_and_holds_as_much_as_the_schedule_says(shape: tuple[str, int, int, int]) -> None:
     name, ranks, chunks, micro_batches = shape
     schedule = registry().schedules()[name]

@@ -14,7 +14,7 @@ from nest.files.schema import schema
 from nest.spec import CandidateSummary, PlanDocument, Problem, ProfileSpec, StageRecord
 from tests.spec.records import optional, positive, problems, profiles, small, some, words
 
-many = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+many = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=20)
 
 stages = st.builds(
     StageRecord,

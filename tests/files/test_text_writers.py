@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from nest.files import toml_text, yaml_text
 
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+words = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 scalars = words | numbers | st.booleans()
 TRAPS = (
@@ -33,22 +33,25 @@ TRAPS = (
 )
 
 
-@given(st.dictionaries(words, st.dictionaries(words, scalars | st.lists(scalars) | st.lists(st.lists(words)))))
+rows = st.lists(scalars, max_size=4) | st.lists(st.lists(words, max_size=2), max_size=2)
+
+
+@given(st.dictionaries(words, st.dictionaries(words, scalars | rows, max_size=4), max_size=3))
 @example({"a b": {word: [word, [word]] for word in TRAPS}})
 def test_toml_is_read_back(tables: dict[str, dict[str, Any]]) -> None:
     assert tomllib.loads(toml_text(tables)) == tables
 
 
-printable = st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF), max_size=12)
+printable = st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF), max_size=8)
 trees = st.recursive(
     printable | st.integers(-(2**53), 2**53) | st.booleans() | st.none(),
-    lambda inner: st.lists(inner) | st.dictionaries(printable, inner),
-    max_leaves=12,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(printable, inner, max_size=4),
+    max_leaves=6,
 )
 
 
 @pytest.mark.parametrize("version", [(1, 1), (1, 2)])
-@given(st.dictionaries(printable, trees))
+@given(st.dictionaries(printable, trees, max_size=4))
 @example({word: [word] for word in TRAPS})
 def test_yaml_is_read_back_by_readers_of_both_versions(version: tuple[int, int], mapping: dict[str, Any]) -> None:
     reader = YAML(typ="safe", pure=True)
