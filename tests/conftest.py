@@ -9,8 +9,11 @@ from hypothesis import Phase, settings
 # How long an example takes depends on the machine and on what is loaded when it runs first. The default run draws the
 # same examples every time; `HYPOTHESIS_PROFILE=search pytest` draws new ones. Where a fault is planted (tests/mutants),
 # any example will do, however large.
-settings.register_profile("nest", deadline=None, derandomize=True)
-settings.register_profile("planted", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+EXAMPLES = 30
+settings.register_profile("nest", deadline=None, derandomize=True, max_examples=EXAMPLES)
+settings.register_profile(
+    "planted", deadline=None, derandomize=True, max_examples=EXAMPLES, phases=[Phase.explicit, Phase.generate]
+)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "nest"))
 

@@ -70,7 +70,7 @@ def parameters(draw: st.DrawFn) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, draw(shapes()), draw(groups), draw(st.booleans())) for name in found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(operator_graphs())
 def test_graphs_are_read_back_as_they_are(graph: OperatorGraph) -> None:
     written = unstructure(graph)

@@ -9,6 +9,7 @@ from tests.oracle.brute_force import solve
 from tests.oracle.check import same
 from tests.oracle.enumerate_plans import every_plan
 from tests.oracle.price import price, violations
+from tests.seeds import seeds
 
 TINY = 1500
 """Explicit plans at most, so that pricing each takes a moment."""
@@ -41,7 +42,7 @@ def pared(random: Random, problem: dict) -> dict:
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_the_oracle_misses_no_plan(kind):
     compared = infeasible = mixed = 0
-    for seed in range(150):
+    for seed in range(50):
         random = Random(seed)
         problem = random_problem(random, kind)
         if kind == "mixed" and random.random() < 0.8:
@@ -59,13 +60,13 @@ def test_the_oracle_misses_no_plan(kind):
         if not fitting:
             infeasible += 1
             assert same(answer.reachable_memory, min(worst, default=None), 1e-12), seed
-    assert compared > 30
-    assert infeasible > 5
-    assert mixed > 15 if kind == "mixed" else not mixed
+    assert compared > 10
+    assert infeasible > 1
+    assert mixed > 4 if kind == "mixed" else not mixed
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(20, 60))
 def test_no_random_plan_beats_the_oracle(seed, kind):
     random = Random(seed)
     problem = random_problem(random, kind)

@@ -24,7 +24,7 @@ def alternatives(plan: PlanDocument, problem: Problem, solver: Solver) -> list[A
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_plan_that_differs_is_better_than_the_alternative(kind: str) -> None:
     compared: dict[str, int] = {}
-    for plan, problem, solver in solved(range(35), kind):
+    for plan, problem, solver in solved(range(35 if kind == "chunked" else 15), kind):
         plans = all_plans(plan.problem)
         if plans is None:
             continue
@@ -41,11 +41,11 @@ def test_no_plan_that_differs_is_better_than_the_alternative(kind: str) -> None:
             assert check_document(found.to_dict()) == []
             assert each.decision in [name for name, _, _ in each.outcome.changes]
     assert {"pp", "zero", "rank_order"} <= set(compared)
-    assert sum(compared.values()) > 10
+    assert sum(compared.values()) > 5
 
 
 def test_every_decision_of_a_plan_is_asked_about() -> None:
-    for plan, problem, solver in solved(range(20), "plain"):
+    for plan, problem, solver in solved(range(5), "plain"):
         asked = {each.decision for each in questions(plan, problem, solver.plugins)}
         assert {"micro_batch", "pp", "replicas", "schedule", "rank_order", "zero", "recompute"} <= asked
 

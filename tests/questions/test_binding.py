@@ -12,7 +12,7 @@ from tests.questions.small import solved
 
 def test_figures_are_those_of_the_plan() -> None:
     several = 0
-    for plan, _, _ in solved(range(40)):
+    for plan, _, _ in solved(range(12)):
         found = {each.name: each.figures for each in binding(plan, registry())}
         memory, slowest = found["memory"], found["slowest stage"]
         fullest = plan.stages[memory["stage"] - 1]
@@ -33,14 +33,14 @@ def test_figures_are_those_of_the_plan() -> None:
 
 
 def test_an_infeasible_plan_runs_into_what_its_diagnosis_says() -> None:
-    for plan, _, _ in solved(range(40), feasible=False):
+    for plan, _, _ in solved(range(12), feasible=False):
         assert binding(plan, registry()) == ()
 
 
 @pytest.mark.parametrize("kind", ["plain", "chunked"])
 def test_stages_of_equal_length_save_what_the_schedule_says(kind: str) -> None:
     schedules = set()
-    for plan, problem, _ in solved(range(40), kind):
+    for plan, problem, _ in solved(range(30), kind):
         if len(plan.stages) == 1 or plan.batch_time is None:
             continue
         (slowest,) = (each.figures for each in binding(plan, registry()) if each.name == "slowest stage")

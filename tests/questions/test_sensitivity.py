@@ -21,7 +21,7 @@ MORE_IS_BETTER = ("bytes/s", "bytes", "FLOP/s")
 
 MODEL: dict[str, Any] = {
     "nest": 1,
-    "model": {"transformer": {"layers": 6, "hidden": 1024, "ffn": 4096, "heads": 8, "vocab": 4096}},
+    "model": {"transformer": {"layers": 3, "hidden": 1024, "ffn": 4096, "heads": 8, "vocab": 4096}},
     "training": {"global_batch": 16, "sequence_length": 512, "micro_batch": [1, 2], "overlap": {"data": True}},
     "cluster": {
         "device": "h100-sxm",
@@ -90,7 +90,7 @@ def _check(plan: PlanDocument, factors: tuple[float, ...]) -> None:
 def test_replanning_is_no_worse_than_keeping_and_less_is_never_faster(model_plan: PlanDocument) -> None:
     factors = (0.5, 0.8, 1.0, 1.25, 2.0)
     _check(model_plan, factors)
-    for plan, _, _ in solved(range(8)):
+    for plan, _, _ in solved(range(3)):
         _check(plan, factors)
 
 
@@ -123,7 +123,7 @@ def test_what_is_implied_is_not_solved_and_is_what_solving_says(model_plan: Plan
 
 def test_batches_that_the_plan_cannot_deal_out_are_left_out() -> None:
     asked = 0
-    for plan, problem, solver in solved(range(6)):
+    for plan, problem, solver in solved(range(3)):
         assert plan.candidate is not None
         for response in sensitivity(plan, solver, factors=(0.5, 0.75, 1.5, 2.0, 2.5)):
             if response.unit == "samples" and not problem.training.uneven_batch:

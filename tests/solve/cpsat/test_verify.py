@@ -28,6 +28,7 @@ from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.document import document_of
 from tests.oracle.price import price, violations
+from tests.seeds import seeds
 from tests.small_instances import candidate, chain, cluster, instance
 
 CLOSE = 2e-6
@@ -90,22 +91,22 @@ def slower_plan(problem: dict[str, Any], best: float) -> dict[str, Any] | None:
     return None
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(30, 100))
 def test_it_agrees_with_brute_force(seed: int) -> None:
     examine(random_problem(Random(seed)))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10, 30))
 def test_it_agrees_with_brute_force_where_candidates_mix(seed: int) -> None:
     examine(random_problem(Random(seed), "mixed"))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(15, 60))
 def test_it_agrees_with_brute_force_where_chunks_are_dealt(seed: int) -> None:
     examine(random_problem(Random(seed), "chunked"))
 
 
-@pytest.mark.parametrize("seed", range(60, 90))
+@pytest.mark.parametrize("seed", seeds(10, 30, 60))
 def test_its_model_agrees_with_brute_force_where_chunks_are_dealt(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here none takes part."""
     monkeypatch.setattr(dealt_search.DealtCases, "bound", lambda *_: 0.0)
@@ -120,7 +121,7 @@ def test_it_agrees_with_brute_force_on_many_where_chunks_are_dealt(seed: int) ->
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed"])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10, 30))
 def test_it_agrees_with_brute_force_where_shard_groups_are_chosen(seed: int, kind: str) -> None:
     examine(random_problem(Random(seed), kind, sharded=True))
 
@@ -131,7 +132,7 @@ def test_it_agrees_with_brute_force_on_many(seed: int) -> None:
     examine(random_problem(Random(seed)))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(12, 40))
 def test_it_agrees_with_brute_force_where_bounds_take_part(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small problems are asked in one model without bounds; here each case is, after the bounds."""
     monkeypatch.setattr(search, "FEW_CASES", 0)
@@ -139,7 +140,7 @@ def test_it_agrees_with_brute_force_where_bounds_take_part(seed: int, monkeypatc
 
 
 def test_every_published_optimum_is_proved(shared: Path) -> None:
-    for line in (shared / "small" / "optima.jsonl").read_text().splitlines():
+    for line in (shared / "small" / "optima.jsonl").read_text().splitlines()[::2]:
         record = json.loads(line)
         problem, best = record["problem"], record["batch_time"]
         plan = nest.solve(problem, verify=True)
@@ -150,7 +151,7 @@ def test_every_published_optimum_is_proved(shared: Path) -> None:
 
 
 def test_every_published_chain_is_proved_and_nothing_slower(shared: Path) -> None:
-    for line in (shared / "small" / "chains.jsonl").read_text().splitlines()[::4]:
+    for line in (shared / "small" / "chains.jsonl").read_text().splitlines()[::8]:
         record = json.loads(line)
         plan = nest.solve(record["problem"], verify=True)
         assert plan.verification is not None
