@@ -56,16 +56,24 @@ def check_diagnosis(document: dict, answer: Answer) -> list[str]:
     return [f"the diagnosis does not name {answer.reachable_memory!r} bytes: {document['diagnosis']}"]
 
 
-def disagreements(problem: dict) -> list[str]:
+def disagreements(
+    problem: dict, answer: Answer | None = None, *, checked: bool = True, verify: bool = False
+) -> list[str]:
     """What the planner says of this problem and the oracle does not; empty when they agree.
 
     Three of the planner's numbers for a plan are compared to 1e-9: the solver's with that of its pricing (`nest.solve`
     raises where they differ), the pricing's with the oracle's (`check_document`), and those of `nest check`.
+
+    Args:
+        problem: to be solved.
+        answer: the oracle's, where it is known.
+        checked: whether `nest check` has to accept the plan.
+        verify: whether CP-SAT has to prove the answer.
     """
     nest = planner()
-    plan = nest.solve(problem)
+    plan = nest.solve(problem, **({"verify": True} if verify else {}))
     document = as_json(plan.to_dict())
-    answer = solve(problem)
+    answer = answer or solve(problem)
     wrong = []
     if not same(document["batch_time"], answer.batch_time):
         wrong.append(f"batch_time is {document['batch_time']!r}, the oracle finds {answer.batch_time!r}")
@@ -77,8 +85,9 @@ def disagreements(problem: dict) -> list[str]:
         wrong += check_tie(document, answer)
     if not wrong and answer.reachable_memory is not None:
         wrong += check_diagnosis(document, answer)
-    report = nest.check(document)
-    if not report.ok:
+    if verify and document["verification"]["status"] != "proved":
+        wrong.append(f"CP-SAT does not prove the answer: {document['verification']}")
+    if checked and not (report := nest.check(document)).ok:
         wrong.append(f"nest check refuses the plan: {report}")
     return wrong
 

@@ -1,49 +1,126 @@
-"""Compare the planner with the oracle on many random problems.
+"""Compare the planner with the oracle on many random problems of every kind.
 
-`python -m tests.agreement.fuzz --count N --seed S --kind any|plain|mixed [--sharded]`
+`python -m tests.agreement.fuzz --seed S --count N [--kind KIND] [--chunk N --output FOLDER --jobs J]`
+
+With a folder, each chunk of seeds writes its counts there, and a chunk that is there already is not run again.
 """
 
 import argparse
+import json
 import sys
 from collections import Counter
-from random import Random
-from time import perf_counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import starmap
+from pathlib import Path
+from time import perf_counter, process_time
 
 from tests.agreement.compare import complaint, disagreements
-from tests.agreement.problems import KINDS, random_problem
+from tests.agreement.draws import SHARES, Draw, draw
+from tests.agreement.targets import target_disagreements
+
+VERIFY_EVERY = 20
+"""CP-SAT has to prove the answer of one problem in so many."""
+CHECK_EVERY = 5
+"""`nest check` has to accept the plan of one problem in so many."""
 
 
-def examine(problem: dict) -> list[str]:
+@dataclass
+class Tally:
+    """What came of a range of seeds."""
+
+    seed: int
+    count: int
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def compare(drawn: Draw) -> list[str]:
     """Disagreements on a problem; an exception is one."""
+    verify = drawn.seed % VERIFY_EVERY == 0
     try:
-        return disagreements(problem)
+        if drawn.limits is not None:
+            return target_disagreements(drawn.problem, drawn.limits, drawn.answer, verify=verify)
+        checked = drawn.seed % CHECK_EVERY == 0
+        return disagreements(drawn.problem, drawn.answer, checked=checked, verify=verify)
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]
+
+
+def marks(drawn: Draw) -> Iterator[str]:
+    """What to count a problem under."""
+    yield "all"
+    yield f"kind: {drawn.kind}"
+    for corner in drawn.corners:
+        yield f"corner: {corner}"
+    if drawn.answer.plan is not None:
+        yield "answer: a plan"
+        yield f"stages: {len(drawn.answer.plan['stages'])}"
+    else:
+        yield "answer: no plan fits" if drawn.answer.reachable_memory else "answer: rules leave no plan"
+    if drawn.seed % VERIFY_EVERY == 0:
+        yield "proved by CP-SAT"
+    if drawn.seed % CHECK_EVERY == 0 or drawn.limits is not None:
+        yield "accepted by nest check"
+
+
+def examine(seed: int, count: int, kind: str | None = None, *, corner: bool | None = None) -> Tally:
+    """Compare the problems of a range of seeds."""
+    tally, start = Tally(seed, count), process_time()
+    for each in range(seed, seed + count):
+        drawn = draw(each, kind, corner=corner)
+        tally.counts.update(marks(drawn))
+        if wrong := compare(drawn):
+            tally.counts["disagree"] += 1
+            tally.wrong.append(complaint(f"seed {each}, {drawn.kind} {drawn.corners}", drawn.problem, wrong))
+    tally.seconds = process_time() - start
+    return tally
+
+
+def kept(folder: Path | None, examined, seed: int, count: int) -> Tally:
+    """The tally of a chunk, as an earlier run left it, or made now and left."""
+    if folder is None:
+        return examined(seed, count)
+    path = folder / f"{seed:07}-{count}.json"
+    if path.exists():
+        found = json.loads(path.read_text())
+        return Tally(**{**found, "counts": Counter(found["counts"])})
+    tally = examined(seed, count)
+    path.write_text(json.dumps(asdict(tally), indent=1) + "\n")
+    return tally
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="problems to compare")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
-    parser.add_argument("--kind", choices=KINDS, default="any", help="whether the problems mix candidates")
-    parser.add_argument("--sharded", action="store_true", help="let ZeRO choose among shard groups")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop after ten disagreements")
+    parser.add_argument("--kind", choices=SHARES, help="problems of this kind alone")
+    parser.add_argument("--corners", action="store_true", help="problems in a corner alone")
+    parser.add_argument("--chunk", type=int, default=1000, help="problems at a time")
+    parser.add_argument("--output", type=Path, help="a folder for the counts of each chunk")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     arguments = parser.parse_args()
-    start = perf_counter()
-    outcome: Counter[str] = Counter()
-    for seed in range(arguments.seed, arguments.seed + arguments.count):
-        problem = random_problem(Random(seed), arguments.kind, sharded=arguments.sharded)
-        wrong = examine(problem)
-        outcome["disagree" if wrong else "agree"] += 1
-        if wrong:
-            print(complaint(f"seed {seed}", problem, wrong))
-            if outcome["disagree"] >= 10 and not arguments.keep_going:
-                break
+    start, last = perf_counter(), arguments.seed + arguments.count
+    examined = partial(examine, kind=arguments.kind, corner=True if arguments.corners else None)
+    chunks = [(seed, min(arguments.chunk, last - seed)) for seed in range(arguments.seed, last, arguments.chunk)]
+    if arguments.output is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+    counts: Counter[str] = Counter()
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        each = partial(kept, arguments.output, examined)
+        for tally in pool.map(each, *zip(*chunks, strict=True)) if arguments.jobs > 1 else starmap(each, chunks):
+            counts += tally.counts
+            print(*tally.wrong, sep="\n", end="\n" if tally.wrong else "", flush=True)
+    for name in sorted(counts):
+        print(f"{counts[name]:8} {name}")
     print(
-        f"{outcome.total()} problems from seed {arguments.seed}: {outcome['agree']} agree, "
-        f"{outcome['disagree']} disagree; {perf_counter() - start:.1f} s"
+        f"{counts['all']} problems from seed {arguments.seed}: {counts['all'] - counts['disagree']} agree, "
+        f"{counts['disagree']} disagree; {perf_counter() - start:.1f} s"
     )
-    return 1 if outcome["disagree"] else 0
+    return 1 if counts["disagree"] else 0
 
 
 if __name__ == "__main__":

@@ -45,9 +45,10 @@ def random_problem(random: Random, kind: str = "any", *, sharded: bool = False) 
     if kind == "chunked":
         return random_chunked_problem(random)
     mixed = (drawn if kind == "any" else kind) == "mixed"
-    cluster = random_mixed_cluster(random) if mixed else random_cluster(random, LARGEST_CLUSTER)
+    largest = random.choice([8, 8, 8, LARGEST_CLUSTER])
+    cluster = random_mixed_cluster(random) if mixed else random_cluster(random, largest)
     network = Network(cluster)
-    graph = random_graph(random, 5 if mixed else 6)
+    graph = random_graph(random, random.choice([4, 5, 5] if mixed else [4, 5, 5, 6]))
     numbers = Numbers(random)
     if mixed and random.random() < 0.7:
         numbers.traffic /= 10  # Where little is sent, several stages pay.
@@ -133,7 +134,7 @@ def random_even_graph(random: Random, ends: int) -> Graph:
     """A graph that can be dealt evenly more often than not, with so many layers more at its ends."""
     if random.random() < 0.15:
         return random_graph(random)
-    count = random.choice([4, 4, 4, 4, 5, 6, 6, 6, 6, 8, 8, 8]) + ends
+    count = random.choice([4, 4, 4, 4, 5, 6, 6, 6, 8, 8]) + ends
     edges = [[layer, layer + 1] for layer in range(count - 1)]
     if random.random() < 0.3:
         edges += [[0, count - 1]]

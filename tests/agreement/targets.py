@@ -3,6 +3,8 @@
 from random import Random
 from types import ModuleType
 
+from tests.oracle.brute_force import Answer
+from tests.oracle.check import same
 from tests.oracle.settings import SCHEDULES, given
 
 NAME = "made-up"
@@ -109,3 +111,33 @@ def narrowed(problem: dict, limits: dict) -> dict:
         "profile": {**profile, "candidates": candidates},
         "constraints": [*(problem.get("constraints") or []), *constraints],
     }
+
+
+def target_disagreements(problem: dict, limits: dict, answer: Answer, *, verify: bool = False) -> list[str]:
+    """What the planner says of the plans a framework can run and the oracle does not; empty when they agree.
+
+    Args:
+        problem: without a target.
+        limits: of the framework.
+        answer: the oracle's, for the narrowed problem.
+        verify: whether CP-SAT has to prove the plan.
+    """
+    from nest import planner
+    from nest.deployment import Limits, violations
+    from nest.errors import InputError
+    from nest.hooks.registry import registry
+
+    known = registry([exporter_of(limits)])
+    asked = {**problem, "search": {**(problem.get("search") or {}), "target": NAME}}
+    try:
+        plan = planner.solve(asked, plugins=known, verify=verify)
+    except InputError as error:
+        return [f"refused, but there is a plan: {error}"] if answer.plan is not None else []
+    if answer.plan is None:
+        return [] if plan.status == "infeasible" else [f"status is {plan.status}, the oracle finds no plan"]
+    wrong = [f"nest check refuses the plan: {each}" for each in planner.check(plan, plugins=known).disagreements]
+    if plan.status != "optimal" or not same(plan.batch_time, answer.batch_time):
+        wrong.append(f"{plan.status} with {plan.batch_time!r}, the oracle finds {answer.batch_time!r}")
+    if verify and (plan.verification or {}).get("status") != "proved":
+        wrong.append(f"CP-SAT does not prove the plan: {plan.verification}")
+    return wrong + [f"the target cannot run it: {each}" for each in violations(plan, Limits(**limits), NAME)]

@@ -7,90 +7,57 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from tests.agreement.compare import as_json, complaint, disagreements, planner
+from tests.agreement.draws import SHARES, draw
+from tests.agreement.fuzz import compare
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.check import check_document, same
 
+DRAWN = {"plain": 110, "mixed": 40, "chunked": 50, "uneven": 40, "sharded": 30, "sharded mixed": 15, "target": 30}
+"""How many problems of each kind the default run draws."""
+
 streams = strategies.randoms(use_true_random=False)
-problems = streams.map(random_problem)
-mixed_problems = streams.map(lambda random: random_problem(random, "mixed"))
-chunked_problems = streams.map(lambda random: random_problem(random, "chunked"))
+problems = {
+    kind: streams.map(lambda random, kind=kind: random_problem(random, kind)) for kind in ("any", "mixed", "chunked")
+}
 quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
-def examine(name: str, problem: dict) -> None:
+def examine(seed: int, kind: str | None = None) -> None:
+    drawn = draw(seed, kind)
+    wrong = compare(drawn)
+    assert not wrong, complaint(f"{drawn.kind} seed {seed}", drawn.problem, wrong)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, count in DRAWN.items() for seed in range(count)])
+def test_the_planner_agrees_with_the_oracle(kind, seed):
+    examine(seed, kind)
+
+
+@pytest.mark.parametrize("kind", ["any", "mixed", "chunked"])
+@settings(quick, max_examples=20)
+@given(data=strategies.data())
+def test_the_planner_agrees_with_the_oracle_on_odd_problems(kind, data):
+    problem = data.draw(problems[kind])
     wrong = disagreements(problem)
-    assert not wrong, complaint(name, problem, wrong)
-
-
-@pytest.mark.parametrize("seed", range(150))
-def test_the_planner_agrees_with_the_oracle(seed):
-    examine(f"seed {seed}", random_problem(Random(seed)))
-
-
-@settings(quick, max_examples=25)
-@given(problem=problems)
-def test_the_planner_agrees_with_the_oracle_on_odd_problems(problem):
-    examine("hypothesis", problem)
-
-
-@pytest.mark.parametrize("seed", range(100))
-def test_the_planner_agrees_with_the_oracle_where_candidates_mix(seed):
-    examine(f"mixed seed {seed}", random_problem(Random(seed), "mixed"))
-
-
-@settings(quick, max_examples=20)
-@given(problem=mixed_problems)
-def test_the_planner_agrees_with_the_oracle_on_odd_problems_where_candidates_mix(problem):
-    examine("hypothesis", problem)
-
-
-@pytest.mark.parametrize("seed", range(100))
-def test_the_planner_agrees_with_the_oracle_where_chunks_are_dealt(seed):
-    examine(f"chunked seed {seed}", random_problem(Random(seed), "chunked"))
-
-
-@settings(quick, max_examples=20)
-@given(problem=chunked_problems)
-def test_the_planner_agrees_with_the_oracle_on_odd_problems_where_chunks_are_dealt(problem):
-    examine("hypothesis", problem)
+    assert not wrong, complaint("hypothesis", problem, wrong)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 3000))
-def test_the_planner_agrees_with_the_oracle_on_many_where_chunks_are_dealt(seed):
-    examine(f"chunked seed {seed}", random_problem(Random(seed), "chunked"))
-
-
-@pytest.mark.parametrize("kind", ["plain", "mixed"])
-@pytest.mark.parametrize("seed", range(80))
-def test_the_planner_agrees_with_the_oracle_where_shard_groups_are_chosen(seed, kind):
-    examine(f"sharded {kind} seed {seed}", random_problem(Random(seed), kind, sharded=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "mixed"])
-@pytest.mark.parametrize("seed", range(1000, 2000))
-def test_the_planner_agrees_with_the_oracle_on_many_where_shard_groups_are_chosen(seed, kind):
-    examine(f"sharded {kind} seed {seed}", random_problem(Random(seed), kind, sharded=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 2500))
-def test_the_planner_agrees_with_the_oracle_on_many_where_candidates_mix(seed):
-    examine(f"mixed seed {seed}", random_problem(Random(seed), "mixed"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 3000))
+@pytest.mark.parametrize("seed", range(1000, 6000))
 def test_the_planner_agrees_with_the_oracle_on_many(seed):
-    examine(f"seed {seed}", random_problem(Random(seed)))
+    examine(seed)
 
 
 @pytest.mark.slow
 @settings(quick, max_examples=400)
-@given(problem=problems)
+@given(problem=problems["any"])
 def test_the_planner_agrees_with_the_oracle_on_many_odd_problems(problem):
-    examine("hypothesis", problem)
+    wrong = disagreements(problem)
+    assert not wrong, complaint("hypothesis", problem, wrong)
+
+
+def test_every_kind_is_drawn():
+    assert set(DRAWN) == set(SHARES)
 
 
 def evaluation_problem(seed: int) -> dict | None:

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from tests.agreement.draws import draw
 from tests.agreement.problems import random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.network import Network
@@ -119,12 +120,12 @@ def test_a_quarter_of_the_problems_mixes(problems, mixed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "mixed"])
+@pytest.mark.parametrize("kind", ["sharded", "sharded mixed"])
 def test_shard_groups_often_part_the_ranks(kind):
     parting = 0
     for seed in range(120):
-        problem = random_problem(Random(seed), kind, sharded=True)
-        plan = solve(problem).plan
+        drawn = draw(seed, kind)
+        problem, plan = drawn.problem, drawn.answer.plan
         groups = [] if plan is None or plan["zero_degree"] is None else plan["stages"]
         named = {candidate["name"]: candidate for candidate in candidates(problem)}
         parting += any(
@@ -150,8 +151,8 @@ def test_compute_often_hides_a_part_of_what_is_sent():
 
 @pytest.mark.slow
 def test_mixing_often_pays():
-    answers = [(problem, solve(problem)) for problem in (random_problem(Random(seed), "mixed") for seed in range(100))]
-    plans = [(problem, answer.plan["stages"]) for problem, answer in answers if answer.plan is not None]
+    drawn = [draw(seed, "mixed") for seed in range(150)]
+    plans = [(each.problem, each.answer.plan["stages"]) for each in drawn if each.answer.plan is not None]
     mixing = [(problem, stages) for problem, stages in plans if len({stage["candidate"] for stage in stages}) > 1]
     assert len(mixing) > len(plans) / 10
     assert any(has_gap(problem, {"stages": stages}) for problem, stages in mixing)
@@ -160,8 +161,8 @@ def test_mixing_often_pays():
 
 @pytest.mark.slow
 def test_dealt_chunks_often_pay_and_so_do_gaps_between_them():
-    problems = [random_problem(Random(seed), "chunked") for seed in range(450)]
-    plans = [(problem, answer.plan) for problem in problems if (answer := solve(problem)).plan is not None]
+    drawn = [draw(seed, "chunked") for seed in range(450)]
+    plans = [(each.problem, each.answer.plan) for each in drawn if each.answer.plan is not None]
     dealt = [(problem, plan) for problem, plan in plans if plan["chunks"] > 1]
     assert len(dealt) > len(plans) / 6
     assert {2, 3, 4} <= {plan["chunks"] for _, plan in dealt}

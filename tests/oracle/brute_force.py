@@ -71,12 +71,11 @@ class Search:
 
     def run(self) -> Answer:
         every = partitions(len(self.layers), self.problem["profile"]["edges"])
-        allowed = [(p, downsets(p)) for p in every if self.rules.allow_partition(p)]
+        allowed = [(p, downsets(p)) for p in every if self.rules.allow_partition(p) and self.rules.allow_run(p)]
         # Few micro-batches first: they often are the best, and the limit they set spares most of the others.
         for setting in sorted(settings(self.problem, self.network), key=lambda setting: setting.micro_batches):
             self.forget()
-            whole = [(p, sets) for p, sets in allowed if self.rules.allow_run(p)]
-            possible = whole if setting.chunks == 1 else self.dealt(setting)
+            possible = allowed if setting.chunks == 1 else self.dealt(setting)
             for partition, sets in possible:
                 for chosen in setting.choices(len(partition)):
                     self.try_stages(setting, partition, sets, chosen)
@@ -93,6 +92,7 @@ class Search:
     def forget(self) -> None:
         """Forget what was remembered of another setting."""
         self.known_options = {}
+        self.known_times = {}
         self.known_modes = {}
         self.known_levels = {}
         self.known_cuts = {}
@@ -118,12 +118,18 @@ class Search:
         """What a stage is like in one mode, without regard to memory."""
         key = (candidate["name"], layers, flying, cut, mode)
         if key not in self.known_options:
+            size = memory(self.problem, candidate, setting, layers, *mode, flying, cut)
+            self.known_options[key] = Option(mode, *self.times(setting, candidate, layers, mode), size)
+        return self.known_options[key]
+
+    def times(self, setting: Setting, candidate: dict, layers, mode) -> tuple[float, float]:
+        """The time of a stage in one mode, transfers aside, and its time once per batch."""
+        key = (candidate["name"], layers, mode)
+        if key not in self.known_times:
             recompute, zero = mode
             more, sync = zero_times(self.problem, self.network, setting, candidate, layers, recompute, zero)
-            time = compute_time(candidate, layers, recompute) + more
-            size = memory(self.problem, candidate, setting, layers, recompute, zero, flying, cut)
-            self.known_options[key] = Option(mode, time, sync, size)
-        return self.known_options[key]
+            self.known_times[key] = (compute_time(candidate, layers, recompute) + more, sync)
+        return self.known_times[key]
 
     def quickest(self, candidate: dict, layers) -> float:
         """What the compute alone of a stage takes in its quickest mode, whatever the setting."""
@@ -146,6 +152,9 @@ class Search:
 
     def try_stages(self, setting: Setting, partition, sets, chosen) -> None:
         """Try every placement and mode of these stages, unless their compute alone is slower than the best plan."""
+        widths = tuple(candidate["width"] for candidate in chosen)
+        if sum(widths) > setting.replica_devices:
+            return
         stages, devices = len(partition), setting.devices(chosen)
         pair = weights(setting.schedule, setting.micro_batches, stages, setting.chunks)
         if batch_time(pair, list(map(self.quickest, chosen, partition)), 0.0) > self.limit:
@@ -153,7 +162,7 @@ class Search:
         modes = [self.modes(setting, candidate, stages, devices) for candidate in chosen]
         if not all(modes):
             return
-        levels = self.levels(setting, tuple(candidate["width"] for candidate in chosen))
+        levels = self.levels(setting, widths)
         if not levels:
             return
         cuts = [

@@ -26,9 +26,9 @@ def dealable(problem: dict) -> list[list[int]]:
     return blocks
 
 
-def dealt(problem: dict, stages: int, chunks: int) -> list[tuple[int, ...]] | None:
-    """The layers of the chunks in pipeline order; None where there is no even split."""
-    blocks = dealable(problem)
+def dealt(problem: dict, stages: int, chunks: int, blocks: list[list[int]] | None = None):
+    """The layers of the chunks in pipeline order, as tuples; None where there is no even split of the blocks."""
+    blocks = blocks or dealable(problem)
     if stages < 2 or chunks < 2 or len(blocks) % (stages * chunks):
         return None
     size = len(blocks) // (stages * chunks)
@@ -49,7 +49,8 @@ def stages_of(dealt_chunks, stages: int) -> tuple[tuple[int, ...], ...]:
 
 def even_splits(problem: dict, chunks: int, micro_batches: int):
     """Every split into stages of so many chunks: the layers of the stages and those of the chunks."""
-    for stages in range(2, len(dealable(problem)) + 1):
-        found = dealt(problem, stages, chunks)
+    blocks = dealable(problem)
+    for stages in range(2, len(blocks) // chunks + 1):
+        found = dealt(problem, stages, chunks, blocks)
         if found is not None and micro_batches % stages == 0:
             yield stages_of(found, stages), found

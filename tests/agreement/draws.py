@@ -1,0 +1,61 @@
+"""One random problem a seed, of every kind, with what the oracle says of it."""
+
+from dataclasses import dataclass
+from random import Random
+
+from tests.agreement.corners import push, settle
+from tests.agreement.problems import random_problem
+from tests.agreement.targets import narrowed, random_limits
+from tests.agreement.uneven import random_uneven_problem
+from tests.oracle.brute_force import Answer, solve
+
+SHARES = {"plain": 36, "mixed": 14, "chunked": 16, "uneven": 12, "sharded": 8, "sharded mixed": 4, "target": 10}
+"""Kinds of problems and how many in a hundred are of each."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A problem, what a made-up framework can run of it (None: no framework is asked for), and the oracle's answer."""
+
+    seed: int
+    kind: str
+    corners: tuple[str, ...]
+    problem: dict
+    limits: dict | None
+    answer: Answer
+
+
+def draw(seed: int, kind: str | None = None, *, corner: bool | None = None) -> Draw:
+    """The problem of a seed; of a kind, and in a corner or not, where that is said."""
+    random = Random(seed)
+    drawn = random.choices(list(SHARES), list(SHARES.values()))[0]
+    kind = kind or drawn
+    problem = random_of_kind(random, kind)
+    if kind != "uneven" and len(problem["profile"]["layers"]) > 1 and random.random() < 0.3:
+        problem["constraints"] = [*problem.get("constraints", []), "pp > 1"]
+    cornered = random.random() < (0.2 if kind == "uneven" else 0.5)
+    corners = push(random, problem) if (cornered if corner is None else corner) else ()
+    limits = random_limits(random, problem) if kind == "target" else None
+    answer = answer_of(problem, limits)
+    for _ in range(3 if kind == "target" else 0):
+        if answer.plan is None and random.random() < 0.9:  # Most frameworks drawn can run nothing of the problem.
+            limits = random_limits(random, problem)
+            answer = answer_of(problem, limits)
+    if settle(random, problem, answer):
+        answer = answer_of(problem, limits)
+    return Draw(seed, kind, corners, problem, limits, answer)
+
+
+def random_of_kind(random: Random, kind: str) -> dict:
+    if kind == "uneven":
+        return random_uneven_problem(random)
+    if kind == "target":
+        kind = random.choice(["plain", "plain", "mixed", "chunked"])
+    sharded = kind.startswith("sharded")
+    return random_problem(random, {"sharded": "plain", "sharded mixed": "mixed"}.get(kind, kind), sharded=sharded)
+
+
+def answer_of(problem: dict, limits: dict | None) -> Answer:
+    """What the oracle says of a problem, of the plans alone that a framework can run."""
+    asked = problem if limits is None else narrowed(problem, limits)
+    return solve(asked) if asked["profile"]["candidates"] else Answer(None, None, None)
