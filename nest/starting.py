@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from nest.catalogue.names import unknown_name
 from nest.deployment import FlagsRead
 from nest.errors import InputError
-from nest.files import placed, read_mapping, structure, unstructure
+from nest.files import placed, read_mapping, structure, there_is, unstructure
 from nest.files.source import read_text_of
 from nest.formulate.cluster import build_cluster
 from nest.formulate.self_contained import self_contained
@@ -129,7 +129,7 @@ def read_flags(flags: Path, framework: str, nodes: int | None, known: Registry) 
 def _cluster(text: str, known: Registry) -> ClusterSpec:
     """The cluster called `text`, or described in the file of that name."""
     path = Path(text)
-    if not path.exists():
+    if not there_is(path):
         return in_place(ClusterSpec(name=text), known, None)
     try:
         content = read_mapping(path).mapping

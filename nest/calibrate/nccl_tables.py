@@ -7,6 +7,7 @@ from typing import Any
 
 from nest.calibrate.measurement import Measurement
 from nest.errors import InputError
+from nest.files import there_is
 
 LINKS = {"V100": "nvlink2", "A100": "nvlink3", "H100": "nvlink4", "H200": "nvlink4", "B200": "nvlink5"}
 """Link inside a machine by what the name of its devices contains (GB200 among them)."""
@@ -69,7 +70,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(
             f"{path}: reading parquet needs pyarrow; install it with `pip install 'nest-planner[calibrate]'`."
         ) from None
-    if not path.is_file():
+    if there_is(path) != "file":
         raise InputError(f"{path}: there is no such file.")
     try:
         yield from parquet.read_table(path).to_pylist()
@@ -99,6 +100,8 @@ def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Meas
     shape: tuple[int, ...]
     links: tuple[str, ...]
     nominal: tuple[float | None, ...]
+    if len(ranks) == 1:
+        raise InputError(f"{path}: one rank alone sends nothing; give the output of two or more.")
     if machines == 1:
         inside = known_link(inside, link, path)
         shape, links, nominal = (len(ranks),), (link or inside,), (_nominal(inside),)
@@ -107,13 +110,18 @@ def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Meas
         links = (known_link(inside, None, path), known_link(link, None, path, "between the machines"))
         nominal = (None, None)
     for columns in map(str.split, text.splitlines()):
-        if len(columns) < 1 - min(TIMES) or not columns[0].isdigit():
+        if len(columns) < 1 - min(TIMES) or (size := _number(columns[0])) is None:
             continue
         for at in TIMES:
-            if re.fullmatch(r"[0-9.]+", columns[at]) and float(columns[at]) > 0 and int(columns[0]) > 0:
-                yield Measurement(
-                    path.name, kind, float(columns[0]), shape, float(columns[at]) * MICROSECOND, links, nominal
-                )
+            if (time := _number(columns[at])) is not None:
+                yield Measurement(path.name, kind, size, shape, time * MICROSECOND, links, nominal)
+
+
+def _number(text: str) -> float | None:
+    """A size or time that was measured; None for headings, `N/A` and 0, which stands for nothing sent."""
+    if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]*)?", text):
+        return None
+    return float(text) or None
 
 
 def known_link(

@@ -45,12 +45,13 @@ def collectives(
     from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
     from nest.cli.progress import share_line
     from nest.errors import InputError
+    from nest.files import there_is
     from nest.hooks.registry import registry
     from nest.report.paragraph import paragraph
 
     if prior not in (CATALOGUE, NCCL):
         raise InputError(f"--prior must be {CATALOGUE} or {NCCL}, is {prior!r:.40}.")
-    if output is not None and not output.is_dir():
+    if output is not None and there_is(output) != "folder":
         raise InputError(f"--output {output}: there is no such folder.")
     model = next(iter(registry().collective_models().values()))
     line = share_line()
@@ -128,9 +129,10 @@ def devices(
     from nest.calibrate.generations import CATALOGUE, PUBLISHED, calibrate_devices, error_rows
     from nest.cli.progress import share_line
     from nest.errors import InputError
+    from nest.files import there_is
     from nest.hooks.registry import registry
 
-    if output is not None and not output.is_dir():
+    if output is not None and there_is(output) != "folder":
         raise InputError(f"--output {output}: there is no such folder.")
     if prior not in (CATALOGUE, PUBLISHED):
         raise InputError(f"--prior must be {CATALOGUE} or {PUBLISHED}, is {prior!r:.40}.")

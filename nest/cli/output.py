@@ -143,6 +143,15 @@ def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:
     return json.dumps(document, indent=None if one_line else 2, allow_nan=False, ensure_ascii=False)
 
 
+def unwritten(path: Path, text: str) -> InputError | None:
+    """Write `text` to `path`; what keeps it from being written, so that it can be printed in its stead."""
+    try:
+        write(path, text)
+    except InputError as error:
+        return InputError(f"{error} What was to be written is on standard output.")
+    return None
+
+
 def write(path: Path, text: str) -> None:
     """Write `text` to `path`, whole or not at all."""
     from nest.files import write_text

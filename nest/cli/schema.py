@@ -29,6 +29,7 @@ def schema(
     from nest.catalogue import unknown_name
     from nest.catalogue.formats import FORMATS
     from nest.errors import InputError
+    from nest.files import there_is
 
     if name is not None and name not in FORMATS:
         raise unknown_name("nest schema", "file format", name, FORMATS)
@@ -36,7 +37,7 @@ def schema(
         typer.echo(text(name), nl=False)
         return
     output = output or Path("schemas")
-    if not output.is_dir():
+    if there_is(output) != "folder":
         raise InputError(f"{output}: there is no such folder; make it first.")
     for each in FORMATS if name is None else (name,):
         path = output / f"{each}.schema.json"

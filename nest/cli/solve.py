@@ -7,7 +7,7 @@ import typer
 import typer.core
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, screen, tell_assumed, to_json, warn, write
+from nest.cli.output import DONE, NO_PLAN, screen, tell_assumed, to_json, unwritten, warn
 from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ def solve(
                 progress.clear()
         warn(registry().warnings)
         tell_assumed(plan.problem["cluster"].get("assumed", ()))
-        if output is not None:
-            write(output, to_json(plan.to_dict()) + "\n")
-        if as_json or len(problems) > 1:
+        failed = unwritten(output, to_json(plan.to_dict()) + "\n") if output is not None else None
+        if as_json or len(problems) > 1 or failed is not None:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
             typer.echo(summary(plan, screen()))
@@ -95,6 +94,8 @@ def solve(
             typer.echo(_statistics(plan.statistics, screen(errors=True)), err=True)
         if plan.status == "infeasible" or (plan.verification or {}).get("status", "proved") != "proved":
             code = NO_PLAN
+        if failed is not None:  # With --output there is one problem.
+            raise failed
     raise typer.Exit(code)
 
 

@@ -92,11 +92,11 @@ def levels(
 def _cluster(file: Path) -> "ClusterSpec":
     """The cluster section of a problem, or one of nothing but the topology in `file`."""
     from nest.errors import InputError
-    from nest.files import read_mapping, structure_source
+    from nest.files import read_mapping, structure_source, there_is
     from nest.files.source import SUFFIXES
     from nest.spec import ClusterOfFile, ClusterSpec, Problem
 
-    if not file.exists():
+    if not there_is(file):
         raise InputError(f"{file}: there is no such file.")
     if file.suffix.lower() in SUFFIXES:
         source = read_mapping(file)

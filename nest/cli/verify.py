@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, screen, to_json, warn, write
+from nest.cli.output import DONE, NO_PLAN, screen, to_json, unwritten, warn
 from nest.cli.progress import PROVING, progress_line
 
 
@@ -52,12 +52,14 @@ def verify(
         if progress is not None:
             progress.clear()
     warn(registry().warnings)
-    if output is not None and verdict.better is not None:
-        write(output, to_json(verdict.better.to_dict()) + "\n")
-    if as_json:
+    better = verdict.better
+    failed = None if output is None or better is None else unwritten(output, to_json(better.to_dict()) + "\n")
+    if as_json or failed is not None:
         typer.echo(to_json(verdict.to_dict()))
     else:
         typer.echo(verdict_text(verdict.verification, screen()))
         if verdict.better is not None:
             typer.echo("\n" + summary(verdict.better, screen()))
+    if failed is not None:
+        raise failed
     raise typer.Exit(DONE if verdict.status == "proved" else NO_PLAN)

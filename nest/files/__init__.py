@@ -24,6 +24,7 @@ __all__ = [
     "read_text",
     "read_value",
     "structure",
+    "there_is",
     "toml_text",
     "unstructure",
     "write_files",
@@ -167,6 +168,13 @@ def yaml_text(mapping: Mapping[str, Any]) -> str:
     from nest.files.yaml_writing import yaml_text
 
     return yaml_text(mapping)
+
+
+def there_is(path: Path) -> str:
+    """`file`, `folder` or `other`, what there is at `path`; empty: nothing, as where no file can have such a name."""
+    from nest.files.writing import there_is
+
+    return there_is(path)
 
 
 def check_writable(path: Path, *read: object) -> None:

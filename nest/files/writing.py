@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 from nest.errors import InputError
 
@@ -20,17 +21,28 @@ def check_writable(path: Path, *read: object) -> None:
     Raises:
         InputError: its folder does not exist, it is a folder itself, or it is read.
     """
-    if path.is_dir():
+    if there_is(path) == "folder":
         raise InputError(f"{path}: cannot write a file here, there is a folder of that name.")
-    if not path.parent.is_dir():
+    if there_is(path.parent) != "folder":
         raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
     if any(_is_file(path, each) for each in read if isinstance(each, str | Path)):
         raise InputError(f"{path}: this is what is read, and would be lost; write to another file.")
 
 
+def there_is(path: Path) -> str:
+    """`file`, `folder` or `other`, what there is at `path`.
+
+    Empty: nothing, or nothing that could be looked at, such as a loop of links or a name that no file can have.
+    """
+    with suppress(OSError, ValueError):
+        mode = path.stat().st_mode
+        return "file" if S_ISREG(mode) else "folder" if S_ISDIR(mode) else "other"
+    return ""
+
+
 def _is_file(path: Path, read: str | Path) -> bool:
     """Whether both name one file; a terminal or the like, which loses nothing, is none."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RuntimeError):
         return path.is_file() and path.samefile(read)
     return False
 
@@ -43,7 +55,7 @@ def replace(path: Path, text: str) -> None:
     """
     try:
         check_writable(path)
-        target = path.resolve()
+        target = _target(path)
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8", newline="\n")
         else:
@@ -51,6 +63,17 @@ def replace(path: Path, text: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot write here: {reason}.") from None
+
+
+def _target(path: Path) -> Path:
+    """What `path` leads to, which need not be there.
+
+    Raises:
+        OSError: it leads nowhere: a loop of links, a name that is too long.
+    """
+    with suppress(FileNotFoundError):
+        path.stat()
+    return Path(os.path.realpath(path))
 
 
 def create_folder(path: Path, texts: Mapping[str, str]) -> None:
@@ -63,9 +86,9 @@ def create_folder(path: Path, texts: Mapping[str, str]) -> None:
     Raises:
         InputError: there is something at `path`, or it cannot be written to.
     """
-    if path.exists() or path.is_symlink():
+    if os.path.lexists(path):
         raise InputError(f"{path}: there is something of that name already, which is left alone.")
-    if not path.parent.is_dir():
+    if there_is(path.parent) != "folder":
         raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
     try:
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=".nest-", suffix=".tmp"))
@@ -98,7 +121,7 @@ def fill_folder(path: Path, texts: Mapping[str, str]) -> None:
     """
     for name in texts:
         target = path / name
-        if target.is_dir() or (target.exists() and not target.is_file()):
+        if there_is(target) not in ("", "file"):
             raise InputError(f"{target}: cannot write a file here, there is something else of that name.")
     made: list[Path] = []
     try:
@@ -136,7 +159,7 @@ def _move_in(temporary: Path, folder: Path, texts: Mapping[str, str]) -> None:
     moved: list[tuple[Path, Path | None]] = []
     try:
         for index, (file, name) in enumerate(zip(new, texts, strict=True)):
-            target = (folder / name).resolve()
+            target = _target(folder / name)
             old = temporary / f"{index}.old" if target.exists() else None
             if old is not None:
                 shutil.copy2(target, old)

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from nest.catalogue import device, named_cluster, network_levels
 from nest.errors import InputError
-from nest.files import read
+from nest.files import read, there_is
 from nest.formulate.link_profile import is_file
 from nest.formulate.topology import read_in
 from nest.hooks.registry import Registry
@@ -62,7 +62,7 @@ def described(name: str | DeviceSpec, base: Path | None = None, place: str = "cl
     if not is_file(name):
         return device(name, place)
     path = (base or Path()) / name
-    if not path.is_file():
+    if there_is(path) != "file":
         raise InputError(f"{place}: there is no file {str(path)!r:.200}; `nest devices` lists the names known.")
     return read(path, DeviceSpec)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError, InputErrors
-from nest.files import placed, structure_source
+from nest.files import placed, structure_source, there_is
 from nest.files.source import SUFFIXES, parse, read_text_of
 from nest.formulate.link_profile import given_profile
 from nest.hooks.protocols import ProfiledImporter, TopologyImporter
@@ -107,18 +107,11 @@ def file_of(source: Source | None, base: Path | None) -> Path | PartOf | None:
     if not isinstance(source, str):
         return None
     path = (base or Path()) / source
-    if _exists(path):
+    if there_is(path):
         return path
     file, mark, part = source.rpartition("#")
     path = (base or Path()) / file
-    return PartOf(path, part) if mark and file and part and _exists(path) else None
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # No file can have such a name.
-        return False
+    return PartOf(path, part) if mark and file and part and there_is(path) else None
 
 
 def read_content(path: Path, registry: Registry) -> Generated | dict[str, Any]:

@@ -6,7 +6,7 @@ from attrs import evolve
 
 from nest.catalogue import device, link, profile
 from nest.errors import InputError, PlacedErrors
-from nest.files import read
+from nest.files import read, there_is
 from nest.files.source import SUFFIXES
 from nest.spec import ClusterSpec, LinkProfile
 
@@ -38,7 +38,7 @@ def _profile(written: str | LinkProfile | None, base: Path | None) -> LinkProfil
     if not is_file(written):
         return profile(written)
     path = (base or Path()) / written
-    if not path.exists():
+    if not there_is(path):
         raise InputError(
             f"cluster.link_profile: there is no file {str(path)!r:.200}; `nest topology profiles` lists the names "
             "known."

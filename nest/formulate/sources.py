@@ -8,7 +8,7 @@ from attrs import frozen
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError, InputErrors
-from nest.files import read, read_mapping, structure
+from nest.files import read, read_mapping, structure, there_is
 from nest.formulate.model_library import library_models
 from nest.graph import OperatorGraph
 from nest.hooks.guarded import blame
@@ -116,13 +116,9 @@ def default_sequence_length(model: Model, registry: Importers) -> int:
 
 def _read_model(source: str, base: Path | None) -> Model:
     path = (base or Path()) / source
-    try:
-        if path.is_dir():
-            path = path / "config.json"
-        there = path.is_file()
-    except (OSError, ValueError):  # No file can have such a name.
-        there = False
-    if not there:
+    if there_is(path) == "folder":
+        path = path / "config.json"
+    if there_is(path) != "file":
         if path.suffix or "/" in source:
             raise InputError(f"model: there is no file {str(path)!r:.200}; `nest models` lists the names known.")
         raise unknown_name("model", "file or model", source, library_models())
@@ -139,11 +135,7 @@ def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]
     if not isinstance(named, str):
         return dict(content)
     path = (base or Path()) / named
-    try:
-        there = path.is_file()
-    except (OSError, ValueError):  # No file can have such a name.
-        there = False
-    if not there:
+    if there_is(path) != "file":
         raise InputError(f"model.{GRAPH}: there is no file {str(path)!r:.200}.")
     found = read_mapping(path, listed=GRAPH).mapping
     return {**content, GRAPH: found[GRAPH] if set(found) == {GRAPH} else found}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nest.catalogue import named_cluster, network_levels
 from nest.errors import InputError
-from nest.files import read
+from nest.files import read, there_is
 from nest.formulate.importing import (
     Network,
     Source,
@@ -179,7 +179,7 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
     """
     if cluster.name is not None and is_file(cluster.name):
         path = (base or Path()) / cluster.name
-        if not path.is_file():
+        if there_is(path) != "file":
             raise InputError(f"cluster: there is no file {str(path)!r:.200}; `nest clusters` lists the names known.")
         told = in_place(read(path, ClusterOfFile).cluster, registry, path.parent)
         own = {field.name: getattr(cluster, field.name) for field in fields(ClusterSpec) if field.name != "name"}

@@ -152,3 +152,17 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="it is not text"):
         read_collectives([tmp_path / "bytes.txt"])
+
+
+def test_one_rank_alone_measures_nothing(tmp_path: Path) -> None:
+    text = "\n".join(line for line in OUTPUT.splitlines() if "Rank  1" not in line)
+    with pytest.raises(InputError, match="one rank alone sends nothing"):
+        read_collectives([written(tmp_path, "run.txt", text)])
+
+
+@pytest.mark.parametrize("spoilt", ["1.2.3", "²", "-40.00", "9" * 400, "nan"])
+def test_what_is_no_number_is_passed_over(tmp_path: Path, spoilt: str) -> None:
+    (time, _) = read_collectives([written(tmp_path, "run.txt", OUTPUT.replace("40.00", spoilt, 1))])
+    assert time.seconds == pytest.approx(38.5e-6)
+    (size,) = read_collectives([written(tmp_path, "run.txt", OUTPUT.replace("     1048576 ", f" {spoilt} "))])
+    assert size.bytes == 2097152

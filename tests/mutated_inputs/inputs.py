@@ -1,0 +1,77 @@
+"""Real inputs, small enough that a command takes some hundredths of a second, by what they are."""
+
+import json
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import nest
+from nest.files import unstructure
+from nest.testing.sources import model_sources, topology_sources
+from tests.calibrate.test_reading import OUTPUT
+from tests.exporters.test_megatron_read import DENSE, EXPERTS
+from tests.models.programs import decoder
+from tests.plan.test_check import PROBLEM
+from tests.spec.test_measurements import COLLECTIVE, OPERATOR, RUN
+from tests.test_any_problem import CONFIGURED, DESCRIBED, MEASURED
+
+Input = tuple[str, Any]
+"""A file's suffix, and its content: a mapping, or text."""
+
+SCRIPT = {"--num-layers": "4", "--pipeline-model-parallel-size": "2", "--global-batch-size": "8"}
+
+
+@cache
+def inputs() -> dict[str, list[Input]]:
+    """Inputs by kind."""
+    small = {**DESCRIBED, "strategies": {**DESCRIBED["strategies"], "cp": [1], "ep": [1, 2], "etp": [1]}}
+    configured = {**CONFIGURED, "strategies": {"tp": [1, 2], "cp": [1]}}
+    zero = {**small, "search": {"zero_degree": [2, "all"], "zero": [1, 3]}, "fixed": {"pp": 2}, "constraints": []}
+    plain: dict[str, Any] = {**PROBLEM, "fixed": {"pp": 2}}
+    ring = {"torus": {"shape": [2, 2], "bandwidth": 10.0, "latency": 0.01}}
+    torus = {**PROBLEM, "cluster": {"memory": 60.0, "topology": ring}}
+    mixed = {**PROBLEM, "search": {"mixed": True, "zero": [0, 1]}}
+    problems = [MEASURED, PROBLEM, plain, torus, mixed, small, configured, zero]
+    plans = [nest.solve(each).to_dict() for each in (MEASURED, torus, mixed)]
+    plans += [nest.evaluate(plain).to_dict(), nest.evaluate(small).to_dict()]
+    plans += [json.loads(path.read_text()) for path in (Path(str(files("nest.testing"))) / "data").glob("*.json")]
+    model = {"transformer": DESCRIBED["model"]["transformer"]}
+    collectives = [
+        {**COLLECTIVE, "bytes": 2**n, "seconds": 1e-5 + 2.0**n / 3e10, "link": "nvlink4"} for n in range(9, 25)
+    ]
+    operators = [{**OPERATOR, "shape": {**OPERATOR["shape"], "rows": 2**n}, "seconds": 1e-6 * 2**n} for n in range(6)]
+    runs = [{**RUN, "problem": {**DESCRIBED, "fixed": {"pp": 2}}, "measured": {"batch_time": 0.1 * n}} for n in (1, 2)]
+    return {
+        "problem": [(".json", each) for each in problems],
+        "plan": [(".json", each) for each in sorted(plans, key=lambda each: json.dumps(each))],
+        "model": [
+            *((".json", unstructure(each)) for each in model_sources()),
+            (".json", model),
+            (".json", decoder()),
+        ],
+        "network": _networks(),
+        "collectives": [(".jsonl", _lines(collectives)), (".txt", OUTPUT)],
+        "runs": [(".jsonl", _lines([*operators, *runs])), (".jsonl", _lines(operators))],
+        "script": [(".sh", _script({**DENSE, **SCRIPT})), (".sh", _script({**EXPERTS, **SCRIPT}))],
+        "profile": [(".json", {"tiers": [{"link": "infiniband-ndr"}], "devices_per_host": 4, "device": "h100-sxm"})],
+    }
+
+
+def _networks() -> list[Input]:
+    found: list[Input] = []
+    for each in topology_sources():
+        if isinstance(each, Path):
+            found.append((each.suffix, each.read_text()))
+        elif not isinstance(each, str):
+            found.append((".json", unstructure(each)))
+    return found
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def _script(flags: dict[str, str]) -> str:
+    words = " \\\n  ".join(f"{flag} {value}".strip() for flag, value in flags.items())
+    return f"#!/bin/bash\ntorchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py \\\n  {words}\n"

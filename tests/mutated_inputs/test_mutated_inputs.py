@@ -1,0 +1,59 @@
+"""Mutated inputs end in an answer or in plain sentences; `python -m tests.mutated_inputs` makes any number of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nest.cli.app import app as commands
+from tests.mutated_inputs.cases import Case, call, draw
+from tests.mutated_inputs.commands import COMMANDS
+
+
+@pytest.fixture(autouse=True)
+def _signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def test_some_mutated_inputs_are_answered_or_refused() -> None:
+    assert [found.fault for found in (call(draw(17, number)) for number in range(30)) if found.fault] == []
+
+
+def test_a_number_stands_for_one_case() -> None:
+    assert draw(3, 5) == draw(3, 5)
+    assert len({str(draw(3, number)) for number in range(20)}) == 20
+
+
+def test_what_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nest import planner
+    from nest.errors import InternalError
+
+    case = Case("check", ("check", "plan.json"), {"plan.json": b"{}"})
+    assert (call(case).code, call(case).fault) == (2, None)
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("stages")
+
+    monkeypatch.setattr(planner, "check", broken)
+    assert "KeyError: 'stages'" in str(call(case).fault)
+
+    def wrong(*_: object, **__: object) -> None:
+        raise InternalError("two parts disagree.")
+
+    monkeypatch.setattr(planner, "check", wrong)
+    assert "internal error" in str(call(case).fault)
+
+
+def test_every_command_is_called() -> None:
+    names = {name for command in commands.registered_commands if (name := command.name)}
+    names |= {name for group in commands.registered_groups if (name := group.name)}
+    assert {command.words[0] for command in COMMANDS} == names
+
+
+@pytest.mark.slow
+def test_the_command_counts_and_repeats() -> None:
+    words = [sys.executable, "-m", "tests.mutated_inputs", "--count", "20", "--seed", "17"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert found.returncode == 0, found.stdout
+    assert "failures: 0" in found.stdout
