@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -89,7 +89,7 @@ def kept(folder: Path | None, examined, seed: int, count: int) -> Tally:
         found = json.loads(path.read_text())
         return Tally(**{**found, "counts": Counter(found["counts"])})
     tally = examined(seed, count)
-    path.write_text(json.dumps(asdict(tally), indent=1) + "\n")
+    path.write_text(json.dumps(vars(tally), indent=1) + "\n")
     return tally
 
 

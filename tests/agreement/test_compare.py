@@ -96,3 +96,16 @@ def test_the_script_reports_and_returns_a_code(monkeypatch, capsys, answers, cod
     monkeypatch.setattr("sys.argv", ["fuzz", "--count", "4", "--seed", "5", "--kind", kind])
     assert fuzz.main() == code
     assert "problems from seed 5" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_chunk_that_is_there_is_not_run_again(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(compare, "planner", lambda: planner_that(lambda problem: solve(problem).plan))
+    wanted = ["fuzz", "--count", "4", "--seed", "1", "--kind", "plain", "--chunk", "2", "--output", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", wanted)
+    assert fuzz.main() == 0
+    first = capsys.readouterr().out.splitlines()
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.setattr(fuzz, "examine", lambda *_, **__: pytest.fail("this chunk is there"))
+    assert fuzz.main() == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == first[:-1]
+    assert "       4 kind: plain" in first

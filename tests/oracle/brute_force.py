@@ -16,10 +16,12 @@ from math import inf
 
 from tests.oracle.chunks import even_splits
 from tests.oracle.costs import (
+    Sent,
     compute_time,
     cuts_around,
     in_flight,
     memory,
+    sent,
     transfer_time,
     weights,
     zero_times,
@@ -93,6 +95,7 @@ class Search:
         """Forget what was remembered of another setting."""
         self.known_options = {}
         self.known_times = {}
+        self.known_sent = {}
         self.known_modes = {}
         self.known_levels = {}
         self.known_cuts = {}
@@ -127,9 +130,16 @@ class Search:
         key = (candidate["name"], layers, mode)
         if key not in self.known_times:
             recompute, zero = mode
-            more, sync = zero_times(self.problem, self.network, setting, candidate, layers, recompute, zero)
-            self.known_times[key] = (compute_time(candidate, layers, recompute) + more, sync)
+            groups, compute = self.sent(setting, candidate, layers), compute_time(candidate, layers, recompute)
+            more, sync = zero_times(self.problem, groups, compute, zero)
+            self.known_times[key] = (compute + more, sync)
         return self.known_times[key]
+
+    def sent(self, setting: Setting, candidate: dict, layers) -> list[Sent]:
+        key = (candidate["name"], layers)
+        if key not in self.known_sent:
+            self.known_sent[key] = sent(self.problem, self.network, setting, candidate, layers)
+        return self.known_sent[key]
 
     def quickest(self, candidate: dict, layers) -> float:
         """What the compute alone of a stage takes in its quickest mode, whatever the setting."""

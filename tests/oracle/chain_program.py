@@ -27,7 +27,16 @@ from math import inf, nextafter
 import numpy as np
 
 from tests.oracle.brute_force import FITS, Answer, describe
-from tests.oracle.costs import compute_time, cuts_around, in_flight, memory_of_more, memory_of_one, weights, zero_times
+from tests.oracle.costs import (
+    compute_time,
+    cuts_around,
+    in_flight,
+    memory_of_more,
+    memory_of_one,
+    sent,
+    weights,
+    zero_times,
+)
 from tests.oracle.network import Network
 from tests.oracle.price import price
 from tests.oracle.settings import SCHEDULES, Rules, Setting, schedules_of, settings
@@ -67,12 +76,13 @@ class Table:
         for first in range(self.count):
             for behind in range(first + 1, self.count + 1):
                 layers = range(first, behind)
+                groups = sent(problem, self.network, setting, candidate, layers)
                 for mode, (recompute, zero) in enumerate(self.modes):
-                    more, sync = zero_times(problem, self.network, setting, candidate, layers, recompute, zero)
-                    time = compute_time(candidate, layers, recompute) + more
+                    compute = compute_time(candidate, layers, recompute)
+                    more, sync = zero_times(problem, groups, compute, zero)
                     one = memory_of_one(problem, candidate, setting, layers, recompute, zero)
                     further = memory_of_more(candidate, layers, recompute, self.cut(first))
-                    found[:, mode, first, behind] = time, sync, one, further
+                    found[:, mode, first, behind] = compute + more, sync, one, further
         return found
 
     def cut(self, first: int) -> float:

@@ -1,5 +1,6 @@
 """Section 4 of PROBLEM.md, formula by formula."""
 
+from dataclasses import dataclass
 from functools import partial
 from math import fsum
 
@@ -47,11 +48,21 @@ def compute_time(candidate: dict, layers, recompute: str) -> float:
     return over(layers, candidate["forward"]) + over(layers, candidate["backward"]) + over(layers, extra)
 
 
-def zero_times(
-    problem: dict, network: Network, setting: Setting, candidate: dict, layers, recompute: str, zero: int
-) -> tuple[float, float]:
-    """What the parameter groups add to `t` and to `y`."""
-    c = y = updates = 0.0
+@dataclass(frozen=True)
+class Sent:
+    """What one parameter group of a stage sends and updates, in seconds, and over how many devices ZeRO shards it."""
+
+    all_reduced: float
+    scattered: float
+    gathered: float
+    reduced_across: float
+    update: float
+    shards: int
+
+
+def sent(problem: dict, network: Network, setting: Setting, candidate: dict, layers) -> list[Sent]:
+    """What each parameter group of a stage with these layers sends, whatever its ZeRO stage."""
+    found = []
     for group in candidate["state"].values():
         devices = sorted(setting.sharing(candidate["width"], group["ranks"]))
         z = setting.shards(group["ranks"])
@@ -59,13 +70,26 @@ def zero_times(
         alike = [[run[place] for run in runs] for place in range(z)]
         gradients, weights = over(layers, group["gradients"]), over(layers, group["weights"])
         seconds = partial(collective, problem, network)
-        all_ar = seconds("all_reduce", gradients, devices)
-        rs = max(seconds("reduce_scatter", gradients, run) for run in runs)
-        ag = max(seconds("all_gather", weights, run) for run in runs)
-        ar = max(seconds("all_reduce", gradients / z, members) for members in alike)
-        u = over(layers, group["update"])
+        found.append(
+            Sent(
+                seconds("all_reduce", gradients, devices),
+                max(seconds("reduce_scatter", gradients, run) for run in runs),
+                max(seconds("all_gather", weights, run) for run in runs),
+                max(seconds("all_reduce", gradients / z, members) for members in alike),
+                over(layers, group["update"]),
+                z,
+            )
+        )
+    return found
+
+
+def zero_times(problem: dict, groups: list[Sent], compute: float, zero: int) -> tuple[float, float]:
+    """What the parameter groups add to `t` and to `y` of a stage whose compute takes so long."""
+    c = y = updates = 0.0
+    for group in groups:
+        rs, ag, ar, u, z = group.scattered, group.gathered, group.reduced_across, group.update, group.shards
         add_c, add_y, add_u = [
-            (0.0, all_ar, u),
+            (0.0, group.all_reduced, u),
             (0.0, rs + ar + ag, u / z),
             (rs, ar + ag, u / z),
             (rs + 2 * ag, ar, u / z),
@@ -75,11 +99,11 @@ def zero_times(
         updates += add_u
     y *= given(problem["training"], "synchronisation", 1.0)
     y *= given(problem["training"], "sharded_synchronisation", 1.0) if zero else 1.0
-    e, w = exposed_share(problem), compute_time(candidate, layers, recompute)
+    e = exposed_share(problem)
     if not hides(problem):
         return e * c, e * y + updates
     # Per micro-batch its compute hides what is sent; per batch, that of one micro-batch.
-    return max(e * c, c - w), max(e * y, y - w) + updates
+    return max(e * c, c - compute), max(e * y, y - compute) + updates
 
 
 def transfer_time(network: Network, cuts, levels: tuple[int, int]) -> float:

@@ -9,6 +9,7 @@ from tests.oracle.costs import (
     cuts_around,
     in_flight,
     memory,
+    sent,
     transfer_time,
     weights,
     zero_times,
@@ -63,11 +64,12 @@ def price(problem: dict, plan: dict) -> dict:
         cuts = [cuts_around(problem, candidate, sets, run) for run in range(i + 1, len(sets), count)]
         flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1, setting.chunks)
         entering = sum(front for front, _ in cuts)
-        more, sync = zero_times(problem, network, setting, candidate, layers, recompute, zero)
+        compute = compute_time(candidate, layers, recompute)
+        more, sync = zero_times(problem, sent(problem, network, setting, candidate, layers), compute, zero)
         transfers = transfer_time(network, cuts, around)
         stages.append(
             {
-                "time": compute_time(candidate, layers, recompute) + transfers + more,
+                "time": compute + transfers + more,
                 "sync_time": sync,
                 "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, entering),
                 "in_flight": flying,
