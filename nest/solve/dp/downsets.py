@@ -18,6 +18,28 @@ PAIR_LIMIT = 5_000_000
 
 
 @frozen(eq=False)
+class Chain:
+    """Downsets from the empty one on that each lie in the next, and hold at least one layer more.
+
+    Attributes:
+        order: the layers, those that the first step adds first, shape `(layers,)`.
+        starts: where in `order` the layers of each step begin, shape `(downsets - 1,)`.
+    """
+
+    order: NDArray[numpy.int64]
+    starts: NDArray[numpy.int64]
+
+    @classmethod
+    def of(cls, members: NDArray[numpy.bool_]) -> "Chain | None":
+        """The chain of downsets with these layers, shape `(downsets, layers)`; None where they are none."""
+        if len(members) < 2 or members[0].any() or (members[:-1] & ~members[1:]).any():
+            return None
+        step, order = numpy.nonzero(members[1:] & ~members[:-1])
+        starts = numpy.searchsorted(step, numpy.arange(len(members) - 1))
+        return cls(order, starts) if (numpy.diff(starts, append=len(order)) > 0).all() else None
+
+
+@frozen(eq=False)
 class Downsets:
     """The downsets a plan may cut at, smallest first; index 0 is empty, the last holds all layers.
 
@@ -25,17 +47,17 @@ class Downsets:
         members: booleans of shape `(downsets, layers)`.
         pairs: every stage there can be.
         empty_stages: stages that may hold no layer.
+        chain: the downsets as a chain; None where they branch.
     """
 
     members: NDArray[numpy.bool_]
     pairs: Pairs
     empty_stages: int = 0
-    _weights: Array = field(init=False, repr=False)
+    chain: Chain | None = field(init=False, repr=False)
     _crossing: Array | None = field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        # A product of float64 arrays is some twenty times as fast as one with booleans.
-        object.__setattr__(self, "_weights", self.members.astype(numpy.float64))
+        object.__setattr__(self, "chain", Chain.of(self.members))
 
     @property
     def count(self) -> int:
@@ -49,7 +71,12 @@ class Downsets:
 
     def sums(self, values: Array) -> Array:
         """Sums of `values`, shape `(layers,)` or `(layers, columns)`, over each downset."""
-        sums: Array = self._weights @ values
+        if self.chain is None:
+            # A product of float64 arrays is some twenty times as fast as one with booleans.
+            products: Array = self.members.astype(numpy.float64) @ values
+            return products
+        sums = numpy.zeros((self.count, *values.shape[1:]))
+        numpy.cumsum(numpy.add.reduceat(values[self.chain.order], self.chain.starts), axis=0, out=sums[1:])
         return sums
 
     def crossing(self, tensors: tuple[tuple[int, tuple[int, ...]], ...]) -> Array:

@@ -5,6 +5,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
+from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Stages
 
 FEW_VALUES = 32
@@ -60,9 +61,8 @@ class AlongRuns:
         return result
 
 
-def largest(members: NDArray[numpy.bool_], values: Array) -> ByValue | AlongRuns:
-    """What finds the largest of `values` in any stage between the downsets of `members`, the quicker way."""
-    is_chain = not (members[:-1] & ~members[1:]).any()
-    if is_chain and len(set(values.tolist())) > FEW_VALUES:
-        return AlongRuns.of(members, values)
-    return ByValue.of(members, values)
+def largest(downsets: Downsets, values: Array) -> ByValue | AlongRuns:
+    """What finds the largest of `values` in any stage between two of `downsets`, the quicker way."""
+    if downsets.chain is not None and len(set(values.tolist())) > FEW_VALUES:
+        return AlongRuns.of(downsets.members, values)
+    return ByValue.of(downsets.members, values)

@@ -5,18 +5,19 @@ from collections.abc import Hashable, Sequence
 
 import numpy
 from attrs import define, field, frozen
-from numpy.typing import NDArray
 
 from nest.instance import Array
 from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.downsets import Chain
 from nest.solve.dp.stages import ROUNDING, CandidateSums
 
 
 def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
     """Bytes of state of each downset, sharded as far as a choice allows, shape `(downsets,)`."""
     zero = configuration.most_zero
-    total: Array = numpy.zeros(len(sums.compute))
-    for group, weights, gradients, optimizer, _ in sums.state:
+    total: Array = numpy.zeros(len(sums.cut))
+    for group, *summed in sums.state:
+        weights, gradients, optimizer, _ = (each.whole for each in summed)
         sharing = configuration.replicas * len(group.ranks) if zero else 1
         sharing = min(sharing, configuration.zero_degree or sharing)
         total += weights / (sharing if zero >= 3 else 1)
@@ -28,11 +29,16 @@ def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
 def fewest_in_total(sums: CandidateSums, configuration: Configuration, room: float) -> int:
     """Stages of `room` bytes each that are needed at least to hold the whole model with one micro-batch in flight."""
     if room <= 0:
-        return len(sums.compute)
+        return len(sums.cut)
     # Each stage chooses its mode, so each layer may be held as in its leanest.
     total = float(numpy.min([sums.candidate.mode(name).first for name in configuration.modes], axis=0).sum())
     total += float(least_state(sums, configuration)[-1])
-    return math.ceil(total * (1 - ROUNDING) / room)
+    return math.ceil(min(total * (1 - ROUNDING) / room, len(sums.cut)))
+
+
+MOST_LIMITS = 1e6
+"""Limits that a whole chain may add up to: differences of its sums are then wrong by four roundings, each of 2**-53 of
+so many limits at most, which is less than half of `ROUNDING` of one limit. Of a longer chain nothing is said."""
 
 
 @frozen(eq=False)
@@ -41,7 +47,8 @@ class LeanMode:
 
     Attributes:
         seconds: forward, backward and what is run again, per micro-batch.
-        first: bytes of state, sharded as far as it may be, and of one micro-batch in flight.
+        first: bytes of state, sharded as far as it may be, and of one micro-batch in flight; infinite behind a layer
+            that cannot run in this mode.
         more: bytes of each further one.
         peak: transient bytes of the layers between a downset and the next, shape `(downsets - 1,)`.
     """
@@ -50,6 +57,11 @@ class LeanMode:
     first: Array
     more: Array
     peak: Array
+
+    def tells(self, in_flight: float, time_limit: float, room: float) -> bool:
+        """Whether differences of the sums are as good as the limits ask for."""
+        held = self.first[-1] + (in_flight - 1) * self.more[-1]
+        return bool(self.seconds[-1] <= MOST_LIMITS * time_limit and held <= MOST_LIMITS * room)
 
     def reach(self, start: int, in_flight: float, time_limit: float, room: float) -> int:
         """The last downset that a stage which begins behind `start` may end at."""
@@ -67,7 +79,7 @@ def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_li
     """Stages that are needed at least; one more than `in_flight` has where so many do not do.
 
     What a stage can hold it can hold a part of: when each, from the last one on, takes as much as it can, no other cuts
-    reach further with as many stages.
+    reach further with as many stages. Of numbers that span too many decades nothing is said: 1.
 
     Args:
         modes: what a stage may choose from.
@@ -75,6 +87,9 @@ def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_li
         time_limit: most seconds a stage may take per micro-batch.
         room: most bytes it may take.
     """
+    most = max(in_flight)
+    if not all(mode.tells(most, time_limit, room) for mode in modes):
+        return 1
     whole, start = len(modes[0].seconds) - 1, 0
     time_limit, room = time_limit * (1 + ROUNDING), room * (1 + ROUNDING)
     for index, flying in enumerate(in_flight):
@@ -92,21 +107,12 @@ class Packing:
     """The lean modes of the candidates of a search, made when first asked for.
 
     Attributes:
-        members: the layers of each downset, smallest first, shape `(downsets, layers)`.
-        is_chain: whether each downset lies in the next; only of chains is anything known.
+        chain: the layers in the order in which the downsets of a chain gain them, the last layer of the model first.
     """
 
-    members: NDArray[numpy.bool_]
-    is_chain: bool = field(init=False)
-    _order: NDArray[numpy.int64] = field(init=False, repr=False)
-    _starts: NDArray[numpy.int64] = field(init=False, repr=False)
+    chain: Chain
     _modes: dict[Hashable, LeanMode] = field(factory=dict, init=False, repr=False)
     _fewest: dict[Hashable, int] = field(factory=dict, init=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.is_chain = len(self.members) > 1 and not (self.members[:-1] & ~self.members[1:]).any()
-        step, self._order = numpy.nonzero(self.members[1:] & ~self.members[:-1])
-        self._starts = numpy.searchsorted(step, numpy.arange(len(self.members) - 1))
 
     def fewest(
         self,
@@ -134,5 +140,5 @@ class Packing:
 
     def _mode(self, sums: CandidateSums, name: str, state: Array) -> LeanMode:
         mode = sums.modes[name]
-        peak = numpy.maximum.reduceat(sums.candidate.mode(name).peak[self._order], self._starts)
-        return LeanMode(sums.compute + mode.extra, state + mode.first, mode.more, peak)
+        peak = numpy.maximum.reduceat(sums.candidate.mode(name).peak[self.chain.order], self.chain.starts)
+        return LeanMode(sums.compute.whole + mode.extra.whole, state + mode.first.whole, mode.more.whole, peak)

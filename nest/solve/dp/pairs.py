@@ -26,10 +26,6 @@ class Stages:
     def __len__(self) -> int:
         return len(self.larger)
 
-    def differences(self, sums: Array) -> Array:
-        """What each stage holds, given what each downset holds: shape `(downsets,)` to `(stages,)`."""
-        return numpy.maximum(sums[self.larger] - sums[self.smaller], 0.0)
-
 
 @frozen(eq=False)
 class Pairs(Stages):

@@ -21,7 +21,6 @@ from nest.solve.dp.placement import Slots, replica_size, slots
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
 from nest.solve.dp.run import Bounded
 from nest.solve.dp.stages import (
-    MEMORY_SLACK,
     ROUNDING,
     CandidateSums,
     StageTables,
@@ -29,6 +28,7 @@ from nest.solve.dp.stages import (
     stage_tables,
     zero_tables,
 )
+from nest.solve.dp.sums import Sums
 
 T = TypeVar("T")
 TABLE_BYTES = 256 * 2**20
@@ -139,15 +139,16 @@ class Search:
 
     @property
     def _room(self) -> float:
-        """Bytes of a device for what a stage needs."""
+        """Bytes of a device that a stage may need, rounding allowed for."""
         cluster = self.instance.cluster
-        return cluster.memory * (1 + MEMORY_SLACK) - cluster.reserve
+        return cluster.memory * (1 + ROUNDING) - cluster.reserve
 
     def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
         """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""
-        packing = self._once("packing", lambda: Packing(self.downsets.members))
-        if not packing.is_chain:
+        chain = self.downsets.chain
+        if chain is None:
             return counts
+        packing = self._once("packing", lambda: Packing(chain))
         sums = self.sums(configuration.candidate)
         time_limit = self._time_limit(configuration, counts, limit)
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
@@ -283,7 +284,7 @@ class Search:
         )
         return stage_tables(self.instance, sums, pairs, zeros, configuration.choices)
 
-    def _useful_pairs(self, compute: Array, most_stages: int, time_limit: float) -> Pairs:
+    def _useful_pairs(self, compute: Sums, most_stages: int, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
         count = most_stages if self.instance.space.even else 0
         pairs = self._once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
@@ -292,9 +293,9 @@ class Search:
             pairs = pairs.only(first & last if most_stages == 1 else first | last)
         if time_limit == numpy.inf:
             return pairs
-        seconds = pairs.distinct.differences(compute)
+        seconds = compute.over(pairs.distinct)
         kept = seconds <= time_limit
-        least = compute[-1] - (most_stages - 1) * time_limit
+        least = compute.whole[-1] - (most_stages - 1) * time_limit
         if least > 0:
             kept &= seconds >= least * (1 - ROUNDING)
         return pairs.only_kinds(kept)

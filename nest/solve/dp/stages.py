@@ -16,6 +16,7 @@ from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.largest import AlongRuns, ByValue, largest
 from nest.solve.dp.pairs import Pairs, Rows, Stages
 from nest.solve.dp.placement import sharing
+from nest.solve.dp.sums import Sums, sums_of
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity: sums are taken in different orders."""
@@ -31,30 +32,30 @@ time. Of more, one choice at a time spares memory."""
 
 @frozen(eq=False)
 class ModeSums:
-    """A recompute mode summed over downsets; arrays of shape `(downsets,)`.
+    """A recompute mode summed over downsets.
 
     Attributes:
         extra: seconds added to the backward pass.
-        first: bytes for one in-flight micro-batch.
+        first: bytes for one in-flight micro-batch, infinite where a layer cannot run in this mode.
         more: bytes for each further one.
         peak: transient bytes, of which a stage takes the largest of its layers.
         stash_inputs: whether a stage keeps its inputs for each further micro-batch.
     """
 
-    extra: Array
-    first: Array
-    more: Array
+    extra: Sums
+    first: Sums
+    more: Sums
     peak: ByValue | AlongRuns
     stash_inputs: bool
 
 
 @frozen(eq=False)
 class CandidateSums:
-    """A candidate summed over downsets, whatever the replicas and their order; arrays of shape `(downsets,)`.
+    """A candidate summed over downsets, whatever the replicas and their order.
 
     Attributes:
         candidate: the candidate.
-        cut: bytes that enter each downset.
+        cut: bytes that enter each downset, shape `(downsets,)`.
         compute: forward and backward seconds.
         modes: the recompute modes allowed, by name.
         state: by parameter group, the weights, gradients, optimizer bytes and update seconds.
@@ -62,9 +63,9 @@ class CandidateSums:
 
     candidate: Candidate
     cut: Array
-    compute: Array
+    compute: Sums
     modes: dict[str, ModeSums]
-    state: tuple[tuple[ParameterGroup, Array, Array, Array, Array], ...]
+    state: tuple[tuple[ParameterGroup, Sums, Sums, Sums, Sums], ...]
 
 
 def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets) -> CandidateSums:
@@ -76,12 +77,11 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
     rows += [
         row for group in candidate.state for row in (group.weights, group.gradients, group.optimizer, group.update)
     ]
-    # All at once: one product reads the downsets once.
-    compute, *summed = downsets.sums(numpy.array(rows).T).T.copy()
+    compute, *summed = sums_of(rows, downsets)
     of_modes = [summed[place : place + 3] for place in range(0, 3 * len(chosen), 3)]
     of_groups = [summed[place : place + 4] for place in range(3 * len(chosen), len(summed), 4)]
     modes = {
-        mode.name: ModeSums(extra, first, more, largest(downsets.members, mode.peak), mode.stash_inputs)
+        mode.name: ModeSums(extra, first, more, largest(downsets, mode.peak), mode.stash_inputs)
         for mode, (extra, first, more) in zip(chosen, of_modes, strict=True)
     }
     state = tuple(
@@ -132,7 +132,7 @@ def zero_tables(
     for zero, table in found.items():
         table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
     for group, *summed in sums.state:
-        weights, gradients, optimizer, update = (stages.differences(each) for each in summed)
+        weights, gradients, optimizer, update = (each.over(stages) for each in summed)
         stride = size if rank_order == "pp-inner" else sums.candidate.width
         shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
         count = shared.count
@@ -318,7 +318,7 @@ def stage_tables(
     `quickest` are the seconds each downset computes at least, whatever its stages use; left out, the candidate's.
     """
     stages = pairs.distinct
-    compute = stages.differences(sums.compute)
+    compute = sums.compute.over(stages)
     reserve, exposed, hiding = instance.cluster.reserve, instance.space.exposed, instance.space.hiding
     # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
     space = instance.space
@@ -341,7 +341,7 @@ def stage_tables(
         tuple(tables[index] for index in kept),
         pairs,
         instance.cluster.memory * (1 + MEMORY_SLACK),
-        sums.compute if quickest is None else quickest,
+        sums.compute.whole if quickest is None else quickest,
     )
 
 
@@ -354,8 +354,8 @@ def _left(communication: Array, work: Array, exposed: float) -> Array:
 def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array, Array, Array]:
     """Seconds added, bytes of the first micro-batch with the peak, bytes of each further one."""
     mode = sums.modes[name]
-    more = stages.differences(mode.more)
+    more = mode.more.over(stages)
     if mode.stash_inputs:
         more = more + sums.cut[stages.larger]
-    first = stages.differences(mode.first) + mode.peak.over(stages)
-    return stages.differences(mode.extra), first, more
+    first = mode.first.over(stages) + mode.peak.over(stages)
+    return mode.extra.over(stages), first, more

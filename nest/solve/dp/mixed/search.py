@@ -251,7 +251,7 @@ class MixedSearch:
         for each, (index, choices) in zip(sums, configuration.members, strict=True):
             pairs = self._once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
             if time_limit < numpy.inf:
-                pairs = pairs.only_kinds(pairs.distinct.differences(each.compute) <= time_limit)
+                pairs = pairs.only_kinds(each.compute.over(pairs.distinct) <= time_limit)
             zeros = zero_tables(
                 self.instance,
                 each,
