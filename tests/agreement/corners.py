@@ -74,8 +74,24 @@ def bare(random: Random, problem: dict) -> None:
                 record[key] = [0.0 if i in without and i != kept else value for i, value in enumerate(record[key])]
 
 
-CORNERS = {"decades": spread, "huge": enlarge, "bare": bare}
-"""In this order: what is huge must not become larger than any number may be."""
+def forbid(random: Random, problem: dict) -> None:
+    """Let some layers be unable to run in some modes; mostly every layer has one left."""
+    for candidate in problem["profile"]["candidates"]:
+        modes = sorted(candidate["recompute"])
+        if len(modes) == 1 and random.random() < 0.8:
+            continue
+        layers = range(len(problem["profile"]["layers"]))
+        kept = {layer: None if random.random() < 0.05 else random.choice(modes) for layer in layers}
+        for mode in modes:
+            row = candidate["recompute"][mode]["first"]
+            cannot = [mode != kept[layer] and random.random() < 0.3 for layer in layers]
+            candidate["recompute"][mode]["first"] = [
+                None if no else value for no, value in zip(cannot, row, strict=True)
+            ]
+
+
+CORNERS = {"decades": spread, "huge": enlarge, "bare": bare, "forbidden": forbid}
+"""In this order: what is huge must not become larger than any number may be, and what is null is no number."""
 
 
 def settle(random: Random, problem: dict, answer: Answer) -> bool:

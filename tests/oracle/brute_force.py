@@ -17,6 +17,7 @@ from math import inf
 from tests.oracle.chunks import even_splits
 from tests.oracle.costs import (
     Sent,
+    can_run,
     compute_time,
     cuts_around,
     in_flight,
@@ -183,9 +184,15 @@ class Search:
             in_flight(setting.schedule, setting.micro_batches, stages, i, setting.chunks) for i in range(1, stages + 1)
         ]
         every = [
-            [self.option(setting, candidate, layers, count, sum(front for front, _ in own), mode) for mode in usable]
+            [
+                self.option(setting, candidate, layers, count, sum(front for front, _ in own), mode)
+                for mode in usable
+                if can_run(candidate, layers, mode[0])
+            ]
             for candidate, layers, count, own, usable in zip(chosen, partition, flying, cuts, modes, strict=True)
         ]
+        if not all(every):
+            return
         for options in self.together(every):
             self.reachable = min(self.reachable, max(min(o.memory for o in stage) for stage in options))
             fitting = [front([o for o in stage if o.memory <= self.capacity]) for stage in options]

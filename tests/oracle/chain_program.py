@@ -28,6 +28,7 @@ import numpy as np
 
 from tests.oracle.brute_force import FITS, Answer, describe
 from tests.oracle.costs import (
+    can_run,
     compute_time,
     cuts_around,
     in_flight,
@@ -78,6 +79,8 @@ class Table:
                 layers = range(first, behind)
                 groups = sent(problem, self.network, setting, candidate, layers)
                 for mode, (recompute, zero) in enumerate(self.modes):
+                    if not can_run(candidate, layers, recompute):
+                        continue
                     compute = compute_time(candidate, layers, recompute)
                     more, sync = zero_times(problem, groups, compute, zero)
                     one = memory_of_one(problem, candidate, setting, layers, recompute, zero)
@@ -218,7 +221,8 @@ class ChainSearch:
                 self.search(table)
         if self.plan is None:
             worst = [table.least_largest(table.memory).min() for table in tables]
-            return Answer(None, None, min(worst, default=None))
+            least = min(worst, default=inf)
+            return Answer(None, None, None if least == inf else least)
         return Answer(price(self.problem, self.plan)["batch_time"], self.plan, None)
 
     def compute_bound(self, table: Table) -> float:

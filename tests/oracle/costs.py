@@ -116,6 +116,12 @@ def transfer_time(network: Network, cuts, levels: tuple[int, int]) -> float:
     )
 
 
+def can_run(candidate: dict, layers, recompute: str) -> bool:
+    """Whether all these layers can run in a mode: null in a row of `first` says that a layer cannot (FORMATS.md)."""
+    first = candidate["recompute"][recompute]["first"]
+    return all(first[layer] is not None for layer in layers)
+
+
 def memory(
     problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int, flying: float, cut: float
 ) -> float:

@@ -5,6 +5,7 @@ from itertools import chain, pairwise
 from tests.oracle.brute_force import FITS
 from tests.oracle.chunks import CHUNKED, dealt, stages_of
 from tests.oracle.costs import (
+    can_run,
     compute_time,
     cuts_around,
     in_flight,
@@ -127,6 +128,7 @@ def violations(problem: dict, plan: dict) -> list[str]:
         "blocks lie in the replica": all(offset in range(own - width + 1) for offset, width in places),
         "blocks are disjoint and in order": all(one + width <= two for (one, width), (two, _) in pairwise(places)),
         "modes may be used": all(mode in of_stage for mode, of_stage in zip(modes, usable, strict=True)),
+        "layers can run in their modes": all(map(can_run, chosen, partition, (recompute for recompute, _ in modes))),
         "uniform choices are uniform": any(set(modes) <= set(kept) for kept in rules.joint_modes(modes)),
         "the partition may be used": rules.allow_partition(partition),
     }

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from tests.agreement.corners import forbid
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.check import same
@@ -47,6 +48,8 @@ def test_the_oracle_misses_no_plan(kind):
         problem = random_problem(random, kind)
         if kind == "mixed" and random.random() < 0.8:
             problem = pared(random, problem)
+        if random.random() < 0.3:
+            forbid(random, problem)
         plans = all_or_none(problem)
         if plans is None:
             continue
