@@ -84,14 +84,14 @@ def forbid(random: Random, problem: dict) -> None:
         kept = {layer: None if random.random() < 0.05 else random.choice(modes) for layer in layers}
         for mode in modes:
             row = candidate["recompute"][mode]["first"]
-            cannot = [mode != kept[layer] and random.random() < 0.3 for layer in layers]
-            candidate["recompute"][mode]["first"] = [
-                None if no else value for no, value in zip(cannot, row, strict=True)
-            ]
+            for layer in layers:
+                if mode != kept[layer] and random.random() < 0.5:
+                    row = [*row[:layer], None, *row[layer + 1 :]]
+            candidate["recompute"][mode]["first"] = row
 
 
-CORNERS = {"decades": spread, "huge": enlarge, "bare": bare, "forbidden": forbid}
-"""In this order: what is huge must not become larger than any number may be, and what is null is no number."""
+CORNERS = {"decades": spread, "huge": enlarge, "bare": bare}
+"""In this order: what is huge must not become larger than any number may be."""
 
 
 def settle(random: Random, problem: dict, answer: Answer) -> bool:
