@@ -49,10 +49,28 @@ def run(
     with tempfile.TemporaryDirectory(prefix="nest-process-") as folder:
         files = [str(Path(folder) / name) for name in ("input", "output", "errors")]
         Path(files[0]).write_text(given, encoding="utf-8")
-        asked = {"arguments": list(command[1:]), "folder": str(cwd or Path.cwd()), "env": environment, "files": files}
-        code = _ask(asked, command, timeout)
+        code = fork(command, files, cwd=cwd, env=environment, timeout=timeout)
         output, errors = (Path(name).read_text(encoding="utf-8") for name in files[1:])
     return subprocess.CompletedProcess(list(command), code, output, errors)
+
+
+def fork(
+    command: Sequence[str], files: Sequence[str], *, cwd: str | Path | None, env: Mapping[str, str], timeout: float
+) -> int:
+    """The exit code of `command` in a fork whose standard input, output and errors are `files`, or terminals."""
+    asked = {"arguments": command[1:], "folder": str(cwd or Path.cwd()), "env": dict(env), "files": files}
+    server = _server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write(json.dumps(asked) + "\n")
+    server.stdin.flush()
+    ready, _, _ = select.select([server.stdout], [], [], timeout)
+    if not ready:
+        os.killpg(server.pid, 9)
+        server.wait()
+        _server.cache_clear()
+        raise subprocess.TimeoutExpired(command, timeout)
+    return int(server.stdout.readline())
 
 
 def _forks(command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -85,21 +103,6 @@ def _stop(server: "subprocess.Popen[str]") -> None:
     server.communicate()
 
 
-def _ask(asked: dict[str, Any], command: Sequence[str], timeout: float) -> int:
-    server = _server()
-    assert server.stdin is not None
-    assert server.stdout is not None
-    server.stdin.write(json.dumps(asked) + "\n")
-    server.stdin.flush()
-    ready, _, _ = select.select([server.stdout], [], [], timeout)
-    if not ready:
-        os.killpg(server.pid, 9)
-        server.wait()
-        _server.cache_clear()
-        raise subprocess.TimeoutExpired(list(command), timeout)
-    return int(server.stdout.readline())
-
-
 def serve() -> None:
     """Answer each line of standard input, a command, by its exit code."""
     import nest
@@ -121,7 +124,7 @@ def serve() -> None:
 def _become(asked: dict[str, Any], found: list[str]) -> NoReturn:
     """Run the command in this process, and end it."""
     for number, name in enumerate(asked["files"]):
-        file = os.open(name, os.O_RDWR | os.O_CREAT)
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOCTTY)
         os.dup2(file, number)
         os.close(file)
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115

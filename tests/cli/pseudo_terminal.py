@@ -5,14 +5,16 @@ import os
 import pty
 import select
 import struct
-import subprocess
 import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from attrs import frozen
+
+from tests import processes
 
 
 @frozen
@@ -72,23 +74,18 @@ def _shown(
     for _, inner in ends:
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=ends[0][1],
-        stderr=ends[1][1],
-        cwd=folder,
-        env={**outside, "TERM": "xterm-256color", **(environment or {})},
-    )
-    for _, inner in ends:
-        os.close(inner)
-    told = _read([outer for outer, _ in ends], time.monotonic() + seconds)
-    try:
-        code = process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-    return Shown(code, told[0], told[1])
+    told = {"TERM": "xterm-256color", **(environment or {})}
+    files = [os.devnull, *(os.ttyname(inner) for _, inner in ends)]
+    command = [sys.executable, *arguments]
+    with ThreadPoolExecutor(1) as reader:
+        shown = reader.submit(_read, [outer for outer, _ in ends], time.monotonic() + seconds)
+        try:
+            code = processes.fork(command, files, cwd=folder, env={**outside, **told}, timeout=seconds)
+        finally:
+            for _, inner in ends:
+                os.close(inner)
+    output, errors = shown.result()
+    return Shown(code, output, errors)
 
 
 def _read(files: list[int], until: float) -> list[str]:

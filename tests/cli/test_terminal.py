@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -128,9 +129,7 @@ def test_columns_of_the_environment_count_on_terminals_only() -> None:
     command = ["compare", "--list"]
     narrow = on_terminal(command, 200, environment={"COLUMNS": "60"}).output
     assert narrow == on_terminal(command, 60).output
-    piped = subprocess.run(
-        [sys.executable, "-m", "nest", *command], capture_output=True, text=True, env={"COLUMNS": "40", "PATH": ""}
-    )
+    piped = processes.run([sys.executable, "-m", "nest", *command], env={**os.environ, "COLUMNS": "40"})
     assert piped.stdout == nest(*command).stdout
 
 

@@ -3,14 +3,14 @@
 A fenced `console` block holds commands behind `$ `, each followed by what it prints; only `nest` and `python` commands
 may stand there. A `python` block is run; where the next block is `text`, that is what it prints. A comment in front of
 a block says more: `<!-- file: NAME -->` makes the block a file of that name, `<!-- exit: 1 -->` gives the exit code its
-last command ends with, `<!-- install: FOLDER -->` installs the distribution in that folder, `<!-- not run -->` leaves
-it alone.
+last command ends with, `<!-- install: FOLDER -->` installs the distribution in that folder, `<!-- slow -->` leaves
+it to `pytest -m slow`, `<!-- not run -->` leaves it alone.
 """
 
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -20,7 +20,7 @@ from tests.docs.install import install
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^(```+)(\w*)\s*$")
-REMARK = re.compile(r"^<!-- (?:(file|exit|install): (\S+)|(not run)) -->$")
+REMARK = re.compile(r"^<!-- (?:(file|exit|install): (\S+)|(not run|slow)) -->$")
 LONGEST = 120
 """Seconds after which a command is taken to hang."""
 
@@ -36,6 +36,7 @@ class Block:
         file: the file it is, if any.
         exit: exit code its last command ends with.
         idle: whether it is left alone.
+        slow: whether it takes too long for the default run.
         install: the folder of the distribution it installs, if any.
     """
 
@@ -45,6 +46,7 @@ class Block:
     file: str | None = None
     exit: int = 0
     idle: bool = False
+    slow: bool = False
     install: str | None = None
 
 
@@ -60,6 +62,7 @@ class Step:
         expected: lines the command prints according to the document; None: it does not say.
         start: index in the document of the first of these lines.
         exit: exit code the command ends with.
+        slow: whether it takes too long for the default run.
     """
 
     arguments: tuple[str, ...] = ()
@@ -69,6 +72,7 @@ class Step:
     expected: tuple[str, ...] | None = None
     start: int = 0
     exit: int = 0
+    slow: bool = False
 
 
 @frozen
@@ -115,7 +119,7 @@ def _remarked(block: Block, remark: re.Match[str] | None) -> Block:
     if remark is None:
         return block
     if remark[3]:
-        return evolve(block, idle=True)
+        return evolve(block, idle=remark[3] == "not run", slow=remark[3] == "slow")
     return evolve(block, **{remark[1]: int(remark[2]) if remark[1] == "exit" else remark[2]})
 
 
@@ -140,6 +144,7 @@ def steps(text: str) -> list[Step]:
                     content="\n".join(block.lines) + "\n",
                     expected=printed.lines if printed else None,
                     start=printed.start if printed else 0,
+                    slow=block.slow,
                 )
             )
     return found
@@ -159,16 +164,17 @@ def _commands(block: Block) -> Iterator[Step]:
             expected=block.lines[index + 1 : end],
             start=block.start + index + 1,
             exit=block.exit if last else 0,
+            slow=block.slow,
         )
 
 
-def run(text: str, folder: Path) -> Iterator[Outcome]:
+def run(text: str, folder: Path, only: Callable[[Step], bool] = lambda _: True) -> Iterator[Outcome]:
     """Do what the document says in `folder`, which sees the repository's folders, and yield what commands did."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("examples", "docs", "benchmarks", "plugins"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder.parent / "shared").symlink_to(REPOSITORY.parent / "shared")
-    for step in steps(text):
+    for step in filter(only, steps(text)):
         if step.file:
             path = folder / step.file
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,13 @@
 """Every command and example of every document runs and prints what the document says; every link leads somewhere."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.docs.compare import same
-from tests.docs.document import REPOSITORY, documents, run, steps
+from tests.docs.document import REPOSITORY, Step, documents, run, steps
 
 REFRESH = "bring documents up to date with: python -m tests.docs.refresh"
 NEEDS_SHARED = "../shared/"
@@ -16,12 +17,25 @@ RUNNING = [
 ]
 
 
+SLOW = [name for name in RUNNING if any(step.slow for step in steps((REPOSITORY / name).read_text()))]
+
+
 @pytest.mark.parametrize("name", RUNNING)
 def test_what_a_document_shows_is_so(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    shows_what_is_so(name, tmp_path, request, lambda step: not step.slow)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_what_takes_long_in_a_document_is_so(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    shows_what_is_so(name, tmp_path, request, lambda _: True)
+
+
+def shows_what_is_so(name: str, tmp_path: Path, request: pytest.FixtureRequest, only: Callable[[Step], bool]) -> None:
     text = (REPOSITORY / name).read_text()
     if NEEDS_SHARED in "".join("".join(step.arguments) for step in steps(text)):
         request.getfixturevalue("shared")
-    for outcome in run(text, tmp_path / "checkout"):
+    for outcome in run(text, tmp_path / "checkout", only):
         told = " ".join(outcome.step.arguments)
         printed = "\n".join(outcome.printed)
         assert outcome.exit == outcome.step.exit, f"{told}\n{printed}"
