@@ -16,7 +16,7 @@ from nest import comparing
 from nest.errors import InputError, InternalError
 from nest.hooks import hook
 from nest.hooks.planning import Proposal
-from nest.hooks.registry import registry
+from nest.hooks.registry import Registry, registry
 from tests.agreement.problems import KINDS, random_problem
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 from tests.planners.instances import candidate, problem
@@ -158,6 +158,10 @@ def compared(answer, **options):
     return comparing.compare(problem(1e12), plugins=known, **options), known
 
 
+FEW = ("copying", "manual")
+"""Planners that take no time."""
+
+
 def test_planners_of_plug_ins_take_part():
     found, known = compared(lambda instance, context: Proposal(context.search(instance).solution))
     assert known.warnings == ()
@@ -204,9 +208,13 @@ def test_what_is_no_plan_is_told():
         (lambda instance, context: Proposal(None, None), "the remarks are no sequence of sentences"),
     ],
 )
-def test_a_faulty_planner_is_set_aside(answer, told):
+def test_a_faulty_planner_is_set_aside(answer, told, monkeypatch):
+    every = Registry.planners
+    monkeypatch.setattr(
+        Registry, "planners", lambda known: {name: each for name, each in every(known).items() if name in FEW}
+    )
     found, known = compared(answer)
-    assert [each.name for each in found.others] == ["manual", "phaze", "alpa", "mcmc"]
+    assert [each.name for each in found.others] == ["manual"]
     assert told in known.warnings[0]
 
 
