@@ -45,6 +45,7 @@ class Entry:
         reasons: why there is none, or why it is none of the problem's, a sentence each; none: it is one.
         remarks: what the planner tells, a sentence each.
         missing: bytes that its fullest stage needs beyond those of a device.
+        refutes: whether it fits so closely that it may not be faster than a plan that is proved.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Entry:
     reasons: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     missing: float = 0.0
+    refutes: bool = True
 
     @property
     def counts(self) -> bool:
@@ -106,7 +108,7 @@ class Comparison:
         return tuple(
             each
             for each in self.faster
-            if bound is None or each.batch_time is None or each.batch_time < bound * (1 - AGREEMENT)
+            if each.refutes and (bound is None or each.batch_time is None or each.batch_time < bound * (1 - AGREEMENT))
         )
 
     def assert_unbeaten(self) -> None:
@@ -276,7 +278,7 @@ class _Task:
             told = tuple(f"It is no plan of the problem: {fault}." for fault in seen.faults)
             return Entry(name, chosen.summary, None, told, proposal.remarks)
         plan = self._document(self.instance, proposal.solution, self.problem, within=True)
-        return Entry(name, chosen.summary, plan, (), proposal.remarks, seen.missing)
+        return Entry(name, chosen.summary, plan, (), proposal.remarks, seen.missing, seen.refutes)
 
     def given(self, name: str, summary: str, plan: PlanDocument, remarks: tuple[str, ...] = ()) -> Entry:
         """The decisions of a plan that somebody else made, on this problem."""
@@ -297,7 +299,7 @@ class _Task:
                 return Entry(name, summary, None, (str(error),), remarks)
         seen = Assessment((), price(instance, solution))
         made = self._document(instance, solution, problem, within=not outside)
-        return Entry(name, summary, made, reasons, remarks, seen.missing)
+        return Entry(name, summary, made, reasons, remarks, seen.missing, seen.refutes)
 
     def flags(self, file: Path, framework: str, nodes: int | None) -> Entry:
         """What flags of a framework decide, on this problem."""

@@ -28,7 +28,7 @@ from nest.plan import evaluate as price
 from nest.report import ModelFacts, Verdict, describe_runner_up, figures, runner_up_plan
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
-from nest.tolerances import AGREEMENT
+from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
 
 if TYPE_CHECKING:
     from nest.solve.cpsat import Verification
@@ -302,7 +302,7 @@ def _verdict(
 
     def pricing(solution: Solution) -> Price:
         priced = price(instance, solution)
-        return Price(priced.batch_time, priced.overfull)
+        return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
 
     found = prove(
         instance, plan.batch_time, pricing, free=free, time_limit=time_limit, workers=workers, progress=progress

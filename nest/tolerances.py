@@ -9,7 +9,17 @@ TIE = 1e-12
 """Batch times that differ by no more are equal, so that the order of ties decides (PROBLEM.md section 5)."""
 
 MEMORY_SLACK = 1e-12
-"""Share by which a priced stage may exceed the capacity: what rounding makes of one that fills it exactly."""
+"""Share by which a priced stage may exceed the capacity: what rounding makes of one that fills it exactly.
+
+Twice what a search allows, so that no plan it finds is priced as overfull."""
+
+SEARCHED_MEMORY_SLACK = MEMORY_SLACK / 2
+"""Share by which a stage may exceed the capacity while plans are searched."""
+
+CONTENDING_MEMORY_SLACK = MEMORY_SLACK / 4
+"""Share by which a stage of a plan may exceed the capacity that is to refute another one as the best.
+
+Half of what a search allows, so that it has seen every such plan."""
 
 SUM_ERROR = 1e-12
 """Share of a sum that floating point may have lost: 9,000 additions of numbers of one sign lose at most 9,000 * 2**-53,

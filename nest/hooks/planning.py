@@ -8,6 +8,7 @@ from attrs import frozen
 from nest.hooks.guard import Nonsense
 from nest.instance import Instance, Level, Result, Solution, StageDecision
 from nest.plan import PricedPlan
+from nest.tolerances import CONTENDING_MEMORY_SLACK
 
 
 @frozen
@@ -39,6 +40,11 @@ class Assessment:
     def fits(self) -> bool:
         """Whether they are a plan of the problem that fits into memory."""
         return self.priced is not None and self.priced.fits
+
+    @property
+    def refutes(self) -> bool:
+        """Whether they fit so closely that, if they are faster, no plan was the best that a search found."""
+        return self.priced is not None and not any(self.priced.exceeding(CONTENDING_MEMORY_SLACK))
 
     @property
     def missing(self) -> float:

@@ -133,7 +133,11 @@ class PricedPlan:
     @property
     def overfull(self) -> tuple[bool, ...]:
         """For each stage, whether its memory, margin included, exceeds what a device has."""
-        return tuple(stage.memory > self.capacity * (1 + MEMORY_SLACK) for stage in self.stages)
+        return self.exceeding(MEMORY_SLACK)
+
+    def exceeding(self, slack: float) -> tuple[bool, ...]:
+        """For each stage, whether its memory exceeds the capacity by more than the share `slack`."""
+        return tuple(stage.memory > self.capacity * (1 + slack) for stage in self.stages)
 
     @property
     def bubble_share(self) -> float:

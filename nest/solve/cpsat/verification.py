@@ -15,7 +15,7 @@ class Price:
 
     Attributes:
         batch_time: seconds.
-        overfull: which stages need more memory than a device has.
+        overfull: which stages need more memory than a plan may that is to refute another (docs/explanation/numbers.md).
     """
 
     batch_time: float

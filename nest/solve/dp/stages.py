@@ -17,6 +17,7 @@ from nest.solve.dp.largest import AlongRuns, ByValue, largest
 from nest.solve.dp.pairs import Pairs, Rows, Stages
 from nest.solve.dp.placement import sharing
 from nest.solve.dp.sums import Sums, sums_of
+from nest.tolerances import SEARCHED_MEMORY_SLACK
 
 MEMORY_SLACK = 1e-12
 """Relative rounding allowed when memory is compared with capacity: sums are taken in different orders."""
@@ -340,7 +341,7 @@ def stage_tables(
         tuple(choices[index] for index in kept),
         tuple(tables[index] for index in kept),
         pairs,
-        instance.cluster.memory * (1 + MEMORY_SLACK),
+        instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK),
         sums.compute.whole if quickest is None else quickest,
     )
 

@@ -1,0 +1,99 @@
+"""Stages that fill a device to the last digit: all programs agree on what fits (docs/explanation/numbers.md)."""
+
+from collections.abc import Iterator
+from functools import cache
+from math import inf, nextafter
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from nest.instance import Instance, Solution
+from nest.plan import evaluate
+from nest.solve.cpsat import Price, verify
+from nest.solve.dp import solve
+from nest.tolerances import CONTENDING_MEMORY_SLACK, MEMORY_SLACK, SEARCHED_MEMORY_SLACK
+from tests.small_instances import candidate, cluster, instance
+
+LAYERS = 6
+SEEDS = (0, 6)
+
+SPACES: dict[str, dict[str, Any]] = {
+    "one candidate": {"constraints": ("pp == 3",), "machines": cluster((4,))},
+    "mixed": {"constraints": ("pp == 2",), "machines": cluster((3,)), "mixed": True},
+    "several chunks": {"schedules": ("interleaved",), "machines": cluster((3,)), "global_batch": 3}
+    | {"blocks": tuple((layer,) for layer in range(LAYERS))},
+}
+
+
+@cache
+def roomy(space: str, seed: int) -> Instance:
+    """A problem without limits on memory, in which stages hold sums of numbers that are not whole."""
+    used = [candidate(LAYERS, seed=seed), candidate(LAYERS, seed=seed, name="wide", width=2, scale=0.4)]
+    settings = {"zero": (0, 1), "rank_orders": ("pp-inner",), **SPACES[space]}
+    return instance(used if space == "mixed" else used[:1], **settings)
+
+
+@cache
+def fullest(space: str, seed: int) -> tuple[float, float]:
+    """Bytes of the fullest stage of the best plan where memory is no limit, and that plan's batch time."""
+    problem = roomy(space, seed)
+    found = solve(problem, runner_up=False)
+    assert found.solution is not None
+    assert found.batch_time is not None
+    return max(stage.memory for stage in evaluate(problem, found.solution).stages), found.batch_time
+
+
+def with_memory(problem: Instance, memory: float) -> Instance:
+    return evolve(problem, cluster=evolve(problem.cluster, memory=memory, device_memory=memory))
+
+
+def around(value: float, steps: int = 3) -> Iterator[float]:
+    """The float64 next to a number, on both sides."""
+    for towards in (0.0, inf):
+        at = value
+        for _ in range(steps):
+            yield at
+            at = nextafter(at, towards)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("space", SPACES)
+def test_what_fills_a_device_fits(space: str, seed: int) -> None:
+    memory, best = fullest(space, seed)
+    for capacity in around(memory):
+        found = solve(with_memory(roomy(space, seed), capacity), runner_up=False)
+        assert found.batch_time is not None
+        assert found.batch_time <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("space", SPACES)
+def test_what_a_search_finds_is_never_overfull(space: str, seed: int) -> None:
+    """Also where a stage is just what one of the programs still allows."""
+    memory, _ = fullest(space, seed)
+    for slack in (MEMORY_SLACK, SEARCHED_MEMORY_SLACK, CONTENDING_MEMORY_SLACK):
+        for capacity in around(memory / (1 + slack)):
+            problem = with_memory(roomy(space, seed), capacity)
+            found = solve(problem, runner_up=False)
+            assert found.solution is None or evaluate(problem, found.solution).fits
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("excess", [0.0, 2e-13, 3e-13, 4e-13, 7e-13, 2e-12, 1e-10, 5e-10])
+def test_nothing_refutes_by_what_does_not_fit(space: str, excess: float) -> None:
+    memory, _ = fullest(space, 1)
+    problem = with_memory(roomy(space, 1), memory / (1 + excess))
+
+    def pricing(solution: Solution) -> Price:
+        priced = evaluate(problem, solution)
+        return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
+
+    assert verify(problem, solve(problem, runner_up=False).batch_time, pricing).status == "proved"
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_what_is_overfull_is_not_found(space: str) -> None:
+    memory, best = fullest(space, 2)
+    found = solve(with_memory(roomy(space, 2), memory / (1 + 2 * MEMORY_SLACK)), runner_up=False)
+    assert found.batch_time is None or found.batch_time > best * (1 + 1e-9)
