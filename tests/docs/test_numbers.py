@@ -21,7 +21,6 @@ FIGURES = {
     "nest/network/graph_spec.py": "units",
     "nest/reporting/alignment.py": "units",
     "nest/reporting/time_axis.py": "units",
-    "nest/solve/dp/stages.py": "to move when its sums are exact",
     "nest/spec/coefficients.py": "seconds of a launch",
     "nest/testing/collectives.py": "latencies",
     "nest/testing/planner.py": "latencies",

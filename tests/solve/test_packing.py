@@ -55,3 +55,13 @@ def test_no_cuts_do_with_fewer_stages(chain: tuple[list[Layers], list[int], int,
         assert found == (enough if enough <= len(in_flight) else len(in_flight) + 1)
     else:
         assert found == 1
+
+
+def test_a_stage_further_in_front_may_hold_what_the_one_behind_it_cannot() -> None:
+    """Nothing says that there are more micro-batches in flight the further in front a stage is."""
+    layers: Layers = [(1, 1, 0, 0), (1, 1, 0, 0), (1, 1, 0, 0), (1, 1, 10, 0)]
+    in_flight = [1, 8, 1]
+    assert holds(layers[:2], 1, 9, 3)
+    assert holds(layers[2:3], 8, 9, 3)
+    assert holds(layers[3:], 1, 9, 3)
+    assert fewest_stages([lean(layers)], in_flight, 9, 3) == 3

@@ -9,7 +9,8 @@ from attrs import define, field, frozen
 from nest.instance import Array
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Chain
-from nest.solve.dp.stages import ROUNDING, CandidateSums
+from nest.solve.dp.stages import CandidateSums
+from nest.tolerances import LIMIT_SLACK
 
 
 def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
@@ -33,12 +34,12 @@ def fewest_in_total(sums: CandidateSums, configuration: Configuration, room: flo
     # Each stage chooses its mode, so each layer may be held as in its leanest.
     total = float(numpy.min([sums.candidate.mode(name).first for name in configuration.modes], axis=0).sum())
     total += float(least_state(sums, configuration)[-1])
-    return math.ceil(min(total * (1 - ROUNDING) / room, len(sums.cut)))
+    return math.ceil(min(total * (1 - LIMIT_SLACK) / room, len(sums.cut)))
 
 
 MOST_LIMITS = 1e6
 """Limits that a whole chain may add up to: differences of its sums are then wrong by four roundings, each of 2**-53 of
-so many limits at most, which is less than half of `ROUNDING` of one limit. Of a longer chain nothing is said."""
+so many limits at most, which is less than half of `LIMIT_SLACK` of one limit. Of a longer chain nothing is said."""
 
 
 @frozen(eq=False)
@@ -91,12 +92,13 @@ def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_li
     if not all(mode.tells(most, time_limit, room) for mode in modes):
         return 1
     whole, start = len(modes[0].seconds) - 1, 0
-    time_limit, room = time_limit * (1 + ROUNDING), room * (1 + ROUNDING)
+    time_limit, room = time_limit * (1 + LIMIT_SLACK), room * (1 + LIMIT_SLACK)
     for index, flying in enumerate(in_flight):
         end = max(mode.reach(start, flying, time_limit, room) for mode in modes)
         if end == whole:
             return index + 1
-        if end == start:
+        if end == start and flying <= min(in_flight[index:]):
+            # No stage further in front can hold what this one cannot.
             break
         start = end
     return len(in_flight) + 1

@@ -20,15 +20,9 @@ from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.placement import Slots, replica_size, slots
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
 from nest.solve.dp.run import Bounded
-from nest.solve.dp.stages import (
-    ROUNDING,
-    CandidateSums,
-    StageTables,
-    candidate_sums,
-    stage_tables,
-    zero_tables,
-)
+from nest.solve.dp.stages import CandidateSums, StageTables, candidate_sums, stage_tables, zero_tables
 from nest.solve.dp.sums import Sums
+from nest.tolerances import LIMIT_SLACK
 
 T = TypeVar("T")
 TABLE_BYTES = 256 * 2**20
@@ -122,8 +116,8 @@ class Search:
             if counts:
                 candidate = self.instance.candidates[configuration.candidate]
                 total = compute_bounds(candidate)[1]
-                longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + ROUNDING))
-                least = (total - (counts[-1] - 1) * longest) * (1 - ROUNDING)
+                longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
+                least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
                 before = found.get(configuration.candidate, (numpy.inf, 0.0))
                 found[configuration.candidate] = min(before[0], least), max(before[1], longest)
         return found
@@ -133,7 +127,7 @@ class Search:
         total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
         weights = [self.objective(configuration, count) for count in counts]
         return max(
-            (limit - each.total * total) / each.slowest * (1 + ROUNDING) if each.slowest > 0 else numpy.inf
+            (limit - each.total * total) / each.slowest * (1 + LIMIT_SLACK) if each.slowest > 0 else numpy.inf
             for each in weights
         )
 
@@ -141,7 +135,7 @@ class Search:
     def _room(self) -> float:
         """Bytes of a device that a stage may need, rounding allowed for."""
         cluster = self.instance.cluster
-        return cluster.memory * (1 + ROUNDING) - cluster.reserve
+        return cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
 
     def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
         """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""
@@ -166,7 +160,7 @@ class Search:
         """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
         assert family.floor is not None
         configuration, stages = family.configuration, family.counts[0]
-        time_limit = family.floor.largest_time * (1 + ROUNDING)
+        time_limit = family.floor.largest_time * (1 + LIMIT_SLACK)
         tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
         relaxed = self._relaxed(configuration, stages, tables)
         partition = relaxed.run(time_limit, numpy.inf)
@@ -183,7 +177,7 @@ class Search:
         time_limit = numpy.inf
         if objective.slowest > 0:
             rest = objective.total * floor.total_time + floor.largest_sync
-            time_limit = (limit - rest) / objective.slowest * (1 + ROUNDING)
+            time_limit = (limit - rest) / objective.slowest * (1 + LIMIT_SLACK)
         tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
         relaxed = self._relaxed(configuration, stages, tables)
         choice_of_places = len(boundary.times) > 1 and self.slots(configuration).count > stages
@@ -297,7 +291,7 @@ class Search:
         kept = seconds <= time_limit
         least = compute.whole[-1] - (most_stages - 1) * time_limit
         if least > 0:
-            kept &= seconds >= least * (1 - ROUNDING)
+            kept &= seconds >= least * (1 - LIMIT_SLACK)
         return pairs.only_kinds(kept)
 
     def slots(self, configuration: Configuration) -> Slots:

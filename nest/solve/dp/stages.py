@@ -17,14 +17,7 @@ from nest.solve.dp.largest import AlongRuns, ByValue, largest
 from nest.solve.dp.pairs import Pairs, Rows, Stages
 from nest.solve.dp.placement import sharing
 from nest.solve.dp.sums import Sums, sums_of
-from nest.tolerances import SEARCHED_MEMORY_SLACK
-
-MEMORY_SLACK = 1e-12
-"""Relative rounding allowed when memory is compared with capacity: sums are taken in different orders."""
-
-
-ROUNDING = 1e-9
-"""Relative slack on limits that only leave out what is too slow: sums are taken in different orders."""
+from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
 FEW_NUMBERS = 2**16
 """Choices times kinds of stages up to which all choices are computed at once: with so few numbers calls are what takes
@@ -288,7 +281,7 @@ class StageTables:
         """
         if time_limit == numpy.inf:
             return self.pairs.rows(0, self.pairs.count - 1)
-        slack = time_limit * (1 + ROUNDING)
+        slack = time_limit * (1 + LIMIT_SLACK)
         possible = (self.compute <= (after + 1) * slack) & (self.compute[-1] - self.compute <= before * slack)
         indices = numpy.flatnonzero(possible)
         return self.pairs.rows(int(indices[0]), int(indices[-1])) if len(indices) else self.pairs.rows(0, -1)

@@ -21,7 +21,8 @@ from nest.solve.dp.mixed.recurrence import Member, MixedRecurrence
 from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.recurrence import Partition, boundary_times
 from nest.solve.dp.run import Bounded
-from nest.solve.dp.stages import ROUNDING, CandidateSums, candidate_sums, stage_tables, zero_tables
+from nest.solve.dp.stages import CandidateSums, candidate_sums, stage_tables, zero_tables
+from nest.tolerances import LIMIT_SLACK
 
 T = TypeVar("T")
 
@@ -222,7 +223,7 @@ class MixedSearch:
         """Most seconds of a stage of a plan that beats `limit` when its stages take `total` seconds at least."""
         if objective.slowest <= 0:
             return float("inf")
-        return (limit - objective.total * total) / objective.slowest * (1 + ROUNDING)
+        return (limit - objective.total * total) / objective.slowest * (1 + LIMIT_SLACK)
 
     def members(self, configuration: MixedConfiguration, time_limit: float) -> tuple[Member, ...]:
         """Tables of every candidate's stages that fit memory and take at most `time_limit` seconds per micro-batch."""
