@@ -27,7 +27,13 @@ def run(*arguments: str, seed: str = "0") -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+LARGE = ("deepseek-v3-on-2048-h100", "llama-3.1-405b-on-1024-h100")
+"""These take half a minute and five seconds to solve."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in EXAMPLES]
+)
 def test_example(name: str, tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
     first = run("solve", f"examples/{name}/problem.yaml", "--json", "--output", str(output), seed="1")

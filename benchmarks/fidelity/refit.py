@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy
 
 from benchmarks.fidelity.predictions import Array, Fold
-from nest.calibrate.devices import NOISE, OUTLIER, SETTLED, STEPS, Evidence, expected, predicted, weights
+from nest.calibrate.devices import LAST_GAIN, NOISE, OUTLIER, STEPS, Evidence, expected, predicted, weights
 from nest.calibrate.robust_fit import DIFFERENCE, objective, robust_fit
 
 ROUNDS = 4
@@ -39,7 +39,7 @@ def _descended(seen: Evidence, fold: Fold, start: Array, slopes: Array) -> Array
         def residuals(trial: Array, here: Array = here, point: Array = point) -> Array:
             return numpy.asarray(weight * (here + slopes[chosen] @ (trial - point)))
 
-        at = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=SETTLED)
+        at = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=LAST_GAIN)
     visited.append((objective(weight * _off(seen, at)[chosen], at, prior, OUTLIER, NOISE), at))
     return min(visited, key=lambda each: each[0])[1]
 
