@@ -88,8 +88,8 @@ def start(
     if "cluster" not in written:
         raise InputError(f"{flags}: flags say nothing of the cluster; give --cluster or a problem that has one.")
     settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
-    merged = _merged(written, settings)
     try:
+        merged = _merged(written, settings)
         whole = self_contained(structure(merged, Problem), folder, known)
         size = build_cluster(whole.cluster, known)[0].size
     except InputError as error:
@@ -173,13 +173,20 @@ def _with(settings: Mapping[str, Any], keys: tuple[str, ...], value: Any) -> dic
     return {**settings, first: _with(settings[first], rest, value) if rest else value}
 
 
+def _section(written: Mapping[str, Any], key: str, above: str = "") -> dict[str, Any]:
+    found = written.get(key) or {}
+    if not isinstance(found, Mapping):
+        raise InputError(f"{above}{key} must hold keys and values, is {found!r:.60}.")
+    return dict(found)
+
+
 def _merged(written: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """A problem as written, with what flags say in place of what it says."""
-    training = dict(written.get("training") or {})
+    training = _section(written, "training")
     said = dict(settings.get("training", {}))
     if "overlap" in said:
-        said["overlap"] = {**(training.get("overlap") or {}), **said["overlap"]}
-    decided = {name: value for name, value in (written.get("fixed") or {}).items() if name not in UNDECIDED}
+        said["overlap"] = {**_section(training, "overlap", "training."), **said["overlap"]}
+    decided = {name: value for name, value in _section(written, "fixed").items() if name not in UNDECIDED}
     merged = {"nest": 1, **written, "training": {**training, **said}}
     merged["fixed"] = {**decided, **settings.get("fixed", {})}
     if "model" in settings:

@@ -120,3 +120,21 @@ def test_options_of_flags_need_flags(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "--from-megatron" in capsys.readouterr().err
     assert call(monkeypatch, "evaluate") == 2
     assert "takes a problem file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("section", ["training: 5", "fixed: tp", "training: {overlap: 1.5}"])
+def test_a_section_of_the_problem_that_is_none_is_refused(
+    files: tuple[str, str],
+    section: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problem = tmp_path / "problem.yaml"
+    problem.write_text(f"{CLUSTER}{section}\n")
+    script = Path(files[0])
+    script.write_text(f"{SCRIPT.rstrip()} --overlap-grad-reduce\n")
+    assert call(monkeypatch, "evaluate", "--from-megatron", str(script), str(problem), "--vocabulary", "1024") == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"nest: {problem}:7: {section.partition(':')[0]}")
+    assert "must hold keys and values" in told

@@ -64,6 +64,8 @@ def main() -> None:
         counts[found.name, found.code] += 1
         seconds[found.name] += found.seconds
         slowest = max(slowest, (found.seconds, number))
+        if (number - asked.first + 1) % 5000 == 0:
+            print(f"after {number - asked.first + 1}: {failed} failures\n{table(counts, seconds)}", flush=True)
         if found.fault is not None:
             failed += 1
             print(f"case {number} of seed {asked.seed}, nest {found.name}: {found.fault}", flush=True)

@@ -20,7 +20,7 @@ from nest.cli import app
 from tests.files.test_round_trip import as_toml, as_yaml
 from tests.mutated_inputs.commands import COMMANDS, FILE
 from tests.mutated_inputs.inputs import Input, inputs
-from tests.mutated_inputs.values import WORDS, mutated, mutated_text, written
+from tests.mutated_inputs.values import WORDS, mutated, mutated_text, nudged, written
 
 LIMIT = 20
 """Seconds of the process that a call may take."""
@@ -78,7 +78,7 @@ def draw(seed: int, number: int) -> Case:
     words = [next(left) if word == FILE else word for word in command.words]
     for flag, values in random.sample(command.flags, random.randrange(min(len(command.flags), 3) + 1)):
         words += [*([flag] if flag else []), *([random.choice(values)] if values else [])]
-    if spoilt is None or random.random() < 0.15:
+    if spoilt is None or random.random() < 0.08:
         words = _spoilt(words, random)
     return Case(" ".join(command.words[:2] if command.words[0] in GROUPS else command.words[:1]), tuple(words), files)
 
@@ -90,8 +90,9 @@ def _text(content: Input, random: Random, spoilt: bool) -> tuple[bytes, str]:
     """The bytes of a file and its suffix, mutated where `spoilt`."""
     suffix, value = content
     if not isinstance(value, str):
+        change = nudged if random.random() < 0.5 else mutated
         for _ in range(random.choice((1, 1, 1, 2, 3)) if spoilt and random.random() < 0.85 else 0):
-            value = mutated(value, random)
+            value = change(value, random)
         text, suffix = _serialised(value, random)
         spoilt = spoilt and random.random() < 0.15
     else:

@@ -88,7 +88,7 @@ COMMANDS = (
         ("calibrate", "collectives", FILE),
         ("collectives",),
         (JSON, ("--link", ("nvlink4",)), ("--prior", ("nccl",)), OUTPUT),
-        3,
+        1,
     ),
     Command(
         ("calibrate", "devices", FILE, "--folds", "2"),

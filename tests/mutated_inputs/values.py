@@ -56,6 +56,30 @@ def places(value: Any, steps: Steps = ()) -> Iterator[Steps]:
         yield from places(item, (*steps, step))
 
 
+def nudged(value: Any, random: Random) -> Any:
+    """A value of which one number is another of its size, or one list shorter, longer or in another order."""
+    found = deepcopy(value)
+    chosen = [steps for steps in places(found) if isinstance(_at(found, steps), (int, float, list))]
+    if not chosen:
+        return found
+    *above, last = random.choice(chosen)
+    old = _at(found, (*above, last))
+    if isinstance(old, list):
+        new = random.choice((old[:-1], [*old, *old[-1:]], old[::-1], old[1:]))
+    elif isinstance(old, bool):
+        new = not old
+    else:
+        new = random.choice((1, 2, 3, 4, old + 1, max(old - 1, 0), old * 2, old / 2, old * 10, old // 2))
+    _at(found, tuple(above))[last] = new
+    return found
+
+
+def _at(value: Any, steps: Steps) -> Any:
+    for step in steps:
+        value = value[step]
+    return value
+
+
 def mutated(value: Any, random: Random) -> Any:
     """A value of which one thing is deleted, doubled, replaced, moved or added."""
     found = deepcopy(value)
@@ -66,7 +90,7 @@ def mutated(value: Any, random: Random) -> Any:
     for step in steps[:-1]:
         above = above[step]
     last, old = steps[-1], above[steps[-1]]
-    action = random.choice(("delete", "replace", "replace", "nudge", "nudge", "add", "double", "swap", "wrap", "unit"))
+    action = random.choice(("delete", "replace", *4 * ("nudge",), "add", "double", "swap", "wrap", "unit"))
     if action == "delete":
         del above[last]
     elif action == "replace":
@@ -96,7 +120,9 @@ def _nudged(old: Any, random: Random) -> Any:
         return random.choice(
             (old[:place], old[place:], old[:place] + random.choice("xX-. 0é/#[{") + old[place:], old * 2)
         )
-    return random.choice((-old, old + 1, old - 1, old * 2, old * 1e12, old / 1e12, old * 3, float(old), str(old)))
+    near = (0, 1, 2, 3, 4, 8, old + 1, old - 1, old * 2, old * 3, old // 2)
+    far = (-old, old * 1e12, old / 1e12, old / 3, float(old), str(old), old * 1000, 16)
+    return random.choice(near if random.random() < 0.6 else far)
 
 
 def _wrapped(old: Any, depth: int) -> Any:
