@@ -23,6 +23,7 @@ from nest.solve.dp.mixed.diagnose import diagnose_mixed
 from nest.solve.dp.mixed.search import MixedSearch
 from nest.solve.dp.run import Progress, Run
 from nest.solve.dp.search import Search
+from nest.solve.dp.sums import grid_parts
 from nest.tolerances import TIE
 
 FEW_CUTS, MANY_CUTS = 500, 2_000
@@ -191,7 +192,8 @@ class _Solver:
         found = []
         for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TIE)).items():
             candidate = self.instance.candidates[index]
-            found.append(StageRange(members @ (candidate.forward + candidate.backward), shortest, longest))
+            parts = [part[0] for _, part in grid_parts((candidate.forward + candidate.backward)[None])]
+            found.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), shortest, longest))
         return found
 
     def _first_plan(self, members: NDArray[numpy.bool_]) -> Found | None:
