@@ -11,6 +11,7 @@ from nest import planner
 from nest.catalogue.names import unknown_name
 from nest.errors import InputError, InternalError
 from nest.files import structure, unstructure
+from nest.formulate.contributors import contributors
 from nest.formulate.given import Source
 from nest.formulate.instance import build_instance
 from nest.formulate.other_network import on_network
@@ -340,7 +341,7 @@ class _Task:
             status="feasible",
             lower_bound=bound,
             problem=problem.to_dict(),
-            plugins=self.known.distributions(),
+            plugins=contributors(problem, self.known, instance, solution),
         )
         report = check_plan(instance, made)
         if not report.ok:

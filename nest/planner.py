@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from attrs import evolve
 
-from nest.errors import InputError, InternalError
+from nest.errors import InputError, InputErrors, InternalError
+from nest.formulate.contributors import contributors, differences
 from nest.formulate.given import Source, naming, read_record, whole_problem
 from nest.graph import Block
 from nest.hooks.guarded import blame
@@ -89,12 +90,12 @@ def solve(
         instance = build_instance(whole, known, progress=progress)
         result = search(instance, time_limit, progress)
     written = whole.to_dict()
-    origins = known.distributions()
     if result.solution is None:
         diagnosis = f"{result.diagnosis or ''}{told_of_target(whole, known, feasible)}"
+        origins = contributors(whole, known)
         plan = infeasible(written, diagnosis, statistics=result.statistics, plugins=origins)
     else:
-        plan = _document(instance, result, result.solution, whole, known, origins)
+        plan = _document(instance, result, result.solution, whole, known)
     if not verify:
         return plan
     verdict = _verdict(instance, plan, whole, known, verify == "free", time_limit, workers, progress)
@@ -171,7 +172,7 @@ def evaluate(
             lower_bound=None,
             problem=whole.to_dict(),
             summary=figures_of(instance, solution, priced, whole, known),
-            plugins=known.distributions(),
+            plugins=contributors(whole, known, instance, solution),
         )
 
 
@@ -204,25 +205,37 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
     Raises:
         InputError: the plan cannot be read, or names things its problem does not have.
     """
-    from nest.formulate.embedding import wrong_placement
-    from nest.formulate.fixed_plan import decided_instance
-
     known = plugins or registry()
     with naming(plan, "problem"):
         read = read_record(plan, PlanDocument)[0]
-        problem = whole_problem(read.problem, known)[0]
-        instance = decided_instance(problem, read, known)
-        report = check_plan(
-            instance, read, lambda solution, priced: figures_of(instance, solution, priced, problem, known)
-        )
-        if read.status != "infeasible":
-            report = certified(report, instance, read, problem.training)
-        if report.ok and read.runner_up is not None:
-            report = report.with_(_runner_up_report(instance, read, problem, known))
-        if read.placement is None or not report.ok:
-            return report
-        faults = wrong_placement(instance, read, read.placement, problem.cluster, known)
-        return report.with_(CheckReport(tuple(faults), 1))
+        others = differences(read.plugins, known)
+        try:
+            report = _check_report(read, known)
+        except InputErrors as errors:
+            raise InputErrors([*others, *errors.problems], errors.others) from None
+        except InputError as error:
+            raise InputErrors([*others, str(error)]) from None
+        if report.ok:
+            return evolve(report, notes=tuple(others))
+        # What differs here comes first: it may be why.
+        return evolve(report, disagreements=(*others, *report.disagreements))
+
+
+def _check_report(plan: PlanDocument, known: Registry) -> CheckReport:
+    from nest.formulate.embedding import wrong_placement
+    from nest.formulate.fixed_plan import decided_instance
+
+    problem = whole_problem(plan.problem, known)[0]
+    instance = decided_instance(problem, plan, known)
+    report = check_plan(instance, plan, lambda solution, priced: figures_of(instance, solution, priced, problem, known))
+    if plan.status != "infeasible":
+        report = certified(report, instance, plan, problem.training)
+    if report.ok and plan.runner_up is not None:
+        report = report.with_(_runner_up_report(instance, plan, problem, known))
+    if plan.placement is None or not report.ok:
+        return report
+    faults = wrong_placement(instance, plan, plan.placement, problem.cluster, known)
+    return report.with_(CheckReport(tuple(faults), 1))
 
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:
@@ -237,7 +250,6 @@ def _document(
     solution: Solution,
     problem: Problem,
     known: Registry,
-    origins: dict[str, str],
 ) -> PlanDocument:
     from nest.formulate.embedding import placement
     from nest.simulate.contradiction import replay_plugin
@@ -267,7 +279,7 @@ def _document(
         summary=figures_of(instance, solution, priced, problem, known),
         runner_up=runner_up,
         statistics=result.statistics,
-        plugins=origins,
+        plugins=contributors(problem, known, instance, solution),
         placement=placement(instance, solution, problem.cluster, known),
     )
 
@@ -331,7 +343,7 @@ def _better(
         lower_bound=min(found.bound or 0.0, priced.batch_time),
         problem=problem.to_dict(),
         summary=figures_of(instance, solution, priced, problem, known),
-        plugins=known.distributions(),
+        plugins=contributors(problem, known, instance, solution),
     )
     report = check(better, plugins=known)
     if not report.ok:

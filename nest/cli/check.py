@@ -28,7 +28,7 @@ def check(
     from nest.report.screen import Tone
 
     report = planner.check(plan)
-    warn(registry().warnings)
+    warn((*registry().warnings, *report.notes))
     for sentence in report.disagreements:
         typer.echo(paragraph(sentence, screen(), 2))
     if report.ok:

@@ -41,6 +41,7 @@ def verify(
     if output is not None:
         check_writable(output, plan)
     checked = planner.check(plan)
+    warn(checked.notes)
     if not checked.ok:
         for sentence in checked.disagreements:
             typer.echo(paragraph(sentence, screen(errors=as_json), 2), err=as_json)

@@ -35,6 +35,10 @@ class Importers(Protocol):
         """Model importers by name."""
         ...
 
+    def credit(self, kind: str, name: str) -> None:
+        """Note that an object was used."""
+        ...
+
 
 @frozen
 class DescribedModel:
@@ -70,6 +74,7 @@ def load_model(source: str | Model, training: Training, base: Path | None, regis
     if len(accepting) > 1:
         names = ", ".join(importer.name for importer in accepting)
         raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")
+    registry.credit("model_importers", accepting[0].name)
     try:
         return accepting[0].load(model, training)
     except InputErrors as errors:

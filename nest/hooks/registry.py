@@ -76,6 +76,7 @@ class Registry:
         self._objects: dict[str, dict[str, Any]] = {}
         self._origins: dict[tuple[str, str], Plugin] = {}
         self._absent: set[tuple[str, str]] = set()
+        self._credited: set[tuple[str, str]] = set()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -112,6 +113,7 @@ class Registry:
         try:
             while True:
                 self._manager.renew()
+                self._credited.clear()
                 try:
                     return walk()
                 except PluginFault as fault:
@@ -209,6 +211,27 @@ class Registry:
         for kind in KINDS:
             self._collect(kind)
         return dict(sorted({each.distribution: each.version for each in self._origins.values()}.items()))
+
+    def installed(self) -> dict[str, str]:
+        """Distributions that bring plug-ins and are not switched off, nest's own among them, with their versions."""
+        return {DISTRIBUTION: own_version(), **{each.distribution: each.version for each in self._used}}
+
+    def credit(self, kind: str, name: str) -> None:
+        """Note that the object of `kind` called `name` was used in the walk that `run` goes on."""
+        self._credited.add((kind, name))
+
+    def contributing(self, objects: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """Distributions of objects, each its kind and name, and of those credited, by name, with their versions.
+
+        Nest's own is among them.
+        """
+        found = {DISTRIBUTION: own_version()}
+        if not self._plugins:  # No built-in need be loaded to know that.
+            return found
+        for key in (*objects, *self._credited):
+            if key in self._origins:
+                found[self._origins[key].distribution] = self._origins[key].version
+        return dict(sorted(found.items()))
 
     def unguarded(self, kind: str, name: str) -> Any:
         """The object of `kind` called `name` itself, without a guard: for trying it out, not for planning.

@@ -25,11 +25,13 @@ class CheckReport:
         disagreements: a sentence each; empty when the plan holds.
         compared: numbers and names compared.
         certificate: of what the schedule says; None: it was not asked for.
+        notes: what is odd but no disagreement, a sentence each.
     """
 
     disagreements: tuple[str, ...]
     compared: int
     certificate: Certificate | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

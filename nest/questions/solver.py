@@ -6,6 +6,7 @@ from json import dumps
 from attrs import evolve, frozen
 
 from nest.errors import InputError, InternalError
+from nest.formulate.contributors import contributors
 from nest.formulate.facts import model_facts
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry, registry
@@ -179,7 +180,7 @@ class Solver:
             problem=problem.to_dict(),
             summary={"levels": levels, **told},
             statistics=result.statistics,
-            plugins=self.plugins.distributions(),
+            plugins=contributors(problem, self.plugins, instance, solution),
         )
 
 

@@ -281,9 +281,9 @@ def test_a_sound_object_is_used(kind: str, alone: dict[str, Any]) -> None:
     known = registry([offering(kind, OF_KIND[kind]())])
     plan = planner.solve({**PROBLEM, **NAMING[kind]}, plugins=known)
     assert known.warnings == ()
-    assert plan.plugins is not None
-    assert "faulty" in plan.plugins
-    if kind != "strategies":  # Ranks that do the same are no use.
+    # Ranks that do the same are no use, so that the strategy splits nothing.
+    assert ("faulty" in plan.plugins) == (kind != "strategies")
+    if kind != "strategies":
         assert decisions(plan)["batch_time"] != alone["batch_time"]
 
 
@@ -642,10 +642,7 @@ def test_an_importer_that_empties_its_source_changes_nothing() -> None:
     problem = {**PROBLEM, "model": {"model_type": "gpt2", **widths}}
     plain = planner.solve(problem, plugins=Registry())
     known = Registry([offering("model_importers", Emptying())])
-    assert planner.solve(problem, plugins=known).to_dict() == {
-        **plain.to_dict(),
-        "plugins": {**(plain.plugins or {}), "faulty": ""},
-    }
+    assert planner.solve(problem, plugins=known).to_dict() == plain.to_dict()
     assert known.warnings == ()
 
 
