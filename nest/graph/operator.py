@@ -72,7 +72,7 @@ class Operator:
         model_flops_per_point: forward FLOP at each point of `space` that the model asks for, whatever kernel
             runs it (the convention of utilisation figures: PaLM, arXiv 2204.02311, appendix B); None:
             `flops_per_point`.
-        split: the strategies that divided its work over their ranks; the ranks of others repeat it.
+        split: the strategies, or the axes, that divided its work over their ranks; the ranks of others repeat it.
     """
 
     name: str

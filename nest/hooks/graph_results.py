@@ -22,6 +22,7 @@ def sound_block(found: Any, name: str, before: Block, degree: int) -> Block:
     sound_graph(found.graph, before.graph)
     if found.graph.layers != before.graph.layers or found.graph.blocks != before.graph.blocks:
         raise Nonsense("the graph of the block has other layers")
+    _check_axes(found, before)
     made = _made(found.graph)
     for tensor, layer in _leaving(before.graph).items():
         if made.get(tensor) != layer:
@@ -51,6 +52,20 @@ def _check_ranks(found: Block, before: Block) -> None:
     for group, axis in found.replicated:
         if not isinstance(group, str) or axis not in known:
             raise Nonsense(f"parameters {group!r:.60} are replicated over {axis!r:.60}, which is no axis of the block")
+
+
+def _check_axes(found: Block, before: Block) -> None:
+    """Collectives run along axes there are: along another they would have one rank, and cost nothing."""
+    known = {axis.name for axis in found.axes} | {fold.name for fold in found.folds}
+    sound = {id(operator) for operator in before.graph.operators}
+    for operator in found.graph.operators:
+        if id(operator) in sound or operator.collective is None:
+            continue
+        for call in (*operator.collective.forward, *operator.collective.backward):
+            if call.axis not in known:
+                raise Nonsense(
+                    f"a collective of operator {operator.name!r:.60} is over {call.axis!r:.60}, no axis of the block"
+                )
 
 
 def sound_graph(found: Any, before: OperatorGraph | None = None) -> OperatorGraph:

@@ -4,11 +4,7 @@ from collections.abc import Iterator
 from math import isclose, isfinite
 
 from nest.graph import COLLECTIVES, Block, Communication, Operator, Tensor, divide
-from nest.testing.conservation import pairs
 from nest.tolerances import AGREEMENT
-
-REDUCING = ("all_reduce", "reduce_scatter")
-"""Those that add up."""
 
 
 def bad_axes(block: Block) -> Iterator[str]:
@@ -83,7 +79,7 @@ def _fits(operator: Operator, call: Communication, degree: int) -> bool:
     if call.kind == "point_to_point":
         return True  # Rings send shares step by step, in portions of their own.
     if call.kind in ("all_reduce", "all_to_all"):
-        return any(isclose(size, call.bytes, rel_tol=AGREEMENT) for size in _sizes(operator))
+        return _keeps_size(operator) and any(isclose(size, call.bytes, rel_tol=AGREEMENT) for size in _sizes(operator))
     if operator.inputs and operator.outputs:
         return any(
             isclose(_bytes(whole), call.bytes, rel_tol=AGREEMENT) and _is_share(share, whole, degree)
@@ -91,6 +87,15 @@ def _fits(operator: Operator, call: Communication, degree: int) -> bool:
         )
     wholes = (*_sizes(operator), *(size * degree for size in _sizes(operator)))
     return any(isclose(size, call.bytes, rel_tol=AGREEMENT) for size in wholes)
+
+
+def _keeps_size(operator: Operator) -> bool:
+    """Whether an operator that does nothing but sum up, forward, writes as much as it reads."""
+    assert operator.collective is not None
+    kinds = {call.kind for call in operator.collective.forward}
+    if kinds != {"all_reduce"} or not operator.inputs or not operator.outputs:
+        return True
+    return isclose(_bytes(operator.inputs), _bytes(operator.outputs), rel_tol=AGREEMENT)
 
 
 def _sizes(operator: Operator) -> list[float]:
@@ -116,59 +121,3 @@ def _is_share(share: tuple[Tensor, ...], whole: tuple[Tensor, ...], degree: int)
         return True
     rounded = [{divide(tensor.shape, axis, degree) for axis, _ in tensor.shape} for tensor in whole]
     return len(share) == len(whole) and all(part.shape in shapes for part, shapes in zip(share, rounded, strict=True))
-
-
-def partial_sums(whole: Block, block: Block) -> Iterator[str]:
-    """Sums over a divided axis that are passed on as if they were whole.
-
-    An operator that sums over an axis leaves, when the axis is divided, a part of the sum on each rank. It may pass
-    through other operators of the layer, but a collective must add the parts up before the layer ends.
-    """
-    shrunk = {
-        after.name: [axis for axis in before.contracted if _size(after, axis) < _size(before, axis)]
-        for before, after in pairs(whole, block)
-    }
-    for operators in block.graph.by_layer:
-        waiting: dict[str, tuple[str, str]] = {}  # Tensors that are parts of sums: the operator and axis they are of.
-        read: set[str] = set()
-        for operator in operators:
-            reads = [tensor.name for tensor in operator.inputs if tensor.name in waiting]
-            reduces = operator.collective is not None and any(c.kind in REDUCING for c in operator.collective.forward)
-            axes = shrunk.get(operator.name, [])
-            read.update(reads)
-            if axes or (reads and not reduces):
-                source = (operator.name, axes[0]) if axes else waiting[reads[0]]
-                waiting.update((tensor.name, source) for tensor in operator.outputs)
-        for name, (summing, axis) in waiting.items():
-            if name not in read:
-                yield (
-                    f"operator {summing!r} sums over {axis!r}, which is divided; {name!r} is a part of the sum and "
-                    "no all_reduce or reduce_scatter completes it"
-                )
-
-
-def _size(operator: Operator, axis: str) -> int:
-    return dict(operator.space).get(axis, 1)
-
-
-def partial_gradients(whole: Block, block: Block) -> Iterator[str]:
-    """Tensors that every rank holds whole and reads with an operator it does a part of, their gradients not added up.
-
-    Each rank then has a part of the gradient: a collective of the layer that handles the tensor must add the parts up
-    in the backward pass.
-    """
-    summed = {
-        (operator.layer, tensor.name)
-        for operator in block.graph.operators
-        if operator.collective is not None and any(call.kind in REDUCING for call in operator.collective.backward)
-        for tensor in (*operator.inputs, *operator.outputs)
-    }
-    for before, after in pairs(whole, block):
-        if not after.split or len(before.inputs) != len(after.inputs):
-            continue
-        for old, new in zip(before.inputs, after.inputs, strict=True):
-            if new.differentiable and new.shape == old.shape and (after.layer, new.name) not in summed:
-                yield (
-                    f"operator {after.name!r} is divided by {', '.join(after.split)} but reads {new.name!r} whole; no "
-                    "all_reduce or reduce_scatter adds its gradients up in the backward pass"
-                )

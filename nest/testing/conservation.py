@@ -5,10 +5,11 @@ of the model, each with samples of its own (`Block.samples`).
 """
 
 from collections.abc import Callable, Iterator
-from math import prod
+from math import log, prod
 
 from nest.catalogue import optimizer, precision
-from nest.graph import Block, Operator, Parameter
+from nest.graph import Axis, Block, Operator, Parameter, Shape, axis_size
+from nest.graph.block import COPIES
 from nest.spec import Training
 from nest.testing.cases import Case
 from nest.tolerances import AGREEMENT
@@ -67,8 +68,9 @@ def uneven_shares(whole: Block, block: Block, padding: float) -> Iterator[str]:
     """
     together = _divisors(block.samples // whole.samples)
     for before, after in pairs(whole, block):
-        claimed = prod(block.degree(name) for name in dict.fromkeys(after.split))
-        parts = max(part for part in _divisors(claimed) if part <= block.width)
+        parts = claimed(block, after)
+        if block.folds:
+            parts = max(part for part in _divisors(parts) if part <= block.width)
         most = 1 + AGREEMENT
         if after.split:
             most *= _rounding_up(before, after, parts) * (1 + padding)
@@ -118,30 +120,54 @@ def lost_parameters(whole: Block, block: Block) -> Iterator[str]:
                 yield f"parameter {parameter.name!r} of operator {before.name!r} grows to {left.count} scalars a rank"
 
 
-def unreduced_gradients(whole: Block, block: Block, strategy: str) -> Iterator[str]:
-    """Weights that the strategy's ranks hold in common while they work on different tokens, undeclared."""
-    ranks = set(block.ranks(strategy))
-    if len(ranks) < 2:
-        return
-    for before, after in pairs(whole, block):
-        if strategy not in after.split or _any_divided(before, after):
-            continue
-        for parameter in after.parameters:
-            if _is_matrix(parameter) and not ranks <= set(block.replica_ranks(parameter.group)):
+def unreduced_gradients(case: Case, block: Block, strategy: str) -> Iterator[str]:
+    """Weights that ranks along an axis of the strategy hold in common while they work on different tokens, undeclared.
+
+    Its axes are those it added, whatever their names, and ranks it laid over the block under its own name. Where an
+    operator is divided over some of them, its weights are divided as far, or held alike along the rest.
+    """
+    known = {axis.name for axis in case.block.axes} | {COPIES}
+    own = [axis for axis in block.axes if axis.name not in known]
+    own += [Axis(fold.name, fold.degree) for fold in block.folds if fold.name == strategy]
+    for before, after in pairs(case.block, block):
+        axes = [axis for axis in own if axis.degree > 1 and {axis.name, strategy} & set(after.split)]
+        for old, new in zip(before.parameters, after.parameters, strict=False):
+            if not is_matrix(new) or exhausted(old.shape, new.shape):
+                continue
+            apart = [axis for axis in axes if (new.group, axis.name) not in block.replicated]
+            ranks = prod(axis.degree for axis in apart)
+            if nearest_divisor(ranks, old.count / new.count) < ranks:
+                names = " and ".join(repr(axis.name) for axis in apart)
                 yield (
-                    f"the ranks of {strategy!r} divide operator {before.name!r} and hold its parameter "
-                    f"{parameter.name!r} whole; `Block.replicated` must say so of its group {parameter.group!r}, or "
-                    "its gradients are not reduced over them"
+                    f"the ranks of {names} divide operator {before.name!r}, and some hold the same of its parameter "
+                    f"{new.name!r}; `Block.replicated` must say so of its group {new.group!r}, or its gradients are "
+                    "not reduced over them"
                 )
 
 
-def _any_divided(before: Operator, after: Operator) -> bool:
-    return any(old.count != new.count for old, new in zip(before.parameters, after.parameters, strict=False))
-
-
-def _is_matrix(parameter: Parameter) -> bool:
+def is_matrix(parameter: Parameter) -> bool:
     """Whether a parameter is a weight of a product: gradients of norms and biases are too small to be modelled."""
     return sum(size > 1 for _, size in parameter.shape) > 1
+
+
+def claimed(block: Block, operator: Operator) -> int:
+    """Ranks over which an operator says it is divided (`Operator.split`)."""
+    return prod(block.degree(name) for name in dict.fromkeys(operator.split))
+
+
+def folded(block: Block, operator: Operator) -> bool:
+    """Whether ranks laid over the block in another order than its axes' divide an operator."""
+    return not {fold.name for fold in block.folds}.isdisjoint(operator.split)
+
+
+def nearest_divisor(number: int, ratio: float) -> int:
+    """The divisor of `number` that `ratio` is nearest to: shares are rounded up, so that ratios may be a little off."""
+    return min(_divisors(number), key=lambda divisor: abs(log(ratio / divisor)))
+
+
+def exhausted(old: Shape, new: Shape) -> bool:
+    """Whether an axis was divided until 1 was left, which more ranks than it is long then hold in common."""
+    return any(size == 1 and axis_size(old, axis) > 1 for axis, size in new)
 
 
 def rank_bytes(block: Block, training: Training) -> float:

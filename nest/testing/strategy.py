@@ -5,7 +5,7 @@ from typing import Any
 
 from nest.graph import Block
 from nest.hooks.protocols import Strategy
-from nest.testing import communication, conservation, structure
+from nest.testing import communication, conservation, structure, sums
 from nest.testing.cases import Case, cases
 from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.samples import SAMPLE_CLUSTERS, SAMPLE_MODELS, SampleCluster, SampleModel
@@ -83,16 +83,19 @@ def _examine(tally: Tally, strategy: Strategy, case: Case, where: str, smaller: 
     tally.run("layers and the tensors between them are kept", where, structure.changed_layers, before, after)
     tally.run("equal layers are treated alike", where, structure.unlike_layers, before, after)
     tally.run("tensors agree wherever they are handled", where, structure.disagreeing_tensors, block)
+    tally.run("operators work on what they read, write and hold", where, structure.unmatched_work, whole, block)
     tally.run("no operator is lost", where, conservation.lost_operators, whole, block)
     tally.run("work and activations of all ranks add up", where, conservation.lost_work, whole, block)
     tally.run("`split` says who divides the work", where, conservation.uneven_shares, whole, block, padding)
     tally.run("parameters of all ranks add up", where, conservation.lost_parameters, whole, block)
     tally.run(
-        "parameters held in common are declared", where, conservation.unreduced_gradients, whole, block, strategy.name
+        "parameters held in common are declared", where, conservation.unreduced_gradients, case, block, strategy.name
     )
     tally.run("memory of a rank does not grow", where, conservation.growing_memory, case, smaller, block)
     tally.run("collectives have ranks to run on", where, communication.bad_axes, block)
     tally.run("collectives carry what the tensors hold", where, communication.bad_calls, block)
     tally.run("collectives hide under what computes", where, communication.hidden_under_nothing, block)
-    tally.run("partial sums are completed", where, communication.partial_sums, whole, block)
-    tally.run("partial gradients are added up", where, communication.partial_gradients, whole, block)
+    tally.run("partial sums are completed", where, sums.partial_sums, whole, block)
+    tally.run("partial gradients are added up", where, sums.partial_gradients, whole, block)
+    tally.run("gradients go back the way values came", where, sums.unreturned, block)
+    tally.run("attention sees all keys", where, sums.unseen_keys, whole, block)

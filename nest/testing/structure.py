@@ -1,13 +1,15 @@
 """What a strategy must leave as it is: layers, tensors others read, alikeness; and numbers that make sense."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite
+from operator import gt, lt, ne
 from typing import Any
 
 from attrs import astuple
 
 from nest.graph import Block, Operator, OperatorGraph, Shape
 from nest.testing.cases import Case
+from nest.testing.conservation import pairs
 
 
 def bad_degrees(degrees: Any) -> Iterator[str]:
@@ -35,6 +37,11 @@ def bad_block(case: Case, strategy: str, degree: int, block: Any) -> Iterator[st
         yield (
             f"the block is {block.width} devices wide and was {case.block.width}; it may grow by a factor that "
             f"divides the degree, {degree}"
+        )
+    elif case.block.width % (degree * case.block.width // block.width):
+        yield (
+            f"the block is {block.width} devices wide and was {case.block.width}; where it does not grow by all of the "
+            f"degree, {degree}, the rest must be ranks it had"
         )
     elif block.samples % case.block.samples or (block.width // case.block.width) % (
         block.samples // case.block.samples
@@ -98,6 +105,30 @@ def disagreeing_tensors(block: Block) -> Iterator[str]:
                     f"tensor {tensor.name!r} is {told(known)} in one place and {told(tensor.shape)} where operator "
                     f"{operator.name!r} handles it; a collective must stand between"
                 )
+
+
+def unmatched_work(whole: Block, block: Block) -> Iterator[str]:
+    """Operators whose points are not those of what they write, or more than what they read, or fewer than they hold.
+
+    A tensor read may be larger: a rank takes its share of it. Parameters may be smaller, and gathered.
+    """
+    for before, after in pairs(whole, block):
+        points = dict(after.space)
+        ways: tuple[tuple[str, Sequence[Any], Sequence[Any], Callable[[int, int], bool]], ...] = (
+            ("writes", before.outputs, after.outputs, ne),
+            ("reads", before.inputs, after.inputs, lt),
+            ("holds", before.parameters, after.parameters, gt),
+        )
+        for verb, old, new, wrong in ways:
+            for had, has in zip(old, new, strict=False):
+                sizes = dict(had.shape)
+                for axis, size in has.shape:
+                    equal = sizes.get(axis) == dict(before.space).get(axis)
+                    if axis in points and equal and wrong(size, points[axis]):
+                        yield (
+                            f"operator {before.name!r} works on {points[axis]} of {axis!r}, but {verb} {size} of it in "
+                            f"{has.name!r}"
+                        )
 
 
 def told(shape: Shape) -> str:

@@ -221,6 +221,12 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("strategies", "apply", applies(first_operator(flops_per_point=-1.0)), "a FLOP count of operator"),
     ("strategies", "apply", applies(first_operator(saves=("nobody has it",))), "'nobody has it' is saved"),
     ("strategies", "apply", applies(first_operator(collective=Collective((CALL,)))), "is a 'broadcast'"),
+    (
+        "strategies",
+        "apply",
+        applies(first_operator(collective=Collective((Communication("all_reduce", 1.0, "nobody's"),)))),
+        "no axis of the block",
+    ),
     ("strategies", "apply", applies(first_operator(outputs=None)), "raised TypeError"),
     ("strategies", "apply", applies(first_operator(kind=None)), "is no word"),
     ("strategies", "apply", applies(first_operator(split=(1,))), "is no word"),

@@ -202,6 +202,18 @@ def test_a_fault_is_found_by_the_check_for_it(fault: str) -> None:
     assert expected in failed(Faulty(change))
 
 
+def one_way(operator: Operator) -> Operator:
+    """A reduce-scatter whose gradients stay where they are."""
+    if operator.collective is None or operator.collective.forward[:1] == ():
+        return operator
+    scatters = operator.collective.forward[0].kind == "reduce_scatter"
+    return evolve(operator, collective=evolve(operator.collective, backward=())) if scatters else operator
+
+
+def test_what_is_scattered_is_gathered_in_the_backward_pass() -> None:
+    assert list(failed(Faulty(each(one_way), "sp"))) == ["gradients go back the way values came"]
+
+
 def test_ranks_that_hold_parameters_in_common_must_say_so() -> None:
     forgetful = Faulty(lambda block: evolve(block, replicated=()), "batch")
     assert list(failed(forgetful)) == ["parameters held in common are declared"]
