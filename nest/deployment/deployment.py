@@ -111,12 +111,12 @@ class Deployment:
 
     @property
     def copies(self) -> int:
-        """Data-parallel ranks inside a block: copies of the attention part."""
+        """Ranks of a block beside `tp` and `cp`: copies of the attention part, ranks of `batch`, of strangers."""
         return self.width // (self.tp * self.cp)
 
     @property
     def data_parallel(self) -> int:
-        """All data-parallel ranks, as frameworks count them (FORMATS.md, `dp`)."""
+        """These of all replicas, which frameworks count as data-parallel ranks; `dp` counts copies alone."""
         return self.replicas * self.copies
 
     @property

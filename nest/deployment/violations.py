@@ -3,6 +3,8 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
 
 from attrs import evolve
 
@@ -147,26 +149,48 @@ def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
     assert plan.candidate is not None
     if stage.candidate == plan.candidate.name:
         return plan.candidate.degrees
-    profile = plan.problem.get("profile")
-    if isinstance(profile, Mapping):
-        for candidate in profile["candidates"]:
-            if candidate["name"] == stage.candidate:
-                found: Mapping[str, int] = candidate["degrees"]
-                return found
+    measured = _measured(plan, stage)
+    if measured is not None:
+        found: Mapping[str, int] = measured["degrees"]
+        return found
     return {name: int(degree) for name, degree in DEGREE.findall(stage.candidate) if name != "mb"}
+
+
+def _measured(plan: PlanDocument, stage: StageRecord) -> Mapping[str, Any] | None:
+    """The candidate of a stage in the plan's profile; None: the plan is of a model."""
+    profile = plan.problem.get("profile")
+    if not isinstance(profile, Mapping):
+        return None
+    return next((each for each in profile["candidates"] if each["name"] == stage.candidate), None)
+
+
+def _copies(plan: PlanDocument, stage: StageRecord, inside: Fraction) -> Fraction:
+    """Ranks of a stage's block that see different samples; where a profile does not say, all `inside` it."""
+    assert plan.candidate is not None
+    samples, measured = plan.candidate.samples, _measured(plan, stage)
+    if measured is not None:
+        said = measured.get("micro_batch")
+        return inside if said is None else Fraction(samples, said)
+    if stage.candidate == plan.candidate.name:
+        return Fraction(samples, plan.candidate.micro_batch or samples)
+    named = next((int(size) for name, size in DEGREE.findall(stage.candidate) if name == "mb"), samples)
+    return Fraction(samples, named)
 
 
 def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[str, Value]:
     """The value of every name that constraints know, for one stage (docs/reference/constraints.md)."""
     degrees, width = degrees_of(plan, stage), stage.devices[1]
-    ranks, inner = shape.replicas * width, degrees.get("tp", 1) * degrees.get("cp", 1)
-    data_parallel = ranks // inner if ranks % inner == 0 else ranks / inner
+    inside = Fraction(width, degrees.get("tp", 1) * degrees.get("cp", 1))
+    data_parallel, ranks = (
+        each.numerator if each.denominator == 1 else float(each)
+        for each in (shape.replicas * _copies(plan, stage, inside), shape.replicas * inside)
+    )
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(degrees)
     values.update(
         pp=shape.stages,
         dp=data_parallel,
-        zero_degree=data_parallel if shape.zero_degree is None else shape.zero_degree,
+        zero_degree=ranks if shape.zero_degree is None else shape.zero_degree,
         replicas=shape.replicas,
         micro_batch=shape.micro_batch,
         micro_batches=shape.micro_batches,

@@ -36,14 +36,16 @@ PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
 # Accelerator.no_sync (accelerator.py) leaves gradients whole until the last micro-batch unless `sync_each_batch`.
 _CONSTRAINTS = {
     "pp == 1": "Accelerate has no pipeline parallelism",
-    "dp * cp == 1 or zero != 1": "Accelerate's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3",
-    "dp * cp == 1 or zero != 2 or micro_batches == 1": (
+    "dp * batch * cp == 1 or zero != 1": (
+        "Accelerate's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3"
+    ),
+    "dp * batch * cp == 1 or zero != 2 or micro_batches == 1": (
         "Accelerate's FSDP gathers the weights again for every micro-batch, which only ZeRO 3 does too"
     ),
-    "zero > 0 or dp * cp == 1 or tp * cp == 1": (
+    "zero > 0 or dp * batch * cp == 1 or tp * cp == 1": (
         "Accelerate cannot put tensor or context parallelism beside data parallelism without sharding"
     ),
-    "zero == 0 or zero_degree == dp or zero_degree > cp": (
+    "zero == 0 or zero_degree == dp * batch or zero_degree > cp": (
         "Accelerate replicates groups of data-parallel ranks that shard, and a group needs two of them"
     ),
 }

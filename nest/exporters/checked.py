@@ -69,36 +69,34 @@ def shard_ranks(shape: Deployment, framework: str) -> int:
 def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
     """Constraints of frameworks that shard over the innermost data-parallel ranks and all of context parallelism.
 
-    Nothing where the problem leaves ZeRO all ranks: constraints cannot tell a degree of `dp` from that.
+    Nothing where the problem leaves ZeRO all ranks: constraints cannot tell a degree of as many from that.
     """
     degrees = {*problem.search.zero_degree, problem.decided.get("zero_degree", ALL_RANKS)}
     if degrees == {ALL_RANKS}:
         return {}
     found = {
-        "zero == 0 or (zero_degree % cp == 0 and dp * cp % zero_degree == 0)": (
+        "zero == 0 or (zero_degree % cp == 0 and dp * batch * cp % zero_degree == 0)": (
             f"{framework} shards over whole groups of context parallelism, and over as many of them everywhere"
         )
     }
     if mixture(model_of(problem)) is not None:
-        found["zero == 0 or ep * etp == 1 or (zero_degree == dp and cp == 1)"] = (
+        found["zero == 0 or ep * etp == 1 or (zero_degree == dp * batch and cp == 1)"] = (
             f"{framework} shards experts over what ranks it has left of all, not over as many as all else"
         )
     return found
 
 
-def whole_batches(problem: Problem, framework: str, sequence: str | None = None) -> dict[str, str]:
+def whole_batches(problem: Problem, framework: str) -> dict[str, str]:
     """Constraint of frameworks whose every rank runs whole micro-batches; nothing where all batches come out even.
 
     Args:
         problem: may round the number of micro-batches up (`training.uneven_batch`).
         framework: its name.
-        sequence: a strategy beside `cp` whose ranks share the samples of one data-parallel rank.
     """
     if not problem.training.uneven_batch:
         return {}
-    shared = "" if sequence is None else f" * {sequence}"
     return {
-        f"dp * micro_batch * micro_batches == {problem.training.global_batch} * batch{shared}": (
+        f"dp * micro_batch * micro_batches == {problem.training.global_batch}": (
             f"{framework} takes whole micro-batches only, as many on every data-parallel rank"
         )
     }

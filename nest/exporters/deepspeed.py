@@ -65,7 +65,7 @@ class DeepSpeed:
         refuse_layers(problem, self.name)
         refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
         refuse_formats(problem.training, self.name, ("fp32", "bf16", "fp16"))
-        constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed", ULYSSES)
+        constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed")
         if mixture(model_of(problem)) is not None:
             constraints |= _EXPERTS
         if "optimizer" in problem.training.offload:

@@ -40,7 +40,7 @@ micro-batch (runtime/pipeline/pipeline.py, `enter_no_sync_context`), so that `ze
 _CONSTRAINTS = {
     "uniform(zero)": "Galvatron reduces gradients either after every micro-batch or once, in all stages",
     "pp == 1 or schedule in ['1f1b', 'gpipe']": "Galvatron's pipelines are GPipe and one forward, one backward",
-    "zero != 1 or micro_batches > 1 or dp * cp == 1": (
+    f"zero != 1 or micro_batches > 1 or dp * batch * {ULYSSES} * cp == 1": (
         "Galvatron's FSDP keeps whole gradients, as ZeRO 1 does, between micro-batches only"
     ),
     f"tp == 1 or {ULYSSES} == 1": "Galvatron splits a layer over either tensor or Ulysses sequence parallelism",
@@ -63,7 +63,7 @@ class Galvatron:
         refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
         refuse_optimizer(problem.training.optimizer, ("adam", "adamw"), self.name)
         refuse_formats(problem.training, "Galvatron", ("fp32", problem.training.precision))
-        constraints = _CONSTRAINTS | whole_batches(problem, "Galvatron", ULYSSES)
+        constraints = _CONSTRAINTS | whole_batches(problem, "Galvatron")
         if problem.training.context_exchange != "ring":
             constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
         if mixture(model_of(problem)) is not None:

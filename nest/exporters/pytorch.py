@@ -21,7 +21,7 @@ CLASSES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe", "interleaved": "Sch
 _CONSTRAINTS = {
     "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
     "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": "PyTorch has no such pipeline schedule",
-    "dp * cp == 1 or pp == 1 or zero in [0, 1]": (
+    "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
 }

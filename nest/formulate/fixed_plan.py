@@ -1,6 +1,7 @@
 """Plans that are already decided: `fixed` of a problem, or the decisions a plan document states."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, cast
 
 from attrs import evolve
@@ -186,7 +187,7 @@ def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem
         candidate
         for candidate in profile.candidates
         if all(candidate.degrees.get(name, 1) == decided[name] for name in names if name in decided)
-        and candidate.samples == decided.get("micro_batch", candidate.samples)
+        and decided.get("micro_batch") in (None, candidate.micro_batch or candidate.samples)
         and candidate.width == decided.get("width", candidate.width)
     ]
     if not fitting:
@@ -210,13 +211,7 @@ def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, in
     if "replicas" in decided:
         return decided["replicas"]
     if "dp" in decided:
-        inner = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1)
-        ranks = decided["dp"] * inner
-        if ranks % width:
-            raise InputError(
-                f"fixed.dp = {decided['dp']} makes {ranks} devices a stage, not a multiple of the block's {width}."
-            )
-        return ranks // width
+        return _replicas_of(candidate, decided["dp"])
     if "micro_batches" in decided:
         share = candidate.samples * decided["micro_batches"]
         return max(instance.space.global_batch // share, 1)
@@ -227,6 +222,19 @@ def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, in
             f"fixed asks for {stages} stages of {width} devices, {stages * width} in all, but there are {devices}."
         )
     return fitting
+
+
+def _replicas_of(candidate: Candidate, data_parallel: int) -> int:
+    """The replicas that make so many ranks with different samples (docs/reference/constraints.md, `dp`)."""
+    inner, size = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1), candidate.micro_batch
+    copies = Fraction(candidate.width, inner) if size is None else Fraction(candidate.samples, size)
+    replicas = data_parallel / copies
+    if replicas.denominator > 1:
+        raise InputError(
+            f"fixed.dp is {data_parallel}, which no number of replicas makes: each has {float(copies):g} ranks with "
+            "samples of their own."
+        )
+    return replicas.numerator
 
 
 def _schedule(instance: Instance, stages: int) -> Schedule:

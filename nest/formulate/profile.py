@@ -105,6 +105,11 @@ def _misfits(written: ProfileCandidate, place: str, cluster: Cluster, global_bat
             f"{place}.width is {written.width}: blocks of it cannot be aligned with groups of {groups} "
             "devices; at every level one must divide the other."
         )
+    if written.micro_batch is not None and written.samples % written.micro_batch:
+        found.append(
+            f"{place}.micro_batch is {written.micro_batch}, which does not divide the {written.samples} samples that a "
+            "block consumes: these are the samples of one copy, times the copies it holds."
+        )
     if written.samples > global_batch:
         found.append(f"{place}.samples is {written.samples}, more than training.global_batch ({global_batch}).")
     for name, group in written.state.items():
@@ -122,6 +127,7 @@ def _candidate(
             degrees=dict(written.degrees),
             width=written.width,
             samples=written.samples,
+            micro_batch=written.micro_batch,
             forward=written.forward,
             backward=written.backward,
             state=tuple(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy
-from attrs import Factory, field, frozen, validators
+from attrs import field, frozen, validators
 from attrs.converters import optional
 from numpy.typing import NDArray
 
@@ -95,7 +95,8 @@ class Candidate:
         recompute: recompute modes.
         tensor_bytes: bytes each device of the producer sends of each tensor of the layer graph, shape `(tensors,)`.
         micro_batch: samples per micro-batch of one data-parallel rank, as people count them. A block that holds
-            several copies of the attention part consumes as many times more; others just as many.
+            several copies of the attention part consumes as many times more; others just as many. None: a profile
+            does not say, and it counts as `samples`.
         gathered: bytes that a stage with ZeRO 3 needs beside its state and its mode: weights that it holds whole for
             the layers at work. PROBLEM.md knows none, so that those of profiles are 0.
 
@@ -112,7 +113,7 @@ class Candidate:
     state: tuple[ParameterGroup, ...]
     recompute: tuple[RecomputeMode, ...]
     tensor_bytes: Array = field(converter=read_only, repr=False)
-    micro_batch: int = field(default=Factory(lambda self: self.samples, takes_self=True))
+    micro_batch: int | None = None
     gathered: float = field(default=0.0, validator=[validators.ge(0), validators.le(LARGEST)])
 
     def __attrs_post_init__(self) -> None:

@@ -55,7 +55,11 @@ def document(
         throughput=instance.space.global_batch / batch_time if batch_time > 0 else None,
         fits=priced.fits,
         candidate=CandidateSummary(
-            candidate.name, dict(candidate.degrees), candidate.width, candidate.samples, candidate.micro_batch
+            candidate.name,
+            dict(candidate.degrees),
+            candidate.width,
+            candidate.samples,
+            candidate.micro_batch or candidate.samples,
         ),
         data_parallel=solution.replicas,
         rank_order=solution.rank_order,

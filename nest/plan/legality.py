@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from fractions import Fraction
 
 from nest.errors import InputError
 from nest.instance import Instance, Solution, StageDecision, chunks_of
@@ -169,18 +170,21 @@ def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bo
 def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dict[str, Value]:
     """The value of every name for one stage; what follows from a candidate is that of the stage's own."""
     candidate = instance.candidates[stage.candidate]
-    ranks = solution.replicas * candidate.width
-    shared = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1)
     widths = [instance.candidates[each.candidate].width for each in solution.stages]
-    data_parallel = ranks // shared if ranks % shared == 0 else ranks / shared
+    inside = Fraction(candidate.width, candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1))
+    copies = inside if candidate.micro_batch is None else Fraction(candidate.samples, candidate.micro_batch)
+    data_parallel, every = (
+        int(each) if each.denominator == 1 else float(each)
+        for each in (solution.replicas * copies, solution.replicas * inside)
+    )
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(candidate.degrees)
     values.update(
         pp=len(solution.stages),
         dp=data_parallel,
-        zero_degree=data_parallel if solution.zero_degree is None else solution.zero_degree,
+        zero_degree=every if solution.zero_degree is None else solution.zero_degree,
         replicas=solution.replicas,
-        micro_batch=candidate.micro_batch,
+        micro_batch=candidate.micro_batch or candidate.samples,
         micro_batches=instance.micro_batches(candidate, solution.replicas) or 0,
         devices=solution.replicas * sum(widths),
         width=candidate.width,

@@ -93,7 +93,7 @@ def asked_for(instance: Instance) -> tuple[int, ...]:
 
     def allowed(candidate: Candidate) -> bool:
         values: dict[str, Value] = {**dict.fromkeys(names, 1), **candidate.degrees}
-        values |= {"width": candidate.width, "micro_batch": candidate.micro_batch}
+        values |= {"width": candidate.width, "micro_batch": candidate.micro_batch or candidate.samples}
         return all(each.holds(values) for each in constraints)
 
     return tuple(index for index in every if allowed(instance.candidates[index])) or every

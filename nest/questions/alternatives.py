@@ -156,7 +156,7 @@ def _offered(instance: Instance) -> dict[str, tuple[int | str, ...]]:
     modes = tuple(mode.name for candidate in candidates for mode in candidate.recompute)
     return {
         **{name: tuple(each.degrees.get(name, 1) for each in candidates) for name in _degree_names(instance)},
-        "micro_batch": tuple(each.micro_batch for each in candidates),
+        "micro_batch": tuple(each.micro_batch or each.samples for each in candidates),
         "schedule": tuple(each.name for each in space.schedules),
         "chunks": tuple(chunks_of(each) for each in space.schedules),
         "rank_order": space.rank_orders,

@@ -63,6 +63,9 @@ class ProfileCandidate:
         recompute: recompute modes by name.
         edge_bytes: bytes each device of the producer sends along each edge, per micro-batch.
         degrees: strategy degrees by name, for constraints and reports.
+        micro_batch: samples per micro-batch of one data-parallel rank, a divisor of `samples`: of a block that holds
+            several copies, each with samples of its own, those of one. With it, `dp` in constraints is
+            `replicas * samples / micro_batch`; None: `replicas * width / (tp * cp)`.
     """
 
     name: str
@@ -74,6 +77,7 @@ class ProfileCandidate:
     recompute: dict[str, ProfileRecompute] = field(validator=not_empty)
     edge_bytes: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
     degrees: dict[str, int] = field(factory=dict, validator=each(at_least(1)))
+    micro_batch: int | None = field(default=None, validator=at_least(1))
 
 
 @frozen

@@ -8,6 +8,8 @@ from random import Random
 import pytest
 
 from nest import planner
+from nest.deployment import Limits, violations
+from nest.errors import InputError
 from nest.hooks.registry import Registry, registry
 from nest.simulating import simulate
 from nest.spec import PlanDocument
@@ -41,7 +43,7 @@ def problem(fanouts, *candidates, batch=6, links=((1.0, 1.0), (1.0, 0.1)), **mor
     """On groups of these sizes, every device as fast inside and outside as `links`: bytes per second, seconds."""
     levels = [
         {"name": f"level {index}", "fanout": fanout, "bandwidth": bandwidth, "latency": latency}
-        for index, (fanout, (bandwidth, latency)) in enumerate(zip(fanouts, links, strict=True))
+        for index, (fanout, (bandwidth, latency)) in enumerate(zip(fanouts, links, strict=False))
     ]
     profile = {"layers": ["a", "b"], "edges": [[0, 1]], "candidates": list(candidates or [candidate()])}
     cluster = {"memory": 1e3, "levels": levels}
@@ -144,6 +146,53 @@ def test_a_model_that_knows_no_members_is_asked_as_before():
     assert plan.verification["status"] == "proved"
     assert planner.check(plan, plugins=known).ok
     assert not known.warnings
+
+
+WIDE = {"degrees": {"tp": 1, "other": 4}, "width": 4, "samples": 2, "recompute": candidate()["recompute"]}
+"""Four devices, of which a strategy that nobody knows lets two each see the same samples, if `micro_batch` is 1."""
+
+
+@pytest.mark.parametrize(("said", "copies"), [(None, 4), (2, 1), (1, 2)])
+def test_dp_counts_copies_that_see_different_samples(said, copies):
+    told = {} if said is None else {"micro_batch": said}
+    asked = problem([8, 2], candidate(**WIDE, **told), batch=24)
+    for constraint in (
+        f"dp == {2 * copies}",
+        f"dp > {copies} and dp % {2 * copies} == 0 and micro_batch == {said or 2}",
+    ):
+        plan = settled({**asked, "constraints": [constraint, "replicas < 4"]})
+        assert plan.data_parallel == 2
+        assert violations(plan, Limits(constraints={constraint: "it is made up"}), "made-up") == []
+        beyond = Limits(constraints={f"dp < {2 * copies}": "it is made up"})
+        assert violations(plan, beyond, "made-up") == [f"dp is {2 * copies}, but it is made up (`dp < {2 * copies}`)"]
+    assert priced(asked, dp=2 * copies).data_parallel == 2
+    refused = planner.solve({**asked, "constraints": ["dp == 5"]})
+    assert refused.status == "infeasible"
+    if copies > 1:
+        with pytest.raises(InputError, match=f"fixed.dp is {copies + 1}, which no number of replicas makes"):
+            priced(asked, dp=copies + 1)
+
+
+def test_copies_are_whole():
+    asked = problem([8], candidate(**WIDE | {"samples": 3}, micro_batch=2))
+    with pytest.raises(
+        InputError, match=r"profile.candidates\[0\].micro_batch is 2, which does not divide the 3 samples"
+    ):
+        planner.solve(asked)
+
+
+def test_stages_of_a_mixed_plan_count_their_own_copies():
+    """The wide block is faster at the first layer and the narrow one at the second; one of them holds two copies."""
+    narrow = candidate(name="narrow", samples=2, forward=[9.0, 1.0])
+    wide = candidate(**WIDE, name="wide", micro_batch=1, forward=[1.0, 9.0])
+    asked = problem([8], narrow, wide, batch=4, search={"mixed": True, "zero": [0]})
+    both = settled({**asked, "constraints": ["pp == 2", "replicas == 1"]})
+    assert {stage.candidate for stage in both.stages} == {"narrow", "wide"}
+    assert (
+        settled({**asked, "constraints": ["pp == 2", "replicas == 1", "dp * micro_batch == 2"]}).stages == both.stages
+    )
+    one = settled({**asked, "constraints": ["pp == 2", "replicas == 1", "dp == 2"]})
+    assert {stage.candidate for stage in one.stages} == {"wide"}
 
 
 @pytest.mark.parametrize("model", [Trees(), WithArrays()], ids=["one by one", "arrays"])

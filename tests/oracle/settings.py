@@ -194,12 +194,14 @@ class Rules:
         for other in self.problem["profile"]["candidates"]:
             degrees |= dict.fromkeys(other["degrees"], 1)
         degrees |= candidate["degrees"]
-        data_parallel = setting.replicas * candidate["width"] / (degrees["tp"] * degrees["cp"])
+        ranks = setting.replicas * candidate["width"] / (degrees["tp"] * degrees["cp"])
+        told, size = "micro_batch" in candidate, given(candidate, "micro_batch", candidate["samples"])
+        data_parallel = setting.replicas * candidate["samples"] / size if told else ranks
         return degrees | {
             "pp": stages,
             "dp": data_parallel,
             "replicas": setting.replicas,
-            "micro_batch": candidate["samples"],
+            "micro_batch": size,
             "micro_batches": setting.micro_batches,
             "devices": devices,
             "width": candidate["width"],
@@ -207,7 +209,7 @@ class Rules:
             "chunks": setting.chunks,
             "rank_order": setting.rank_order,
             "zero": zero,
-            "zero_degree": data_parallel if setting.zero_degree is None else setting.zero_degree,
+            "zero_degree": ranks if setting.zero_degree is None else setting.zero_degree,
             "recompute": recompute,
         }
 

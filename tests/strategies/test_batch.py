@@ -77,9 +77,9 @@ PROBLEM: dict[str, Any] = {
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_ranks_of_a_block_cost_what_replicas_side_by_side_do(zero: int, recompute: str) -> None:
-    decided = {"tp": 2, "pp": 2, "dp": 4, "rank_order": "dp-inner", "zero": zero, "recompute": recompute}
-    replicas = nest.evaluate({**PROBLEM, "fixed": {**decided, "micro_batch": 1}})
-    ranks = nest.evaluate({**PROBLEM, "fixed": {**decided, "micro_batch": 2, "batch": 2}})
+    decided = {"tp": 2, "pp": 2, "rank_order": "dp-inner", "zero": zero, "recompute": recompute}
+    replicas = nest.evaluate({**PROBLEM, "fixed": {**decided, "dp": 4, "micro_batch": 1}})
+    ranks = nest.evaluate({**PROBLEM, "fixed": {**decided, "dp": 2, "micro_batch": 2, "batch": 2}})
     assert (replicas.data_parallel, ranks.data_parallel) == (4, 2)
     assert replicas.micro_batches == ranks.micro_batches == 4
     assert ranks.batch_time == pytest.approx(replicas.batch_time, rel=1e-12)
@@ -110,9 +110,10 @@ def test_it_takes_part_only_where_asked_for() -> None:
 
 def test_constraints_know_it() -> None:
     asked = {**PROBLEM, "strategies": {"batch": [1, 2]}}
-    plan = nest.solve({**asked, "constraints": ["batch >= 2", "dp % 4 == 0"]})
+    plan = nest.solve({**asked, "constraints": ["batch >= 2", "dp * batch == 8"]})
     assert plan.candidate is not None
     assert plan.candidate.degrees["batch"] == 2
+    assert plan.data_parallel == 4  # The ranks of `batch` share a micro-batch, and `dp` counts replicas.
     assert nest.check(plan.to_dict()).ok
     best = nest.solve(asked)
     assert best.batch_time is not None

@@ -18,13 +18,13 @@ _COMMON = {
     "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": (
         "PyTorch has no such pipeline schedule, and torchtitan ends every batch on all stages at once"
     ),
-    "dp * cp == 1 or pp == 1 or zero in [0, 1]": (
+    "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
-    "dp * cp == 1 or pp > 1 or zero != 1": (
+    "dp * batch * cp == 1 or pp > 1 or zero != 1": (
         "without a pipeline torchtitan's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3"
     ),
-    "dp * cp == 1 or pp > 1 or zero == 3 or micro_batches == 1": (
+    "dp * batch * cp == 1 or pp > 1 or zero == 3 or micro_batches == 1": (
         "without a pipeline torchtitan reduces gradients and gathers weights for every micro-batch, as ZeRO 3 does"
     ),
     "zero > 0 or cp == 1": "torchtitan's FSDP always shards over the ranks of context parallelism",
@@ -36,7 +36,7 @@ _EXPERTS = {
     "ep == 1 or etp == 1 or tp == 1 or sp == tp": (
         "torchtitan has tensor parallelism without sequence parallelism from 0.3 on, where experts are not split"
     ),
-    "ep == 1 or zero > 0 or dp == 1": "torchtitan takes expert-parallel ranks from those FSDP shards over",
+    "ep == 1 or zero > 0 or dp * batch == 1": "torchtitan takes expert-parallel ranks from those FSDP shards over",
 }
 
 

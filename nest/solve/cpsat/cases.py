@@ -199,18 +199,18 @@ def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dic
     """The value of every name of the constraint language but the modes (FORMATS.md, "Problem")."""
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(candidate.degrees)
-    split = int(values["tp"]) * int(values["cp"])
-    ranks = setting.replicas * candidate.width
-    values["dp"] = ranks / split if ranks % split else ranks // split
+    split, size = int(values["tp"]) * int(values["cp"]), candidate.micro_batch
+    ranks = _ratio(setting.replicas * candidate.width, split)
+    values["dp"] = ranks if size is None else _ratio(setting.replicas * candidate.samples, size)
     values["pp"] = setting.stages
     values["replicas"] = setting.replicas
-    values["micro_batch"] = candidate.micro_batch
+    values["micro_batch"] = size or candidate.samples
     values["micro_batches"] = setting.micro_batches
     values["width"] = candidate.width
     values["rank_order"] = setting.rank_order
     values["schedule"] = setting.schedule.name
     values["chunks"] = chunks_of(setting.schedule)
-    values["zero_degree"] = values["dp"] if setting.zero_degree is None else setting.zero_degree
+    values["zero_degree"] = ranks if setting.zero_degree is None else setting.zero_degree
     if devices is not None:
         values["devices"] = setting.replicas * devices
     return values
@@ -239,3 +239,7 @@ def _choices(instance: Instance, allowed: Sequence[tuple[Mode, ...]]) -> Iterato
             tuple(mode for mode in modes if recompute in (None, mode[0]) and zero in (None, mode[1]))
             for modes in allowed
         ]
+
+
+def _ratio(value: int, by: int) -> int | float:
+    return value / by if value % by else value // by

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import product
 
 from attrs import define, field, frozen
@@ -175,17 +176,16 @@ def plan_values(
     zero_degree: int | None = None,
 ) -> dict[str, Value]:
     """The names constraints know, but for `pp` and `devices`; a strategy that takes no part has degree 1."""
-    degrees = candidate.degrees
-    inner = degrees.get("tp", 1) * degrees.get("cp", 1)
-    ranks = replicas * candidate.width
-    data_parallel = ranks // inner if ranks % inner == 0 else ranks / inner
+    degrees, samples = candidate.degrees, candidate.samples
+    ranks = Fraction(replicas * candidate.width, degrees.get("tp", 1) * degrees.get("cp", 1))
+    data_parallel = ranks if candidate.micro_batch is None else Fraction(replicas * samples, candidate.micro_batch)
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(degrees)
     values.update(
-        dp=data_parallel,
-        zero_degree=data_parallel if zero_degree is None else zero_degree,
+        dp=_number(data_parallel),
+        zero_degree=_number(ranks) if zero_degree is None else zero_degree,
         replicas=replicas,
-        micro_batch=candidate.micro_batch,
+        micro_batch=samples if candidate.micro_batch is None else candidate.micro_batch,
         micro_batches=micro_batches,
         width=candidate.width,
         rank_order=rank_order,
@@ -193,6 +193,10 @@ def plan_values(
         chunks=chunks_of(schedule),
     )
     return values
+
+
+def _number(value: Fraction) -> Value:
+    return value.numerator if value.denominator == 1 else float(value)
 
 
 class Remembered:

@@ -36,7 +36,7 @@ def test_activations_of_a_longer_sequence_on_more_ranks_stay_the_same(recompute:
     """Section 3.3: memory per device is constant when sequence length and ranks grow alike."""
 
     def memory(tokens: int, degree: int) -> float:
-        decided = {"ulysses": degree, "dp": degree, "micro_batch": 1, "zero": 0, "recompute": recompute}
+        decided = {"ulysses": degree, "dp": 1, "micro_batch": 1, "zero": 0, "recompute": recompute}
         training = {**PROBLEM["training"], "sequence_length": tokens}
         (stage,) = planner.evaluate({**PROBLEM, "training": training, "fixed": decided}, plugins=PLUGINS).stages
         parts = stage.memory_breakdown
@@ -52,4 +52,13 @@ def test_its_ranks_reduce_gradients_with_the_replicas() -> None:
         fixed = {**decided, "micro_batch": 1, "zero": 0, "recompute": "none"}
         return planner.evaluate({**PROBLEM, "fixed": fixed}, plugins=PLUGINS).stages[0].sync_time
 
-    assert sync(ulysses=4, dp=8) == sync(ulysses=8, dp=8) > sync(ulysses=4, dp=4) > 0
+    assert sync(ulysses=4, dp=2) == sync(ulysses=8, dp=1) > sync(ulysses=4, dp=1) > 0
+
+
+def test_its_ranks_see_the_same_samples_and_are_not_counted() -> None:
+    asked = {**PROBLEM, "strategies": {"ulysses": [4], "tp": [1]}, "constraints": ["dp == 2"]}
+    plan = planner.solve(asked, plugins=PLUGINS, verify=True)
+    assert plan.data_parallel == 2
+    assert plan.verification is not None
+    assert plan.verification["status"] == "proved"
+    assert planner.check(plan.to_dict(), plugins=PLUGINS).ok
