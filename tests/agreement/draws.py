@@ -9,7 +9,7 @@ from tests.agreement.targets import narrowed, random_limits
 from tests.agreement.uneven import random_uneven_problem
 from tests.oracle.brute_force import Answer, solve
 
-SHARES = {"plain": 36, "mixed": 14, "chunked": 16, "uneven": 12, "sharded": 8, "sharded mixed": 4, "target": 10}
+SHARES = {"plain": 38, "mixed": 10, "chunked": 14, "uneven": 18, "sharded": 8, "sharded mixed": 3, "target": 9}
 """Kinds of problems and how many in a hundred are of each."""
 
 
