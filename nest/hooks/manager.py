@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from importlib import import_module, metadata
 from typing import Any, TypeVar
 
@@ -76,6 +76,7 @@ def built_in_plugins() -> list[Plugin]:
     return [Plugin(path, DISTRIBUTION, version, partial(import_module, path), built_in=True) for path in BUILT_INS]
 
 
+@cache
 def own_version() -> str:
     """The version of this distribution, be it installed or run from its folder."""
     try:
