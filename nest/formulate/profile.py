@@ -1,6 +1,7 @@
 """From a profile, candidates as numbers in a file, to candidates."""
 
 from collections.abc import Sequence
+from math import inf
 
 from nest.errors import InputError, InputErrors
 from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, RecomputeMode
@@ -77,7 +78,7 @@ def profile_candidates(profile: ProfileSpec, cluster: Cluster, global_batch: int
 
 
 def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int) -> list[str]:
-    arrays: list[tuple[str, Sequence[float], int, str]] = [
+    arrays: list[tuple[str, Sequence[float | None], int, str]] = [
         ("forward", written.forward, layers, "layers"),
         ("backward", written.backward, layers, "layers"),
         ("edge_bytes", written.edge_bytes, edges, "edges"),
@@ -135,7 +136,9 @@ def _candidate(
                 for name, g in written.state.items()
             ),
             recompute=tuple(
-                RecomputeMode(name, m.extra, m.first, m.more, m.peak, m.stash_inputs)
+                RecomputeMode(
+                    name, m.extra, [inf if size is None else size for size in m.first], m.more, m.peak, m.stash_inputs
+                )
                 for name, m in written.recompute.items()
             ),
             tensor_bytes=tensor_bytes,

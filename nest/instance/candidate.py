@@ -64,7 +64,7 @@ class RecomputeMode:
     Attributes:
         name: `none`, `selective`, `full`, ...
         extra: seconds added to the backward pass per micro-batch.
-        first: bytes for one in-flight micro-batch.
+        first: bytes for one in-flight micro-batch; infinite where the layer cannot run in this mode.
         more: bytes for each further one.
         peak: transient bytes; a stage takes the largest of its layers.
         stash_inputs: whether a stage keeps its inputs for each further micro-batch.
@@ -101,7 +101,8 @@ class Candidate:
             the layers at work. PROBLEM.md knows none, so that those of profiles are 0.
 
     Raises:
-        InputError: an array has the wrong length, or holds a number that is negative, not finite or above 1e30.
+        InputError: an array has the wrong length, or holds a number that is negative, not finite (but for `first`) or
+            above 1e30.
     """
 
     name: str
@@ -128,9 +129,10 @@ class Candidate:
             expected = len(self.tensor_bytes) if place == "tensor_bytes" else layers
             if array.shape != (expected,):
                 raise InputError(f"candidate {self.name!r}: {place} has {array.size} numbers for {expected} layers.")
-            if not numpy.isfinite(array).all() or (array < 0).any():
+            finite = array[array != numpy.inf] if place.endswith(".first") else array
+            if not numpy.isfinite(finite).all() or (array < 0).any():
                 raise InputError(f"candidate {self.name!r}: {place} has a number that is negative or not finite.")
-            if (array > LARGEST).any():
+            if (finite > LARGEST).any():
                 raise InputError(f"candidate {self.name!r}: {place} has a number above {LARGEST:g}.")
 
     def _sound(self, layers: int) -> bool:

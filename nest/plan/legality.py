@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from fractions import Fraction
 
+import numpy
+
 from nest.errors import InputError
 from nest.instance import Instance, Solution, StageDecision, chunks_of
 from nest.plan.chunks import chunk_faults
@@ -13,7 +15,12 @@ from nest.spec.constraints import Constraint, Value
 
 def structure_violations(instance: Instance, solution: Solution) -> list[str]:
     """Every rule of PROBLEM.md section 3 the decisions break, in words; without these there is nothing to price."""
-    return [*_layers(instance, solution), *_devices(instance, solution), *_shard_groups(instance, solution)]
+    return [
+        *_layers(instance, solution),
+        *_modes(instance, solution),
+        *_devices(instance, solution),
+        *_shard_groups(instance, solution),
+    ]
 
 
 def _layers(instance: Instance, solution: Solution) -> list[str]:
@@ -36,6 +43,20 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
                 found.append(
                     f"layer {names[consumer]!r} runs in an earlier stage than {names[producer]!r}, which it reads from"
                 )
+    return found
+
+
+def _modes(instance: Instance, solution: Solution) -> list[str]:
+    """Layers that cannot run in the recompute mode of their stage."""
+    found = []
+    for index, stage in enumerate(solution.stages):
+        first = instance.candidates[stage.candidate].mode(stage.recompute).first
+        unable = [instance.graph.layers[layer] for layer in stage.layers if numpy.isinf(first[layer])]
+        if unable:
+            found.append(
+                f"stage {index + 1}: layer {unable[0]!r} cannot run with recompute mode {stage.recompute!r} "
+                "(null in the profile)"
+            )
     return found
 
 

@@ -9,6 +9,7 @@ from nest.spec.validators import all_different, at_least, each, every, not_empty
 from nest.units import Bytes, Seconds
 
 _EACH_NON_NEGATIVE = each(at_least(0))
+_EACH_NON_NEGATIVE_OR_NONE = each(at_least(0), none=True)
 
 
 @frozen
@@ -36,14 +37,14 @@ class ProfileRecompute:
 
     Attributes:
         extra: seconds added to the backward pass.
-        first: bytes for one in-flight micro-batch.
+        first: bytes for one in-flight micro-batch; None where the layer cannot run in this mode.
         more: bytes for each further one.
         peak: transient bytes.
         stash_inputs: whether the stage's inputs are kept for each further micro-batch.
     """
 
     extra: tuple[Seconds, ...] = field(validator=_EACH_NON_NEGATIVE)
-    first: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
+    first: tuple[Bytes | None, ...] = field(validator=_EACH_NON_NEGATIVE_OR_NONE)
     more: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
     peak: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
     stash_inputs: bool = False

@@ -136,13 +136,13 @@ def including(item: Any) -> Rule:
     )
 
 
-def each(rule: Rule) -> Rule:
-    """A sequence, or the values of a mapping, of which every item passes `rule`."""
+def each(rule: Rule, *, none: bool = False) -> Rule:
+    """A sequence, or the values of a mapping, of which every item passes `rule`; with `none` items may be None."""
 
     def mistakes(value: Any) -> Iterator[Mistake]:
         rows: Iterable[tuple[str | int, Any]] = value.items() if isinstance(value, Mapping) else enumerate(value)
         for step, item in rows:
-            for steps, sentence in rule.mistakes(item):
+            for steps, sentence in () if none and item is None else rule.mistakes(item):
                 yield (step, *steps), sentence
 
     return Rule(mistakes, {"items": rule.keywords})

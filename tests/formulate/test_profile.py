@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,12 @@ def test_numbers_go_through() -> None:
 def test_what_does_not_fit_is_named(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(InputErrors, match=told):
         profile_candidates(profile(candidate(**changes)), CLUSTER, 4)
+
+
+def test_null_is_a_layer_that_cannot_run() -> None:
+    mode = ProfileRecompute((0.0, 0.0), (3.0, None), (5.0, 6.0), (7.0, 8.0))
+    (found,) = profile_candidates(profile(candidate(recompute={"none": mode})), CLUSTER, 4)
+    assert found.recompute[0].first.tolist() == [3.0, inf]
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -58,7 +58,9 @@ class Cuts:
     def sums(self, values: Floats) -> Floats:
         """What the layers of each stage add up to. Shape `(stages,)`."""
         # Summed anew for each stage: a difference of two sums would lose digits where a stage is short.
-        found: Floats = self.stage_layers.astype(numpy.float64) @ values
+        endless = numpy.isinf(values)
+        found: Floats = self.stage_layers.astype(numpy.float64) @ numpy.where(endless, 0.0, values)
+        found[self.stage_layers[:, endless].any(axis=1)] = numpy.inf
         return found
 
     def largest(self, values: Floats) -> Floats:

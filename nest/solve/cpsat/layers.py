@@ -383,7 +383,7 @@ class LayerModel:
 
 def _floors(values: Floats, unit: float) -> list[int]:
     """Whole units, rounded down; what exceeds any limit is cut off, and still does."""
-    return [min(int(v), LARGEST_COEFFICIENT) for v in numpy.floor(values * (1 - SUM_ERROR) / unit)]
+    return [int(min(v, LARGEST_COEFFICIENT)) for v in numpy.floor(values * (1 - SUM_ERROR) / unit)]
 
 
 def _by_value(values: list[int]) -> Iterator[tuple[int, list[int]]]:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import numpy
 from attrs import frozen
 
 from nest.instance import Instance, chunks_of
@@ -55,7 +56,10 @@ def lesser(one: LeastMemory | None, other: LeastMemory | None) -> LeastMemory | 
 def told(instance: Instance, least: LeastMemory | None) -> str:
     """That memory is tightest, and by how much."""
     if least is None:
-        return "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
+        return (
+            _unable(instance)
+            or "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
+        )
     cluster = instance.cluster
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
     expected = (
@@ -70,6 +74,29 @@ def told(instance: Instance, least: LeastMemory | None) -> str:
         f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )
+
+
+def _unable(instance: Instance) -> str | None:
+    """That some layers run in none of the recompute modes allowed, or not beside others; None: each runs in all."""
+    allowed = instance.space.recompute
+    rows = [
+        numpy.isinf(mode.first)
+        for candidate in instance.candidates
+        for mode in candidate.recompute
+        if allowed is None or mode.name in allowed
+    ]
+    never = numpy.flatnonzero(numpy.logical_and.reduce(rows))
+    if len(never):
+        return (
+            f"The recompute modes are tightest: layer {instance.graph.layers[never[0]]!r} cannot run in any of those "
+            "allowed (null in the profile); allow others in search.recompute."
+        )
+    if numpy.any(rows):
+        return (
+            "The recompute modes are tightest: in every plan some stage holds layers that cannot run in the same mode "
+            "(null in the profile); allow other modes in search.recompute, or more stages."
+        )
+    return None
 
 
 def too_few_stages(most: int, fewest: int) -> str:

@@ -121,7 +121,7 @@ def _scaled(candidate: Candidate, kept: Array) -> Candidate:
         for group in candidate.state
     )
     modes = tuple(
-        evolve(mode, first=mode.first * kept, more=mode.more * kept, peak=mode.peak * kept)
+        evolve(mode, first=numpy.where(kept > 0, mode.first, 0.0), more=mode.more * kept, peak=mode.peak * kept)
         for mode in candidate.recompute
     )
     return evolve(candidate, state=state, recompute=modes)

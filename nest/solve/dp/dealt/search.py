@@ -107,7 +107,7 @@ class DealtSearch:
         for configuration in self.configurations:
             for count in configuration.stage_counts:
                 needed = float(self._stages(configuration, count).memory.min(axis=0).max())
-                if best is None or needed < best.bytes:
+                if needed < (numpy.inf if best is None else best.bytes):
                     name = self.instance.candidates[configuration.candidate].name
                     best = LeastMemory(needed, count, configuration.replicas, name)
         return best
