@@ -502,7 +502,7 @@ def test_a_hook_that_sleeps_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, al
     module.nest_schedules = hook(sleeps)  # type: ignore[attr-defined]
     known = registry([module])
     assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
-    assert known.warnings == ("plug-in faulty is set aside: its hook nest_strategies did not come back within 0.5 s",)
+    assert known.warnings == ("plug-in faulty is set aside: its hook nest_schedules did not come back within 0.5 s",)
 
 
 def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
