@@ -83,6 +83,7 @@ def random_problem(random: Random, kind: str = "any", *, sharded: bool = False) 
     if parted:
         problem.setdefault("constraints", []).append("zero_degree < dp")
     ask_for_replicas(random, problem)
+    count_copies(random, candidates)
     return problem
 
 
@@ -127,6 +128,7 @@ def random_chunked_problem(random: Random) -> dict:
     elif random.random() < 0.2:
         problem["fixed"] = random_fixed(random, problem)
     ask_for_replicas(random, problem)
+    count_copies(random, candidates)
     return problem
 
 
@@ -229,6 +231,14 @@ def ask_for_replicas(random: Random, problem: dict) -> None:
     """Where communication hides, let there often be some."""
     if problem["training"].get("hiding") and random.random() < 0.5:
         problem["constraints"] = [*problem.get("constraints", []), "replicas > 1"]
+
+
+def count_copies(random: Random, candidates: list[dict]) -> None:
+    """Let some candidates say how many samples one of their copies takes; what `dp` is follows."""
+    if random.random() < 0.3:
+        for candidate in candidates:
+            if random.random() < 0.7:
+                candidate["micro_batch"] = random.choice([1, candidate["samples"]])
 
 
 def random_search(random: Random, problem: dict) -> None:

@@ -73,6 +73,7 @@ CORNERS = {
     "a dangling layer that does nothing": lambda p: len(p["profile"]["layers"]) > 2 and idle(p),
     "an idle layer without edges": lambda p: any(all(i not in edge for edge in edges(p)) for i in idle(p)),
     "several groups": lambda p: any(len(c["state"]) > 1 for c in candidates(p)),
+    "copies that are counted": lambda p: any(c.get("micro_batch", c["samples"]) < c["samples"] for c in candidates(p)),
     "no state": lambda p: any(not c["state"] for c in candidates(p)),
     "shared ranks": lambda p: any(len(g["ranks"]) > 1 for c in candidates(p) for g in c["state"].values()),
     "stashed inputs": lambda p: any(r["stash_inputs"] for c in candidates(p) for r in c["recompute"].values()),

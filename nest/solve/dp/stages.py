@@ -130,8 +130,9 @@ def zero_tables(
         stride = size if rank_order == "pp-inner" else sums.candidate.width
         shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
         count = shared.count
-        scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count)
-        gather = _slowest(instance, "all_gather", weights, shared.shards, count)
+        if any(found):  # ZeRO 0 does neither.
+            scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count)
+            gather = _slowest(instance, "all_gather", weights, shared.shards, count)
         for zero, table in found.items():
             numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
             numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
