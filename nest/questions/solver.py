@@ -16,6 +16,7 @@ from nest.plan import evaluate as price
 from nest.questions.kept import kept
 from nest.questions.parameters import with_memory
 from nest.report import ModelFacts, figures
+from nest.simulate.contradiction import replay_plugin
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, TIE
 
@@ -168,6 +169,7 @@ class Solver:
                 f"the solver promised a batch time of {result.batch_time} s, but its plan takes {priced.batch_time} s. "
                 "This is a bug in nest; please report it with the problem file."
             )
+        replay_plugin(instance, solution, self.plugins)
         facts = model_facts(problem, self.plugins)
         levels = [level.name for level in instance.cluster.levels]
         told = figures(instance, solution, priced, None if facts is None else ModelFacts(*facts))

@@ -161,3 +161,10 @@ def test_a_certificate_that_was_changed_by_hand_is_found() -> None:
     changed = {**plan.verification, "certificate": {**plan.verification["certificate"], "equal_stages": 10.0}}
     found = planner.check(evolve(plan, verification=changed)).disagreements
     assert found == ("verification.certificate.equal_stages is 10, recomputed 11.",)
+
+
+def test_a_batch_that_does_not_come_out_even_is_rounded_up() -> None:
+    uneven = four_layers(training={"global_batch": 9, "uneven_batch": True}, fixed={"pp": 2, "replicas": 2})
+    found = planner.check(planner.solve(uneven)).certificate
+    assert found is not None
+    assert (found.micro_batches, found.stages, found.faults) == (5, 2, ())

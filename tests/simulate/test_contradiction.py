@@ -10,14 +10,17 @@ import pytest
 
 from nest import planner
 from nest.errors import InputError
+from nest.files import structure
 from nest.hooks import hook
 from nest.hooks.registry import Registry
 from nest.instance import Pass
 from nest.plan.certificate import batch_length, longest_pipeline
+from nest.questions.solver import Solver
 from nest.schedules.gpipe import GPipe
 from nest.schedules.nest_bound import NestBound
 from nest.schedules.one_forward_one_backward import OneForwardOneBackward
 from nest.schedules.zero_bubble import ZeroBubbleH2
+from nest.spec import Problem
 from tests.plan.four_layers import four_layers
 
 
@@ -126,6 +129,14 @@ def test_one_without_an_order_is_taken_at_its_word_and_said_to_be() -> None:
     assert found.ok
     assert found.certificate is not None
     assert "does not say in which order" in str(found.certificate.missing)
+
+
+def test_questions_about_plans_do_without_it_too() -> None:
+    known = offering(weights=no_bubble)
+    found = Solver(known).plan(structure(problem("foo", "1f1b", **FOUR_STAGES), Problem))
+    assert found is not None
+    assert (found.status, found.schedule) == ("optimal", "1f1b")
+    assert "its schedule 'foo' prices" in known.warnings[0]
 
 
 def test_a_proof_does_without_it_too() -> None:
