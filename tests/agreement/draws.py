@@ -7,10 +7,13 @@ from tests.agreement.corners import push, settle
 from tests.agreement.problems import random_problem
 from tests.agreement.targets import narrowed, random_limits
 from tests.agreement.uneven import random_uneven_problem
-from tests.oracle.brute_force import Answer, solve
+from tests.oracle.brute_force import FITS, Answer, solve
+from tests.oracle.check import same
 
 SHARES = {"plain": 38, "mixed": 10, "chunked": 14, "uneven": 18, "sharded": 8, "sharded mixed": 3, "target": 9}
 """Kinds of problems and how many in a hundred are of each."""
+ROUNDING = (1 + 1e-14, 1 + 1.1e-12)
+"""Every program must find that what takes up to so much of the capacity fits; and that what takes more does not."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,16 @@ def random_of_kind(random: Random, kind: str) -> dict:
     return random_problem(random, {"sharded": "plain", "sharded mixed": "mixed"}.get(kind, kind), sharded=sharded)
 
 
-def answer_of(problem: dict, limits: dict | None) -> Answer:
+def answer_of(problem: dict, limits: dict | None, fits: float = FITS) -> Answer:
     """What the oracle says of a problem, of the plans alone that a framework can run."""
     asked = problem if limits is None else narrowed(problem, limits)
-    return solve(asked) if asked["profile"]["candidates"] else Answer(None, None, None)
+    return solve(asked, fits) if asked["profile"]["candidates"] else Answer(None, None, None)
+
+
+def hangs_on_rounding(drawn: Draw) -> bool:
+    """Whether the answer is another if memory may exceed the capacity by nothing, or by all that rounding may make.
+
+    Between the two, programs need not agree on what fits (docs/explanation/numbers.md).
+    """
+    least, most = (answer_of(drawn.problem, drawn.limits, fits).batch_time for fits in ROUNDING)
+    return not same(least, most)

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from tests.agreement.compare import complaint, disagreements
-from tests.agreement.draws import SHARES, Draw, draw
+from tests.agreement.draws import SHARES, Draw, draw, hangs_on_rounding
 from tests.agreement.targets import target_disagreements
 
 VERIFY_EVERY = 20
@@ -73,7 +73,10 @@ def examine(seed: int, count: int, kind: str | None = None, *, corner: bool | No
     for each in range(seed, seed + count):
         drawn = draw(each, kind, corner=corner)
         tally.counts.update(marks(drawn))
-        if wrong := compare(drawn):
+        wrong = compare(drawn)
+        if wrong and hangs_on_rounding(drawn):
+            tally.counts["hangs on the rounding of memory"] += 1
+        elif wrong:
             tally.counts["disagree"] += 1
             tally.wrong.append(complaint(f"seed {each}, {drawn.kind} {drawn.corners}", drawn.problem, wrong))
     tally.seconds = process_time() - start

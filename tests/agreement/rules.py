@@ -90,7 +90,8 @@ def random_fixed(random: Random, problem: dict) -> dict:
         "stages": random_stages(random, problem),
     }
     if "zero_degree" in search:
-        decisions["zero_degree"] = random.choice([1, 2, 2, 3, 4])
+        listed = search["zero_degree"]
+        decisions["zero_degree"] = random.choice(listed if isinstance(listed, list) else [listed])
     decisions |= candidate["degrees"]
     drawn = {name: decisions[name] for name in random.sample(sorted(decisions), random.choice([1, 1, 2]))}
     if "stages" in drawn and "pp" in drawn:  # Another number of stages than are listed is bad input, not infeasible.

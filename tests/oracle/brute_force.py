@@ -61,11 +61,11 @@ class Option:
 class Search:
     """The exhaustive search of one problem."""
 
-    def __init__(self, problem: dict) -> None:
+    def __init__(self, problem: dict, fits: float = FITS) -> None:
         self.problem = problem
         self.network = Network(problem["cluster"])
         self.rules = Rules(problem)
-        self.capacity = problem["cluster"]["memory"] * FITS
+        self.capacity = problem["cluster"]["memory"] * fits
         self.layers = problem["profile"]["layers"]
         self.best: dict[tuple[int, int], tuple[float, dict]] = {}
         self.limit = inf
@@ -271,6 +271,6 @@ def describe(setting: Setting, partition, chosen, offsets, modes) -> dict:
     }
 
 
-def solve(problem: dict) -> Answer:
-    """The best of all plans of a profile problem in SI numbers."""
-    return Search(problem).run()
+def solve(problem: dict, fits: float = FITS) -> Answer:
+    """The best of all plans of a profile problem in SI numbers; memory may be so many times the capacity."""
+    return Search(problem, fits).run()
