@@ -67,6 +67,28 @@ def test_a_faster_plan_is_called_a_bug():
         evolve(beaten, others=(harmless,)).assert_unbeaten()
 
 
+def test_a_plan_that_fits_by_rounding_alone_refutes_nothing(tmp_path):
+    """It needs 7e-13 more than a device has: pricing lets it pass, a search does not look at it."""
+    mode = {"extra": [0.0, 0.0], "first": [0.1, 0.2], "more": [0.1, 0.2], "peak": [0.0, 0.0]}
+    frugal = {**mode, "extra": [1.0, 1.0], "first": [0.01, 0.02]}
+    used = {"name": "c", "degrees": {}, "width": 1, "samples": 1, "forward": [1.0, 1.0], "backward": [1.0, 1.0]}
+    used |= {"state": {}, "recompute": {"none": mode, "full": frugal}, "edge_bytes": [1.0]}
+    roomy = {
+        "nest": 1,
+        "training": {"global_batch": 1, "schedule": "1f1b"},
+        "cluster": {"memory": 1.0, "levels": [{"fanout": 1, "bandwidth": 1.0, "latency": 0.0}]},
+        "profile": {"layers": ["a", "b"], "edges": [[0, 1]], "candidates": [used]},
+    }
+    best = nest.solve(roomy)
+    tight = {**roomy, "cluster": {**roomy["cluster"], "memory": best.stages[0].memory / (1 + 7e-13)}}
+    path = tmp_path / "best.json"
+    path.write_text(json.dumps(best.to_dict()))
+    found = comparing.compare(tight, planners=(), plans=[path])
+    assert [each.name for each in found.faster] == [str(path)]
+    found.assert_unbeaten()
+    assert nest.verify(found.ours).status == "proved"
+
+
 def test_a_search_that_was_stopped_may_be_beaten_down_to_its_bound():
     found = comparing.compare(problem(1e12), planners=["phaze"])
     ours = found.ours
