@@ -74,17 +74,6 @@ def bare(random: Random, problem: dict) -> None:
                 record[key] = [0.0 if i in without and i != kept else value for i, value in enumerate(record[key])]
 
 
-def copy(random: Random, problem: dict) -> None:
-    """Let blocks hold copies of a micro-batch, each with samples of its own, which the name `dp` counts."""
-    for candidate in problem["profile"]["candidates"]:
-        if random.random() < 0.8:
-            divisors = [size for size in range(1, candidate["samples"] + 1) if candidate["samples"] % size == 0]
-            candidate["micro_batch"] = random.choice(divisors)
-    rules = ["dp % 2 == 0", "dp == 2", "dp <= 2", "dp >= 2", "dp > replicas", "micro_batch == 1", "dp * pp <= 4"]
-    if random.random() < 0.7:
-        problem["constraints"] = [*problem.get("constraints", []), random.choice(rules)]
-
-
 def forbid(random: Random, problem: dict) -> None:
     """Let some layers be unable to run in some modes; mostly every layer has one left."""
     for candidate in problem["profile"]["candidates"]:
@@ -101,7 +90,7 @@ def forbid(random: Random, problem: dict) -> None:
             candidate["recompute"][mode]["first"] = row
 
 
-CORNERS = {"decades": spread, "huge": enlarge, "bare": bare, "copies": copy, "forbidden": forbid}
+CORNERS = {"decades": spread, "huge": enlarge, "bare": bare, "forbidden": forbid}
 """In this order: what is huge must not become larger than any number may be, and null is no number."""
 
 

@@ -30,6 +30,7 @@ def random_constraints(random: Random, problem: dict) -> list[str]:
         f"dp % {random.randint(1, 3)} == 0",
         f"dp // 2 <= {number}",
         f"dp in [1, 2, {number}]",
+        f"dp > replicas or pp < {number}",
         f"replicas != {number}",
         f"replicas * pp <= {2 * number}",
         f"devices <= {random.randint(2, 12)}",
