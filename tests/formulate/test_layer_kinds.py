@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy
 import pytest
+from attrs import evolve
 
 from nest.catalogue import device, optimizer, precision
 from nest.formulate.compose import compose
 from nest.formulate.layer_kinds import LayerKinds, layer_kinds
 from nest.formulate.price import Pricing, candidate
-from nest.graph import Operator, OperatorGraph, Tensor
+from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
@@ -107,3 +108,24 @@ def test_a_block_differs_from_an_equal_layer_that_is_none(problem: Build) -> Non
     named = OperatorGraph(plain.operators, plain.layers, blocks=("l1", "l2"))
     assert layer_kinds(plain).kinds == (0, 1, 1, 1)
     assert layer_kinds(named).kinds == (0, 1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "matmul"},
+        {"parameters": (Parameter("w", (("hidden", 8),)),)},
+        {"saves": ("y0",)},
+        {"space": (("sequence", 4),)},
+        {"outputs": (Tensor("y1", (("sequence", 4), ("hidden", 8)), itemsize=4.0),)},
+        {"outputs": (Tensor("y1", (("sequence", 8), ("hidden", 8))),)},
+    ],
+)
+def test_layers_of_which_anything_but_names_differs_are_of_two_kinds(change: dict[str, Any]) -> None:
+    plain = chain(("x",), ("y0",), ("x",))
+    assert layer_kinds(plain).kinds == (0, 1, 0)
+    first, middle, last = plain.operators
+    again = evolve(last, layer="l2", name="l2/op", inputs=middle.inputs, outputs=(evolve(last.outputs[0], name="y2"),))
+    graph = OperatorGraph((first, middle, again), plain.layers)
+    assert layer_kinds(graph).kinds == (0, 1, 1)
+    assert layer_kinds(OperatorGraph((first, evolve(middle, **change), again), plain.layers)).kinds == (0, 1, 2)

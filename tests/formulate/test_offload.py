@@ -35,6 +35,19 @@ def test_a_step_on_the_host_is_two_transfers_and_a_pass_over_its_memory() -> Non
     assert found.update_seconds(precision("bf16"), optimizer("adam")) == pytest.approx((4 + 2) / 2 + 30 / 10)
 
 
+def test_each_way_hides_under_its_own_pass() -> None:
+    """A transfer takes three seconds each way."""
+    found = Host(bandwidth=2.0, memory_bandwidth=None, holds=frozenset({"activations"}))
+    for forward, backward, waited in (
+        (0.0, 0.0, 6.0),
+        (1.0, 2.0, 3.0),
+        (5.0, 2.0, 1.0),
+        (1.0, 5.0, 2.0),
+        (3.0, 3.0, 0.0),
+    ):
+        assert found.exposed_seconds(6.0, forward, backward) == waited
+
+
 @given(
     name=st.sampled_from([each.name for each in devices().values() if each.host_memory_bandwidth is not None]),
     kind=st.sampled_from(sorted(optimizers())),

@@ -133,3 +133,28 @@ def test_an_overfull_plan_is_priced_and_checked() -> None:
     plan = nest.evaluate(problem)
     assert not plan.fits
     assert nest.check(plan.to_dict()).ok
+
+
+def test_no_plan_is_called_optimal_that_does_not_fit() -> None:
+    problem = {**tampered(PROBLEM, "cluster.memory", 5.0), "fixed": {"pp": 2}}
+    written = nest.evaluate(problem).to_dict()
+    report = nest.check({**written, "status": "optimal", "lower_bound": written["batch_time"]})
+    assert [each for each in report.disagreements if "needs more memory" in each]
+
+
+def test_a_bound_above_the_plan_is_refused_whatever_the_status(honest: dict[str, Any]) -> None:
+    for share, holds in ((0.5, True), (1.0, True), (1.001, False)):
+        stopped = {**honest, "status": "feasible", "lower_bound": share * honest["batch_time"]}
+        assert nest.check(stopped).ok == holds
+
+
+def test_where_there_is_no_plan_none_is_told(honest: dict[str, Any]) -> None:
+    absent = nest.solve(tampered(PROBLEM, "cluster.memory", 5.0)).to_dict()
+    for name in ("stages", "batch_time", "candidate", "data_parallel"):
+        (told,) = nest.check({**absent, name: honest[name]}).disagreements
+        assert name in told
+
+
+def test_what_the_search_was_not_allowed_is_named(honest: dict[str, Any]) -> None:
+    plan = {**tampered(honest, "problem.search", {"zero": [3]}), "runner_up": None}
+    assert "ZeRO stage 1 is not among those allowed" in nest.check(plan).disagreements[0]

@@ -96,6 +96,21 @@ def test_names_that_follow_from_a_candidate_are_each_stage_s_own(text: str, hold
     assert found == ([] if holds else [f"constraint `{parse(text).text}` does not hold"])
 
 
+def test_what_must_be_uniform_may_not_differ() -> None:
+    first, *others = MIXED.stages
+    for name, other in (("zero", 1), ("recompute", "full")):
+        differing = evolve(MIXED, stages=(evolve(first, **{name: other}), *others))
+        (told,) = permission_violations(problem(constraints=["uniform(zero)", "uniform(recompute)"]), differing)
+        assert f"uniform({name})" in told
+
+
+def test_no_layer_runs_in_front_of_what_it_reads() -> None:
+    one, two, *others = MIXED.stages
+    swapped = (evolve(one, layers=two.layers), evolve(two, layers=one.layers), *others)
+    (told,) = structure_violations(problem(), evolve(MIXED, stages=swapped))
+    assert "'l1' runs in an earlier stage than 'l0'" in told
+
+
 def test_conditions_across_names_hold_on_every_stage_by_itself() -> None:
     """No stage has both the width and the degrees of another."""
     together = problem(constraints=["(tp == 1 and width == 1) or (tp == 2 and width == 4)"])

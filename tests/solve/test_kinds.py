@@ -1,7 +1,10 @@
 """Stages of one kind cost the same, and tables kept per kind hold what tables kept per stage hold."""
 
+from typing import Any
+
 import numpy
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +87,24 @@ def test_layers_that_only_one_candidate_tells_apart_are_different() -> None:
     graph = chain(8)
     assert pairs_with_kinds(instance([same], graph=graph), build(graph)).kind is not None
     assert pairs_with_kinds(instance([same, apart], graph=graph), build(graph)).kind is None
+
+
+FIGURES = (
+    *(("", name) for name in ("forward", "backward")),
+    *(("state", name) for name in ("weights", "gradients", "optimizer", "update")),
+    *(("recompute", name) for name in ("extra", "first", "more", "peak")),
+)
+
+
+@pytest.mark.parametrize(("part", "name"), FIGURES)
+def test_layers_of_which_any_figure_differs_are_of_two_kinds(part: str, name: str) -> None:
+    same = repeated([0] * 12, 11, [5])
+    last = numpy.arange(12) == 11
+    holder: Any = getattr(same, part)[-1] if part else same
+    changed = evolve(holder, **{name: getattr(holder, name) + last})
+    apart = evolve(same, **{part: (*getattr(same, part)[:-1], changed)}) if part else changed
+    alike, different = (pairs_with_kinds(instance([each]), build(chain(12))).distinct for each in (same, apart))
+    assert len(different) > len(alike)
 
 
 def test_tensors_that_differ_set_stages_apart() -> None:

@@ -1,13 +1,12 @@
 """Plans whose stages use different candidates: places, tallies, bounds, certificates (brute force: tests/agreement)."""
 
 from collections import Counter
+from itertools import product
 from random import Random
 
 import numpy
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode
 from nest.plan import evaluate
@@ -22,41 +21,27 @@ from nest.solve.dp.mixed.tally import Tally
 from tests.small_instances import candidate, cluster, instance
 
 
-@st.composite
-def two_blocks(draw: st.DrawFn) -> tuple[Cluster, int, int, str, tuple[int, int], tuple[int, int]]:
-    """A cluster, replica size, replicas, rank order, and two blocks in order, each an offset and a width."""
-    fanouts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+@pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
+@pytest.mark.parametrize("fanouts", [(2, 3), (3, 2), (5, 2), (2, 7), (1, 4, 2), (2, 2, 3)])
+def test_the_level_between_blocks_of_any_width(fanouts: tuple[int, ...], order: str) -> None:
     machines = Cluster(tuple(Level(f"l{i}", f, 1.0, 0.0) for i, f in enumerate(fanouts)), 1.0)
-    widths = [w for w in range(1, machines.size + 1) if machines.admits(w)]
-    first, second = draw(st.sampled_from(widths)), draw(st.sampled_from(widths))
-    most = machines.size // max(first, second)
-    replicas = draw(st.integers(1, most))
-    size = max(first, second) * (machines.size // (replicas * max(first, second)))
-    pairs = [
-        (a, b) for a in range(0, size - first + 1, first) for b in range(0, size - second + 1, second) if a + first <= b
-    ]
-    if not pairs:
-        return machines, size, replicas, "pp-inner", (0, first), (0, 0)
-    a, b = draw(st.sampled_from(pairs))
-    return machines, size, replicas, draw(st.sampled_from(["pp-inner", "dp-inner"])), (a, first), (b, second)
-
-
-@given(two_blocks())
-def test_the_level_between_blocks_of_any_width(
-    setting: tuple[Cluster, int, int, str, tuple[int, int], tuple[int, int]],
-) -> None:
-    machines, size, replicas, order, *blocks = setting
-    if not blocks[1][1]:
-        return
-    worst = -1
-    for replica in range(replicas):
-        devices: list[int] = []
-        for offset, width in blocks:
-            first = replica * size + offset if order == "pp-inner" else offset * replicas + replica * width
-            devices += range(first, first + width)
-        worst = max(worst, machines.level(min(devices), max(devices)))
-    found = places(machines, size, replicas, order)
-    assert found.level(blocks[0][0], blocks[1][0] + blocks[1][1]) == worst
+    widths = [width for width in range(1, 5) if machines.admits(width)]
+    for widest, replicas in product(widths, range(1, 5)):
+        size = widest * (machines.size // (replicas * widest))
+        found = places(machines, size, replicas, order) if size else None
+        narrower = [width for width in widths if width <= widest]
+        blocks = [(offset, width) for width in narrower for offset in range(0, size - width + 1, width)]
+        for one, other in product(blocks, blocks):
+            if found is None or one[0] + one[1] > other[0]:
+                continue
+            worst = -1
+            for replica in range(replicas):
+                devices: list[int] = []
+                for offset, width in (one, other):
+                    first = replica * size + offset if order == "pp-inner" else offset * replicas + replica * width
+                    devices += (first, first + width - 1)
+                worst = max(worst, machines.level(min(devices), max(devices)))
+            assert found.level(one[0], sum(other)) == worst
 
 
 def test_a_tally_counts_devices_and_asks_for_the_widest() -> None:
@@ -70,6 +55,9 @@ def test_a_tally_counts_devices_and_asks_for_the_widest() -> None:
     assert state is not None
     assert tally.accepts(state)
     assert tally.step(state, 4) is None
+    assert not tally.accepts((4, True))
+    assert not tally.accepts((5, False))
+    assert all(tally.accepts((used, True)) for used in (5, 6))
     assert Tally().accepts(Tally().start)
 
 
@@ -107,7 +95,10 @@ def test_mixed_plans_keep_every_rule_and_are_no_slower_than_plain_ones(seed: int
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_bound_of_a_family_exceeds_its_best_plan(seed: int) -> None:
-    """Every configuration solved on its own, without a plan to beat, against the bounds that could drop it."""
+    """Every configuration solved on its own, without a plan to beat, against the bounds that could drop it.
+
+    And what is found costs what its evaluation says, whichever width the configuration takes to be the widest.
+    """
     problem = mixed(seed)
     downsets = build(problem.graph)
     found = mixed_configurations(problem, len(problem.graph.layers), 0, Exclusions())
@@ -119,6 +110,7 @@ def test_no_bound_of_a_family_exceeds_its_best_plan(seed: int) -> None:
                 assert part.bound <= plan.value * (1 + 1e-9)
                 assert family.bound <= plan.value * (1 + 1e-9)
                 assert part.rank <= plan.rank
+                assert evaluate(problem, plan.solution).batch_time == pytest.approx(plan.value, rel=1e-9)
 
 
 def test_a_layer_that_cannot_be_split_gets_a_narrow_stage() -> None:

@@ -20,32 +20,28 @@ from nest.solve.dp.placement import slots
 from nest.solve.dp.run import Run
 from tests.small_instances import instance
 
+FANOUTS = [(4,), (2, 3), (3, 2), (5, 2), (2, 7), (3, 3), (1, 4, 2), (2, 2, 3), (4, 3)]
 
-@st.composite
-def clusters(draw: st.DrawFn) -> tuple[Cluster, int, int, str]:
-    fanouts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+
+@pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
+@pytest.mark.parametrize("fanouts", FANOUTS)
+def test_levels_between_slots(fanouts: tuple[int, ...], order: str) -> None:
     machines = Cluster(tuple(Level(f"l{i}", f, 1.0, 0.0) for i, f in enumerate(fanouts)), 1.0)
-    width = draw(st.sampled_from([w for w in range(1, machines.size + 1) if machines.admits(w)]))
-    replicas = draw(st.integers(1, machines.size // width))
-    return machines, width, replicas, draw(st.sampled_from(["pp-inner", "dp-inner"]))
-
-
-@given(clusters())
-def test_levels_between_slots(setting: tuple[Cluster, int, int, str]) -> None:
-    machines, width, replicas, order = setting
-    places = slots(machines, width, replicas, order)
-    size = width * (machines.size // (replicas * width))
-    assert places.count == size // width
-    for a in range(places.count):
-        for b in range(a + 1, places.count):
-            worst = -1
-            for r in range(replicas):
-                starts = [
-                    r * size + s * width if order == "pp-inner" else s * width * replicas + r * width for s in (a, b)
-                ]
-                devices = [d for start in starts for d in range(start, start + width)]
-                worst = max(worst, machines.level(min(devices), max(devices)))
-            assert places.level(a, b) == worst
+    for width in (w for w in range(1, 5) if machines.admits(w)):
+        for replicas in range(1, machines.size // width + 1):
+            places = slots(machines, width, replicas, order)
+            size = width * (machines.size // (replicas * width))
+            assert places.count == size // width
+            for a, b in combinations(range(places.count), 2):
+                worst = -1
+                for r in range(replicas):
+                    starts = [
+                        r * size + s * width if order == "pp-inner" else s * width * replicas + r * width
+                        for s in (a, b)
+                    ]
+                    devices = [d for start in starts for d in range(start, start + width)]
+                    worst = max(worst, machines.level(min(devices), max(devices)))
+                assert places.level(a, b) == worst
 
 
 def crowded(fanouts: tuple[int, ...], replicas: int, order: str, sizes: list[float]) -> Instance:
@@ -75,7 +71,7 @@ def crowds(draw: st.DrawFn) -> tuple[tuple[int, ...], int, str, list[float]]:
 
 
 @given(crowds())
-@settings(max_examples=30)
+@settings(max_examples=12)
 # Slots of two devices in groups of five, of which the third lies in both: it is left out, or its neighbours are.
 @example(((5, 2), 2, "dp-inner", [3.0, 0.01, 3.0]))
 @example(((5, 2), 2, "dp-inner", [1.0, 3.0, 3.0]))

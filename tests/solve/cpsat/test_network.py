@@ -9,7 +9,7 @@ from nest.solve.cpsat.network import block_starts, peers, places, replica_device
 from tests.oracle.network import Network
 from tests.small_instances import candidate, cluster, instance
 
-FANOUTS = [(2, 2), (3, 2), (1, 4), (2, 3, 2), (4, 1, 3), (8,), (6, 2)]
+FANOUTS = [(2, 2), (3, 2), (1, 4), (2, 3, 2), (4, 1, 3), (8,), (6, 2), (2, 7)]
 
 
 def some_cases(fanouts: tuple[int, ...], **space: object):  # type: ignore[no-untyped-def]

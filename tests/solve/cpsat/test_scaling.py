@@ -26,6 +26,8 @@ def test_integers_bound_a_plan_from_below_within_the_error(
     ticks = [sum(scaled.ticks(term) for term in terms) for terms in stages]
     total = scaled.slowest * max(ticks) + scaled.total * sum(ticks) + scaled.sync * scaled.sync_ticks(sync)
     assert total <= scaled.limit(batch_time)
+    # What may be taken away is never less than it stands for.
+    assert scaled.covering_ticks(sync) * scaled.sync * scaled.tick / scaled.parts >= sync * (1 - 1e-14)
     assert scaled.seconds(total) <= batch_time <= scaled.seconds(total) + scaled.error
 
 

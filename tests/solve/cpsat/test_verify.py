@@ -30,6 +30,7 @@ from tests.oracle.document import document_of
 from tests.oracle.price import price, violations
 from tests.seeds import seeds
 from tests.small_instances import candidate, chain, cluster, instance
+from tests.solve.test_placement import crowded as uneven
 
 CLOSE = 2e-6
 """A better plan is the best up to 1e-6, and is found with integers that are off by much less."""
@@ -339,6 +340,17 @@ def test_free_placement_minds_the_way_back(
     assert best.batch_time is not None
     assert found.summary()["free"]["cost"] == pytest.approx(best.batch_time / least - 1, abs=CLOSE)
     assert (best.batch_time > least * (1 + CLOSE)) == pays
+
+
+@pytest.mark.parametrize("sizes", [[3.0, 0.01, 3.0], [1.0, 3.0, 3.0], [3.0, 3.0, 1.0]])
+def test_a_plan_that_leaves_out_a_slot_across_groups_is_found(sizes: list[float]) -> None:
+    problem = uneven((5, 2), 2, "dp-inner", sizes)
+    best = dynamic_program(problem)
+    assert best.solution is not None
+    assert best.batch_time is not None
+    assert {stage.offset for stage in best.solution.stages} != set(range(4))
+    assert ask(problem, best.batch_time).status == "proved"
+    assert ask(problem, 1.5 * best.batch_time).better_batch_time == pytest.approx(best.batch_time, rel=CLOSE)
 
 
 def every_placement(problem: Instance, solution: Solution) -> Iterator[Solution]:

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nest.solve.dp.dealt.places import Places
@@ -38,7 +38,16 @@ def times(places: Places, base: numpy.ndarray, slots: tuple[int, ...]) -> list[f
     return found
 
 
+UNEVEN = Places(
+    numpy.array([[2.375, 0.75, 0.0, 3.5], [4.25, 3.125, 4.5, 2.5], [2.125, 0.125, 3.125, 0.875]]),
+    numpy.array([2, 1, 0, 2, 1]),
+    Meter(),
+)
+"""Slots in groups of one, three and two: not the first slot that a boundary leads to is best, but the one behind it."""
+
+
 @given(problems())
+@example((UNEVEN, numpy.array([4.125, 3.125, 2.75, 0.0]), 9.5))
 def test_no_placement_within_the_limit_has_a_smaller_sum(problem: tuple[Places, numpy.ndarray, float]) -> None:
     places, base, limit = problem
     every = [times(places, base, slots) for slots in combinations(range(len(places.steps) + 1), len(base))]
