@@ -23,6 +23,7 @@ class Fault:
         old: what stands there, once.
         new: what stands there with the fault.
         caught_by: the test of the default run that fails with it.
+        among: which of the test's parameters are enough, as pytest's `-k` takes it; empty: all, in their order.
     """
 
     name: str
@@ -32,11 +33,17 @@ class Fault:
     old: str
     new: str
     caught_by: str
+    among: str = ""
 
     @property
     def module(self) -> str:
         """The module's name."""
         return self.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @property
+    def catching(self) -> tuple[str, ...]:
+        """What pytest is told to run the test that catches it."""
+        return (self.caught_by, "-k", self.among) if self.among else (self.caught_by,)
 
     def source(self) -> str:
         """The module with the fault.
@@ -60,5 +67,9 @@ def faults() -> tuple[Fault, ...]:
 
 
 def named(name: str) -> Fault:
-    """The fault of that name."""
-    return next(fault for fault in faults() if fault.name == name)
+    """The fault of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {fault.name: fault for fault in faults()}[name]

@@ -31,6 +31,6 @@ def run(fault: Fault, *tests: str, timeout: float | None = None) -> subprocess.C
 if __name__ == "__main__":
     _, name, *paths = sys.argv
     chosen = named(name)
-    done = run(chosen, *(paths or [chosen.caught_by]))
+    done = run(chosen, *(paths or chosen.catching))
     print(done.stdout, end="")
     sys.exit(done.returncode)
