@@ -20,7 +20,7 @@ from nest.solve.dp.placement import slots
 from nest.solve.dp.run import Run
 from tests.small_instances import instance
 
-FANOUTS = [(4,), (2, 3), (3, 2), (5, 2), (2, 7), (3, 3), (1, 4, 2), (2, 2, 3), (4, 3)]
+FANOUTS = [(4,), (2, 3), (3, 2), (5, 2), (2, 7), (3, 3), (1, 4, 2), (2, 2, 3), (4, 3), (2, 2, 7)]
 
 
 @pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
