@@ -187,6 +187,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         "partial sums are completed",
     ),
     "partial sums are added up over both axes": (each(summed_twice, is_sum), "partial sums are completed"),
+    "partial sums are added up over both axes, which hold nothing alike": (
+        both(each(summed_twice, is_sum), replicated()),
+        "partial sums are completed",
+    ),
     "partial sums are gathered": (calls(is_sum, kind="all_gather"), "partial sums are completed"),
     "partial sums are scattered, and left whole": (
         calls(is_sum, kind="reduce_scatter"),
