@@ -10,7 +10,6 @@ from types import ModuleType
 from tests.oracle.brute_force import TIE, Answer, solve
 from tests.oracle.check import check_document, same
 from tests.oracle.price import candidates_of, setting_of
-from tests.oracle.settings import given
 
 NUMBER = re.compile(r"\d+\.?\d*(?:e[+-]?\d+)?")
 
@@ -33,12 +32,9 @@ def devices_used(problem: dict, plan: dict) -> tuple[int, int]:
 
 
 def check_tie(document: dict, answer: Answer) -> list[str]:
-    """Among plans equally fast, the planner takes the fewest devices, then the fewest stages.
-
-    Where candidates may be mixed it need not.
-    """
+    """Among plans equally fast, the planner takes the fewest devices, then the fewest stages."""
     problem = document["problem"]
-    if given(problem.get("search"), "mixed", False) or document["batch_time"] > answer.batch_time * TIE:
+    if document["batch_time"] > answer.batch_time * TIE:
         return []
     stages = document["stages"]
     found = (document["data_parallel"] * sum(stage["devices"][1] for stage in stages), len(stages))

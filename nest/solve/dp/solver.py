@@ -21,6 +21,7 @@ from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.configurations import MixedConfiguration, mixed_configurations
 from nest.solve.dp.mixed.diagnose import diagnose_mixed
 from nest.solve.dp.mixed.search import MixedSearch
+from nest.solve.dp.mixed.ties import ahead_in_rank
 from nest.solve.dp.run import Progress, Run
 from nest.solve.dp.search import Search
 from nest.solve.dp.sums import grid_parts
@@ -228,9 +229,12 @@ class _Solver:
         bound = run.find_best()
         if mixed:
             plain_run = run
-            run = self._run(MixedSearch(instance, downsets, self.mixed, self.meter), run.best, whole=whole)
+            of_mixed = MixedSearch(instance, downsets, self.mixed, self.meter)
+            run = self._run(of_mixed, run.best, whole=whole)
             run.others = plain_run.others
             bound = run.find_best()
+            if run.best is not None and run.best.rank != FIRST and bound == float("inf"):
+                run.best = ahead_in_rank(run.best, run.limit, of_mixed, self._run)
         return run, bound
 
     def _find_second(self, run: Run[Any]) -> None:

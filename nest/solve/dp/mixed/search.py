@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TypeVar
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Solution, StageDecision
@@ -71,12 +71,14 @@ class MixedSearch:
         downsets: the cuts of its layer graph.
         configurations: what may be decided before stages are.
         meter: counts the work.
+        met: batch times of the plans found, each with its configuration, of its number of stages only.
     """
 
     instance: Instance
     downsets: Downsets
     configurations: list[MixedConfiguration]
     meter: Meter = field(factory=Meter)
+    met: list[tuple[float, MixedConfiguration]] = field(factory=list)
     _known: dict[Hashable, object] = field(factory=dict)
     _members: dict[int, tuple[float, tuple[Member, ...]]] = field(factory=dict)
 
@@ -96,8 +98,8 @@ class MixedSearch:
         """From compute alone: least slowest stage for each number of stages, least sum, and the batch time they give.
 
         A layer keeps `width` devices of a replica busy for its time; the slowest stage is no shorter than all this
-        work shared by all devices of the replica, than the layers' least times shared by the stages, and than the
-        longest layer.
+        work shared by all devices of the replica that a plan may use, than the layers' least times shared by the
+        stages, and than the longest layer.
         """
         candidates = [self.instance.candidates[index] for index, _ in configuration.members]
         times = numpy.array([candidate.forward + candidate.backward for candidate in candidates])
@@ -105,7 +107,8 @@ class MixedSearch:
         least, work = times.min(axis=0), float((times * widths).min(axis=0).sum())
         counts = numpy.array(configuration.stage_counts, dtype=numpy.float64)
         total = float(least.sum())
-        slowest = numpy.maximum(total / counts, max(float(least.max()), work / configuration.size))
+        devices = max(configuration.tally.most(configuration.size), 1)
+        slowest = numpy.maximum(total / counts, max(float(least.max()), work / devices))
         weights = [self.objective(configuration, count) for count in configuration.stage_counts]
         bounds = numpy.array([w.slowest for w in weights]) * slowest + numpy.array([w.total for w in weights]) * total
         return slowest, total, bounds
@@ -162,7 +165,10 @@ class MixedSearch:
         exact = MixedRecurrence(members, in_flight, where, tally, self.downsets.count, self.meter)
         value, partition = walk(exact.run, objective, floor, limit)
         dropped["recurrence"] += 1
-        return None if partition is None else self._found(family, value, partition, members)
+        if partition is None:
+            return None
+        self.met.append((value, evolve(configuration, stage_counts=family.counts)))
+        return self._found(family, value, partition, members)
 
     def _found(self, family: MixedTask, value: float, partition: Partition, members: tuple[Member, ...]) -> Found:
         configuration = family.configuration
@@ -187,7 +193,8 @@ class MixedSearch:
         configuration = task.configuration
         narrowest = min(self.instance.candidates[index].width for index, _ in configuration.members)
         stages = task.counts[0]
-        return (configuration.replicas * narrowest * stages, stages, configuration.order)
+        least = configuration.tally.least(narrowest * stages)
+        return (configuration.replicas * least, stages, configuration.order)
 
     def objective(self, configuration: MixedConfiguration, stages: int) -> Objective:
         """Weights of the schedule for `stages` stages."""

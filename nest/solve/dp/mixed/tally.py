@@ -24,6 +24,14 @@ class Tally:
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "_most", max(self.totals, default=-1) if self.totals is not None else 0)
 
+    def least(self, devices: int) -> int:
+        """The fewest devices, `devices` or more, that all stages may use; those if none counts or none is allowed."""
+        return min((total for total in self.totals or () if total >= devices), default=devices)
+
+    def most(self, devices: int) -> int:
+        """The most devices that all stages may use, of `devices` at hand."""
+        return devices if self.totals is None else min(devices, self._most)
+
     @property
     def start(self) -> tuple[int, bool]:
         """The state before any stage."""
