@@ -8,12 +8,14 @@ from attrs import evolve
 from nest.hooks.registry import registry
 from nest.instance import ChunkedSchedule, Instance, Solution, StageDecision, chunks_of
 from nest.plan import evaluate
+from nest.solve.dp import solve
 from nest.solve.dp.configurations import configurations
 from nest.solve.dp.dealt.search import DealtSearch
 from nest.solve.dp.dealt.split import Splits
 from nest.spec.constraints import parse
 from tests.plan.mixed_plans import rich_candidate
 from tests.small_instances import cluster, instance
+from tests.solve.test_placement import crowded
 
 LAYERS = 8
 
@@ -65,3 +67,30 @@ def test_layers_may_share_a_stage_in_chunks_of_their_own(stages: int, chunks: in
         space = evolve(problem.space, constraints=(parse(f'same_stage("l{one}", "l{other}")'),))
         split = Splits(evolve(problem, space=space)).of(stages, chunks)
         assert (split is not None) == (homes[one] == homes[other])
+
+
+@pytest.mark.parametrize("fanouts", [(5, 2), (4, 3)])
+@pytest.mark.parametrize("sizes", [[0.1, 0.3, 0.1, 0.01, 0.3], [0.1, 0.1, 0.1, 0.01, 0.1], [1.0] * 5])
+@pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
+def test_no_placement_of_chunks_is_faster(fanouts: tuple[int, ...], sizes: list[float], order: str) -> None:
+    """Three stages of two chunks on slots of two or three devices, which groups of four or five do not hold evenly."""
+    crowd = crowded(fanouts, 2, order, sizes)
+    space = evolve(
+        crowd.space,
+        global_batch=6,
+        schedules=(registry().schedules()["interleaved"],),
+        blocks=tuple((layer,) for layer in range(6)),
+        constraints=(parse("pp == 3"), parse("replicas == 2")),
+    )
+    problem = evolve(crowd, space=space)
+    found = solve(problem)
+    assert found.solution is not None
+    stages = found.solution.stages
+    every = [
+        evolve(
+            found.solution, stages=tuple(evolve(each, offset=offset) for each, offset in zip(stages, at, strict=True))
+        )
+        for at in combinations(range(problem.cluster.size // 2), len(stages))
+    ]
+    least = min(evaluate(problem, each).batch_time for each in every)
+    assert found.batch_time == pytest.approx(least, rel=1e-12)
