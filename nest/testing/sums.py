@@ -38,11 +38,6 @@ class _Parts:
         """Whether as many ranks added their parts up as the axis was divided over, rounded up."""
         return -(-self.before // self.ranks) == self.after
 
-    @property
-    def too_many(self) -> bool:
-        """Whether there are fewer parts than ranks that added theirs up."""
-        return -(-self.before // self.ranks) < self.after
-
 
 def partial_sums(whole: Block, block: Block) -> Iterator[str]:
     """Sums over a divided axis that are passed on as if they were whole, or added up over other ranks than have parts.
@@ -64,18 +59,16 @@ def partial_sums(whole: Block, block: Block) -> Iterator[str]:
             calls = _adding(operator.collective.forward if operator.collective is not None else ())
             yield from _along_copies(block, found.operator, operator.name, calls)
             found = evolve(found, ranks=found.ranks * prod(len(block.ranks(call.axis)) for call in calls))
-            if found.too_many:
-                yield (
-                    f"operator {found.operator.name!r} sums over {found.axis!r}, of which a rank has {found.after} of "
-                    f"{found.before}, but operator {operator.name!r} adds the parts of {found.ranks} ranks up"
-                )
-            elif not found.done:
+            if not found.done:
                 waiting.update((tensor.name, found) for tensor in operator.outputs)
         for name, parts in waiting.items():
             if name not in read:
+                told = "no all_reduce or reduce_scatter completes it"
+                if parts.ranks > 1:
+                    told = f"those of {parts.ranks} ranks are added up, but a rank has {parts.after} of {parts.before}"
                 yield (
                     f"operator {parts.operator.name!r} sums over {parts.axis!r}, which is divided; {name!r} is a part "
-                    "of the sum and no all_reduce or reduce_scatter completes it"
+                    f"of the sum and {told}"
                 )
 
 
