@@ -14,6 +14,7 @@ from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import registry
 from nest.nearest import nearest
 from nest.spec import PlanDocument, Problem
+from tests.seeds import blocks
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = ("llama-2-7b-on-64-h100", "llama-2-7b-on-tpu-v4-torus", "measured-layers")
@@ -72,9 +73,10 @@ def test_small_plans_for_a_target_are_exported_as_they_are(seed: int, target: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(1000, 1200))
-def test_many_small_plans_for_a_target_are_exported_as_they_are(seed: int, target: str) -> None:
-    exported(random_problem(seed, target), target)
+@pytest.mark.parametrize("block", blocks(1000, 1200))
+def test_many_small_plans_for_a_target_are_exported_as_they_are(block: range, target: str) -> None:
+    for seed in block:
+        exported(random_problem(seed, target), target)
 
 
 @pytest.mark.parametrize("target", TARGETS)

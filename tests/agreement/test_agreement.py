@@ -11,6 +11,7 @@ from tests.agreement.draws import SHARES, draw, hangs_on_rounding
 from tests.agreement.fuzz import compare
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.check import check_document, same
+from tests.seeds import blocks
 
 DRAWN = {"plain": 110, "mixed": 40, "chunked": 50, "uneven": 40, "sharded": 30, "sharded mixed": 15, "target": 30}
 """How many problems of each kind the default run draws."""
@@ -43,9 +44,10 @@ def test_the_planner_agrees_with_the_oracle_on_odd_problems(kind, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 6000))
-def test_the_planner_agrees_with_the_oracle_on_many(seed):
-    examine(seed)
+@pytest.mark.parametrize("block", blocks(1000, 6000))
+def test_the_planner_agrees_with_the_oracle_on_many(block):
+    for seed in block:
+        examine(seed)
 
 
 @pytest.mark.slow

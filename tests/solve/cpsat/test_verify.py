@@ -28,7 +28,7 @@ from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.document import document_of
 from tests.oracle.price import price, violations
-from tests.seeds import seeds
+from tests.seeds import blocks, seeds
 from tests.small_instances import candidate, chain, cluster, instance
 from tests.solve.test_placement import crowded as uneven
 
@@ -116,9 +116,10 @@ def test_its_model_agrees_with_brute_force_where_chunks_are_dealt(seed: int, mon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1600))
-def test_it_agrees_with_brute_force_on_many_where_chunks_are_dealt(seed: int) -> None:
-    examine(random_problem(Random(seed), "chunked"))
+@pytest.mark.parametrize("block", blocks(1000, 1600))
+def test_it_agrees_with_brute_force_on_many_where_chunks_are_dealt(block: range) -> None:
+    for seed in block:
+        examine(random_problem(Random(seed), "chunked"))
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed"])
@@ -128,9 +129,10 @@ def test_it_agrees_with_brute_force_where_shard_groups_are_chosen(seed: int, kin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 2000))
-def test_it_agrees_with_brute_force_on_many(seed: int) -> None:
-    examine(random_problem(Random(seed)))
+@pytest.mark.parametrize("block", blocks(1000, 2000))
+def test_it_agrees_with_brute_force_on_many(block: range) -> None:
+    for seed in block:
+        examine(random_problem(Random(seed)))
 
 
 @pytest.mark.parametrize("seed", seeds(12, 40))
