@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.agreement import chains, compare
-from tests.agreement.chains import chain_disagreements
+from tests.agreement.chains import chain_disagreements, draw_chain
 from tests.agreement.random_chains import random_chain
 from tests.oracle.chain_program import solve_chain
 from tests.oracle.document import document_of
@@ -17,14 +17,14 @@ from tests.seeds import blocks
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_planner_agrees_with_the_chain_program(seed):
-    problem = random_chain(Random(seed))
+    problem = draw_chain(seed)
     wrong = chain_disagreements(problem)
     assert not wrong, compare.complaint(f"seed {seed}", problem, wrong)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_planner_agrees_with_the_chain_program_where_shard_groups_are_chosen(seed):
-    problem = random_chain(Random(seed), sharded=True)
+    problem = draw_chain(seed, sharded=True)
     wrong = chain_disagreements(problem)
     assert not wrong, compare.complaint(f"sharded seed {seed}", problem, wrong)
 
