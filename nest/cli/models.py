@@ -67,12 +67,14 @@ def _list() -> dict[str, Any]:
 
 def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
     from nest.formulate.describe import describe
+    from nest.formulate.given import naming
     from nest.formulate.sources import default_sequence_length, load_model, resolve_model
     from nest.hooks.registry import registry
     from nest.spec import Training
 
     length = sequence_length or default_sequence_length(resolve_model(source, Path()), registry())
-    training = Training(global_batch=1, sequence_length=length)
+    with naming(None):
+        training = Training(global_batch=1, sequence_length=length)
     graph = load_model(source, training, Path(), registry())
     return {"source": source, **describe(graph, training)}
 

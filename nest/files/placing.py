@@ -8,6 +8,7 @@ from pathlib import Path
 from nest.errors import InputError, InputErrors, PlacedErrors, Steps
 from nest.files.places import lines_of
 from nest.files.source import Source, read_source
+from nest.files.writing import there_is
 
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.[\w-]+|\[\d+\])*")
 _STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
@@ -23,7 +24,7 @@ def place(path: Path, error: InputError, below: str = "") -> PlacedErrors:
     """
     sentences = list(error.problems if isinstance(error, InputErrors) else (str(error),))
     lines: list[int | None] = [None] * len(sentences)
-    if path.is_file():  # A pipe cannot be read again.
+    if there_is(path) == "file":  # A pipe cannot be read again.
         with suppress(InputError):
             source = read_source(path)
             paths = [_leading_path(sentence) for sentence in sentences]

@@ -358,6 +358,10 @@ def test_files_that_are_not_there(refused: Refused, tmp_path: Path) -> None:
     assert refused("solve", str(tmp_path / "none.yaml")) == [f"{tmp_path / 'none.yaml'}: there is no such file."]
     assert refused("solve", str(tmp_path)) == [f"{tmp_path}: this is a folder; name a file in it."]
     assert refused("check", str(tmp_path / "none.json")) == [f"{tmp_path / 'none.json'}: there is no such file."]
+    endless = tmp_path / ("a" * 256)
+    for command in (["solve"], ["check"], ["topology", "show"], ["topology", "levels"], ["calibrate", "collectives"]):
+        (line,) = refused(*command, str(endless))
+        assert line.startswith(f"{endless}: ")
 
 
 def test_very_large_files(refused: Refused, tmp_path: Path) -> None:

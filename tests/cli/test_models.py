@@ -82,6 +82,8 @@ def test_impossible_sequences_are_refused(call):
     assert call("llama-2-7b", "--sequence-length", "0").exit_code == 2
     with pytest.raises(InputError, match="1024"):
         call("gpt2", "--sequence-length", "1025")
+    with pytest.raises(InputError, match="sequence_length is too large"):
+        call("llama-2-7b", "--sequence-length", "99999999999999999999")
 
 
 def test_the_module_loads_nothing_heavy():
