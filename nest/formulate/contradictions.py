@@ -107,8 +107,6 @@ def _is_above_1(degree: object) -> bool:
 def _chunks(problem: Problem, registry: Registry) -> Iterator[Contradiction]:
     """Chunks that no schedule deals."""
     chunks, fixed = problem.decided.get("chunks"), problem.decided.get("schedule")
-    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
-        return
     names = problem.training.schedule if fixed is None else (fixed,)
     known = registry.schedules()
     if (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 from functools import cache, partial
-from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
+from nest.hooks.admission import name_of, refusal, taken_words
 from nest.hooks.guard import KINDS, SECONDS, WORDS, Faulty, Nonsense, PluginFault
 from nest.hooks.guarded import Guarded
 from nest.hooks.manager import (
@@ -293,7 +293,7 @@ class Registry:
 
     def _collect(self, kind: str) -> dict[str, Any]:
         if kind not in self._objects:
-            _problem(kind, None)  # Imports take their time, which is not the plug-ins'.
+            refusal(kind, None)  # Imports take their time, which is not the plug-ins'.
             found: dict[str, Any] = {}
             for plugin in self._all_plugins():
                 for item in self._manager.call(f"nest_{kind}", plugin, _listed) or ():
@@ -305,7 +305,7 @@ class Registry:
         """Add `item` to `found`, unless it is broken or its name is taken."""
         returned = f"nest_{kind} returned {type(item).__name__}"
         try:
-            problem, name = self._manager.watch(plugin, lambda: (_problem(kind, item), _name(item)))
+            problem, name = self._manager.watch(plugin, lambda: (refusal(kind, item), name_of(item)))
         except Faulty as fault:  # Attributes may be properties that raise anything.
             self._manager.set_aside(plugin, f"{returned}, which {fault}")
             return
@@ -358,48 +358,6 @@ def _listed(answers: list[Any]) -> list[Any]:
     if not answers:  # pluggy leaves None out.
         raise Nonsense("None is no list")
     return [item for answer in answers for item in answer]
-
-
-def _name(item: Any) -> str:
-    name = getattr(item, "name", "")
-    return str(name) if isinstance(name, str) else ""
-
-
-def _problem(kind: str, item: Any) -> str | None:
-    """What keeps `item` from being used as an object of `kind`; None: nothing."""
-    from nest.hooks import protocols
-
-    protocol = getattr(protocols, KINDS[kind])
-    offered = {*getattr(protocol, "__annotations__", ()), *vars(protocol)}
-    missing = sorted(name for name in offered if not name.startswith("_") and not hasattr(item, name))
-    if missing:
-        return f"which lacks {', '.join(missing)}"
-    if not isinstance(item.name, str) or not item.name:
-        return "whose name is not a word"
-    after = getattr(item, "after", ())
-    if kind == "strategies" and (isinstance(after, str) or not all(isinstance(name, str) for name in after)):
-        return "whose `after` is not a tuple of names"
-    return _misnamed(item) if kind == "strategies" else None
-
-
-def taken_words() -> frozenset[str]:
-    """Words that mean something else than a strategy in constraints, under `fixed` or among the ranks of a block."""
-    from nest.graph.block import COPIES
-    from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
-
-    return frozenset({*PLAN_NAMES, *STAGE_NAMES, "stages", COPIES})
-
-
-def _misnamed(strategy: Any) -> str | None:
-    """What keeps constraints and `fixed` from naming a strategy, or it from following others; None: nothing."""
-    name = str(strategy.name)
-    if not name.isidentifier() or iskeyword(name):
-        return f"whose name {name!r:.60} is no word that constraints could use"
-    if name in taken_words():
-        return f"whose name {name!r} means something else in constraints, under `fixed` or in blocks"
-    if name in strategy.after:
-        return "whose `after` names itself"
-    return None
 
 
 def registry(extra: Iterable[Any] = (), *, strict: bool = False) -> Registry:

@@ -9,8 +9,9 @@ from keyword import iskeyword
 from string import Template
 
 from nest.errors import InputError
+from nest.hooks.admission import taken_words
 from nest.hooks.manager import DISTRIBUTION
-from nest.hooks.registry import registry, taken_words
+from nest.hooks.registry import registry
 from nest.testing.kinds import KINDS, Kind, kind_called
 
 LONGEST = 60
