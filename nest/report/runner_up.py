@@ -44,7 +44,7 @@ def label(instance: Instance, solution: Solution) -> str:
         f"pp {len(solution.stages)}",
         f"replicas {solution.replicas}",
         *([] if solution.zero_degree is None else [f"shard groups of {solution.zero_degree}"]),
-        f"micro-batch {used[0].micro_batch}",
+        f"micro-batch {used[0].micro_batch or used[0].samples}",
     ]
     return ", ".join([*degrees, *shape])
 

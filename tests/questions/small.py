@@ -47,7 +47,7 @@ def decisions(written: dict[str, Any], plan: dict[str, Any]) -> dict[str, set[An
     used = candidates_of(written, plan)
     names = {name for candidate in written["profile"]["candidates"] for name in candidate["degrees"]}
     found = {
-        "micro_batch": {candidate["samples"] for candidate in used},
+        "micro_batch": {candidate.get("micro_batch", candidate["samples"]) for candidate in used},
         "pp": {len(plan["stages"])},
         "replicas": {plan["replicas"]},
         "schedule": {plan["schedule"]},
