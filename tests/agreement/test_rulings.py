@@ -10,9 +10,15 @@ import pytest
 from nest import planner
 from nest.deployment import Limits, violations
 from nest.errors import InputError
+from nest.files import structure
+from nest.formulate.instance import build_instance
+from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry, registry
+from nest.instance import Solution
+from nest.plan import evaluate
 from nest.simulating import simulate
-from nest.spec import PlanDocument
+from nest.solve.cpsat import Price, verify
+from nest.spec import PlanDocument, Problem
 from tests.agreement.compare import as_json
 from tests.agreement.problems import random_problem
 from tests.made_up_collectives import Trees, Uncounted, WithArrays, with_models
@@ -59,12 +65,25 @@ def settled(asked: dict, known: Registry | None = None) -> PlanDocument:
     assert check_document(document) == []
     assert planner.check(document, plugins=known).ok
     assert planner.verify(document, plugins=known).verification["status"] == "proved"
+    assert found_by_cpsat(asked, known, 2 * plan.batch_time) == pytest.approx(plan.batch_time, rel=2e-6)
     found = simulate(document, plugins=known)
     for replayed, stage in zip(found.stages, plan.stages, strict=True):
         assert same(replayed.synchronisation, stage.sync_time) or replayed.synchronisation == stage.sync_time == 0
     if len(plan.stages) == 1:
         assert same(found.batch_time, plan.batch_time)
+    assert not known.warnings  # A model that solver and price disagree on is set aside, and others stand in.
     return plan
+
+
+def found_by_cpsat(asked: dict, known: Registry, batch_time: float) -> float | None:
+    """The best batch time that CP-SAT finds, asked for one below `batch_time`."""
+    instance = build_instance(self_contained(structure(asked, Problem), None, known), known)
+
+    def pricing(solution: Solution) -> Price:
+        found = evaluate(instance, solution)
+        return Price(found.batch_time, found.overfull)
+
+    return verify(instance, batch_time, pricing).better_batch_time
 
 
 def priced(asked: dict, known: Registry | None = None, **fixed) -> PlanDocument:
@@ -136,6 +155,9 @@ def test_unsharded_gradients_take_one_all_reduce_of_the_model(model):
         assert found.stages[0].sync_time == pytest.approx(reduced), decisions
     rings = 2 * (2 * 0.1 + 2 / 3 * 6.0)
     assert priced(asked, known, replicas=3, zero=1).stages[0].sync_time == pytest.approx(rings)
+    pairs = {"constraints": ["pp == 1", "replicas == 4"], "search": {"zero": [1], "zero_degree": [2]}}
+    found = settled({**asked, **pairs, "training": {"global_batch": 4}}, known)
+    assert found.stages[0].sync_time == pytest.approx(2 * (0.1 + 3.0) + 2 * 0.1 + 3.0)
 
 
 def test_a_model_that_knows_no_members_is_asked_as_before():
@@ -207,3 +229,4 @@ def test_random_problems_with_a_model_of_trees(seed, kind, model):
     assert check_document(document) == []
     assert planner.check(document, plugins=known).ok
     assert plan.verification["status"] == "proved"
+    assert not known.warnings

