@@ -29,6 +29,8 @@ def run(*arguments: str, seed: str = "0") -> subprocess.CompletedProcess[str]:
 
 LARGE = ("deepseek-v3-on-2048-h100", "llama-3.1-405b-on-1024-h100")
 """These take half a minute and five seconds to solve."""
+TWICE = ("llama-2-7b-on-tpu-v4-torus", "measured-layers", "mixtral-8x7b-on-64-h100", *LARGE)
+"""A network that is no hierarchy, a profile, experts, and the large: these are solved with two hash seeds."""
 
 
 @pytest.mark.parametrize(
@@ -37,10 +39,10 @@ LARGE = ("deepseek-v3-on-2048-h100", "llama-3.1-405b-on-1024-h100")
 def test_example(name: str, tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
     first = run("solve", f"examples/{name}/problem.yaml", "--json", "--output", str(output), seed="1")
-    second = run("solve", f"examples/{name}/problem.yaml", "--json", seed="2")
-    assert first.returncode == second.returncode == 0, first.stderr
-    assert first.stderr == ""
-    assert first.stdout == second.stdout == output.read_text()
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == output.read_text()
+    if name in TWICE:
+        assert run("solve", f"examples/{name}/problem.yaml", "--json", seed="2").stdout == first.stdout
     plan = json.loads(first.stdout)
     assert plan["status"] == "optimal"
     assert plan["fits"] is True
