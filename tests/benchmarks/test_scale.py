@@ -43,7 +43,8 @@ def test_the_limits_are_those_agreed_on(shared: Path) -> None:
     assert limits["joint"] == limits["scale-llama-405b"] == Limit(planning=3)
     assert limits["scale-blocks"] == limits["scale-profile"] == Limit(planning=10, memory=1e9)
     branching = [limit for name, limit in limits.items() if name.startswith("dag-")]
-    assert branching == [Limit(planning=10, memory=1e9)] * 6
+    assert len(branching) >= 6
+    assert set(branching) == {Limit(planning=10, memory=1e9)}
     slopes = {each.name: each.steepest for each in measures if isinstance(each, Series)}
     assert slopes["growth-devices"] == slopes["growth-devices-profile"] == 1.3
 

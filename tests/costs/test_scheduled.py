@@ -51,7 +51,7 @@ class OneASecond:
 
     name = "one-a-second"
 
-    def time(self, kind: str, bytes: float, shape: Any, levels: Any) -> float:  # noqa: A002
+    def time(self, kind: str, bytes: float, shape: Any, levels: Any, members: int) -> float:  # noqa: A002
         return bytes
 
 

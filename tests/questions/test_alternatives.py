@@ -24,7 +24,7 @@ def alternatives(plan: PlanDocument, problem: Problem, solver: Solver) -> list[A
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_plan_that_differs_is_better_than_the_alternative(kind: str) -> None:
     compared: dict[str, int] = {}
-    for plan, problem, solver in solved(range(35 if kind == "chunked" else 15), kind):
+    for plan, problem, solver in solved(range(35), kind):
         plans = all_plans(plan.problem)
         if plans is None:
             continue
