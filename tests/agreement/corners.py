@@ -13,9 +13,9 @@ TIGHT = (1.0, 1.0, 1 + 5e-13, 1 - 1e-14, 1 - 2e-12, 1 - 1e-9)
 """What a plan needs, times this. What is less than 5e-13 above the capacity fits, what is 1.1e-12 above it does not."""
 
 
-def push(random: Random, problem: dict) -> tuple[str, ...]:
-    """Push a problem into a corner or two, memory aside; their names."""
-    names = random.sample(sorted(CORNERS), random.choice([1, 1, 2]))
+def push(random: Random, problem: dict, corner: str | None = None) -> tuple[str, ...]:
+    """Push a problem into a corner or two, memory aside, the one named among them; their names."""
+    names = [*random.sample(sorted(CORNERS), random.choice([1, 1, 2])), corner]
     kept = [name for name in CORNERS if name in names]
     for name in kept:
         CORNERS[name](random, problem)

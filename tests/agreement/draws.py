@@ -28,8 +28,8 @@ class Draw:
     answer: Answer
 
 
-def draw(seed: int, kind: str | None = None, *, corner: bool | None = None) -> Draw:
-    """The problem of a seed; of a kind, and in a corner or not, where that is said."""
+def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Draw:
+    """The problem of a seed; of a kind and in a corner, where they are named."""
     random = Random(seed)
     drawn = random.choices(list(SHARES), list(SHARES.values()))[0]
     kind = kind or drawn
@@ -37,7 +37,7 @@ def draw(seed: int, kind: str | None = None, *, corner: bool | None = None) -> D
     if kind != "uneven" and len(problem["profile"]["layers"]) > 1 and random.random() < 0.3:
         problem["constraints"] = [*problem.get("constraints", []), "pp > 1"]
     cornered = random.random() < (0.2 if kind == "uneven" else 0.5)
-    corners = push(random, problem) if (cornered if corner is None else corner) else ()
+    corners = push(random, problem, corner) if cornered or corner is not None else ()
     limits = random_limits(random, problem) if kind == "target" else None
     answer = answer_of(problem, limits)
     for _ in range(3 if kind == "target" else 0):

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from tests.agreement.compare import complaint, disagreements
+from tests.agreement.corners import CORNERS
 from tests.agreement.draws import SHARES, Draw, draw, hangs_on_rounding
 from tests.agreement.targets import target_disagreements
 
@@ -67,7 +68,7 @@ def marks(drawn: Draw) -> Iterator[str]:
         yield "accepted by nest check"
 
 
-def examine(seed: int, count: int, kind: str | None = None, *, corner: bool | None = None) -> Tally:
+def examine(seed: int, count: int, kind: str | None = None, *, corner: str | None = None) -> Tally:
     """Compare the problems of a range of seeds."""
     tally, start = Tally(seed, count), process_time()
     for each in range(seed, seed + count):
@@ -101,13 +102,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000, help="problems to compare")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
     parser.add_argument("--kind", choices=SHARES, help="problems of this kind alone")
-    parser.add_argument("--corners", action="store_true", help="problems in a corner alone")
+    parser.add_argument("--corner", choices=CORNERS, help="problems in this corner alone")
     parser.add_argument("--chunk", type=int, default=1000, help="problems at a time")
     parser.add_argument("--output", type=Path, help="a folder for the counts of each chunk")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     arguments = parser.parse_args()
     start, last = perf_counter(), arguments.seed + arguments.count
-    examined = partial(examine, kind=arguments.kind, corner=True if arguments.corners else None)
+    examined = partial(examine, kind=arguments.kind, corner=arguments.corner)
     chunks = [(seed, min(arguments.chunk, last - seed)) for seed in range(arguments.seed, last, arguments.chunk)]
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
