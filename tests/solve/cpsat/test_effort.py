@@ -39,6 +39,15 @@ def random_model(seed: int, largest: int) -> tuple[cp_model.CpModel, int | None]
     return model, min((each for each in totals if each <= top), default=None)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_one_worker_settles_what_is_easy(seed: int) -> None:
+    """Several that are interleaved may not end by themselves."""
+    model, best = random_model(seed, 2**20)
+    solver, status = Effort(2, 0, None).ask(model, 5.0)
+    assert status == ("OPTIMAL" if best is not None else "INFEASIBLE")
+    assert solver.parameters.num_workers == 1
+
+
 @pytest.mark.parametrize("bits", [20, 30, 34])
 @pytest.mark.parametrize("seed", seeds(8, 25))
 def test_answers_are_right_where_presolve_alone_is_not(seed: int, bits: int) -> None:
