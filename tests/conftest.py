@@ -1,5 +1,6 @@
 """Fixtures every test may use."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -16,6 +17,16 @@ settings.register_profile(
 )
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "nest"))
+
+# Collected tests and modules stay to the end: to look through them again and again for garbage took a fifth of the run.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(100_000, 50, 100)
+
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

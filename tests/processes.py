@@ -112,6 +112,7 @@ def serve() -> None:
             importlib.import_module(module.name)
     found = [place for place in sys.path if place not in ("", str(REPOSITORY))]
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     for line in sys.stdin:
         asked = json.loads(line)
         process = os.fork()

@@ -250,6 +250,7 @@ def test_the_plot_is_the_same_for_the_same_figures(hopper: Table, tmp_path: Path
     assert b"<svg" in one
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_published_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--output", str(tmp_path), "--folds", "2"]) == 0
     printed = capsys.readouterr().out.splitlines()

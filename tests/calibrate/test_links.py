@@ -120,6 +120,7 @@ def test_links_nobody_measured_are_what_their_sources_say() -> None:
             assert plain(known) == rounded(evolve(known, lines=planned_lines(known)))
 
 
+@pytest.mark.slow
 def test_four_machines_of_b200_made_the_link_between_them(shared: Path, tmp_path: Path) -> None:
     """All-reduces by payload, and one of 32 H200, as bus bandwidths."""
     hardware = json.loads((shared / "fidelity" / "hardware.json").read_text())["measured_collectives"]

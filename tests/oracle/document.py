@@ -2,6 +2,8 @@
 
 from tests.oracle.price import price, widest_of
 
+CANDIDATE = ("name", "degrees", "width", "samples", "micro_batch")
+
 
 def document_of(problem: dict, plan: dict) -> dict:
     """The plan document of a plan."""
@@ -16,7 +18,7 @@ def document_of(problem: dict, plan: dict) -> dict:
         "lower_bound": total,
         "throughput": problem["training"]["global_batch"] / total if total else None,
         "fits": numbers["fits"],
-        "candidate": {key: candidate[key] for key in ("name", "degrees", "width", "samples")},
+        "candidate": {key: candidate[key] for key in CANDIDATE if key in candidate},
         "data_parallel": plan["replicas"],
         "rank_order": plan["rank_order"],
         "schedule": plan["schedule"],
