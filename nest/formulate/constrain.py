@@ -14,7 +14,7 @@ from nest.formulate.target import allowed_modes, limit_constraints
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
-from nest.spec import DeviceSpec, Problem
+from nest.spec import DeviceSpec, Problem, ProfileSpec
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
 
@@ -290,12 +290,19 @@ def _recompute(
 ) -> tuple[str, ...] | None:
     known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
     listed, decided = problem.search.recompute, None if fixed is None else (str(fixed),)
-    check_modes("search.recompute", listed or (), known, problem)
+    # A target may leave out candidates; what is listed for them is no mistake.
+    check_modes("search.recompute", listed or (), dict.fromkeys([*profile_modes(problem), *known]), problem)
     check_modes("fixed.recompute", decided or (), known, problem)
     place, wanted = ("search.recompute", listed) if decided is None else ("fixed.recompute", decided)
     if wanted is None and limits is None:
         return None
     return allowed_modes(problem.search.target, limits, place, known if wanted is None else wanted)
+
+
+def profile_modes(problem: Problem) -> list[str]:
+    """The recompute modes of the candidates of a profile, whatever the problem leaves of them."""
+    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
+    return [name for each in candidates for name in each.recompute]
 
 
 def check_modes(place: str, wanted: Iterable[str], known: Collection[str], problem: Problem) -> None:

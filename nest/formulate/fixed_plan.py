@@ -10,7 +10,7 @@ from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
 from nest.formulate.absent import without_absent
 from nest.formulate.choices import micro_batches, taking_part
-from nest.formulate.constrain import check_modes
+from nest.formulate.constrain import check_modes, profile_modes
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.names import check_lists
 from nest.formulate.target import target_limits
@@ -18,7 +18,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.plan.chunks import dealing_faults, even_chunks
 from nest.plan.legality import permission_violations, structure_violations
-from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem, ProfileSpec
+from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
 
 USUAL_RANK_ORDER = "dp-inner"
@@ -60,8 +60,7 @@ def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation
         InputError: something in the problem cannot be used.
     """
     instance, formulation = formulate(evaluation_problem(problem, known), known, binding=False)
-    profile = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
-    modes = [*(name for each in profile for name in each.recompute)]
+    modes = profile_modes(problem)
     modes += [mode.name for each in instance.candidates for mode in each.recompute]
     check_modes("search.recompute", problem.search.recompute or (), dict.fromkeys(modes), problem)
     return instance, formulation
