@@ -41,7 +41,7 @@ class AlphaBeta:
             ValueError: `kind` is none of the five.
         """
         lines = _lines(kind, tuple(shape), tuple(levels), members)
-        return min(latency + bytes * slope for latency, slope in lines) if bytes else 0.0
+        return min(line.latency + bytes * line.slope for line in lines) if bytes else 0.0
 
     def times(
         self,
@@ -53,8 +53,27 @@ class AlphaBeta:
     ) -> Array:
         """`time` for an array of `bytes`: seconds, of the same shape."""
         lines = _lines(kind, tuple(shape), tuple(levels), members)
-        seconds = numpy.minimum.reduce([latency + bytes * slope for latency, slope in lines])
+        seconds = numpy.minimum.reduce([line.latency + bytes * line.slope for line in lines])
         return numpy.where(bytes == 0, 0.0, seconds)
+
+    def by_level(
+        self,
+        kind: str,
+        bytes: Array,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> Array:
+        """Seconds for which a member's port at each level is occupied, shape `(levels, *bytes.shape)`.
+
+        Of a hierarchical ring each level's own term; a flat ring occupies the outermost level of the set; of rings over
+        several rails each level is occupied as long as its own links are at work.
+        """
+        lines = _lines(kind, tuple(shape), tuple(levels), members)
+        taken = numpy.array([line.latency + bytes * line.slope for line in lines]).argmin(axis=0)
+        ports = numpy.array([line.ports for line in lines])  # of lines, levels, latency and slope
+        shares = numpy.moveaxis(ports[taken], (-2, -1), (0, 1))
+        return numpy.where(bytes == 0, 0.0, shares[:, 0] + bytes * shares[:, 1])
 
 
 # A solver asks for a few sets of devices very often.

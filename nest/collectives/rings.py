@@ -10,8 +10,37 @@ from attrs import frozen
 
 from nest.instance import CollectiveLine, Level
 
-Line = tuple[float, float]
-"""`(seconds, seconds per byte)` of one way to run a collective."""
+Affine = tuple[float, float]
+"""`(seconds, seconds per byte)`."""
+
+
+@frozen(order=False)
+class Line:
+    """One way to run a collective: seconds, affine in its bytes.
+
+    Attributes:
+        latency: seconds of no bytes.
+        slope: seconds per byte.
+        ports: seconds, and seconds per byte, for which a member's port at each level is occupied, innermost first.
+    """
+
+    latency: float
+    slope: float
+    ports: tuple[Affine, ...]
+
+    @classmethod
+    def on(cls, level: int, levels: int, latency: float, slope: float) -> "Line":
+        """A line all of whose seconds occupy one of so many levels."""
+        return cls(latency, slope, tuple((latency, slope) if each == level else (0.0, 0.0) for each in range(levels)))
+
+    def __add__(self, then: "Line") -> "Line":
+        """One after the other."""
+        ports = tuple((a + c, b + d) for (a, b), (c, d) in zip(self.ports, then.ports, strict=True))
+        return Line(self.latency + then.latency, self.slope + then.slope, ports)
+
+    def of_share(self, share: float) -> "Line":
+        """The same for a share of the bytes."""
+        return Line(self.latency, self.slope * share, tuple((latency, slope * share) for latency, slope in self.ports))
 
 
 @frozen
@@ -20,12 +49,14 @@ class Met:
 
     Attributes:
         index: of the level, 0 is the innermost.
+        levels: of the whole network.
         level: the level.
         members: groups of the level inside, of one group of it, that have members of the set.
         below: members of the set inside one of those (`prod_{j<l} m_j`).
     """
 
     index: int
+    levels: int
     level: Level
     members: int
     below: int
@@ -37,7 +68,7 @@ class Met:
     def lines(self, kind: str) -> list[Line]:
         """`kind` among the members that meet here, per byte of what each of them holds."""
         found = self.protocols(kind) or [CollectiveLine((kind,), 0.0, self.level.latency, self.level.bandwidth)]
-        return [line.figures(kind, self.members) for line in found]
+        return [Line.on(self.index, self.levels, *line.figures(kind, self.members)) for line in found]
 
 
 def lines_of(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...], members: int) -> tuple[Line, ...]:
@@ -50,8 +81,10 @@ def lines_of(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...], membe
         raise ValueError(f"there is no collective called {kind!r}; there are {', '.join(_KINDS)}")
     inside = accumulate(shape[:-1], mul, initial=1)
     rows = enumerate(zip(levels, shape, inside, strict=True))
-    met = [Met(index, *row) for index, row in rows if row[1] > 1]
-    return tuple(_lowest(_KINDS[kind](kind, met, levels, members))) if met else ((0.0, 0.0),)
+    met = [Met(index, len(levels), *row) for index, row in rows if row[1] > 1]
+    if not met:
+        return (Line.on(0, len(levels), 0.0, 0.0),)
+    return tuple(_lowest(_KINDS[kind](kind, met, levels, members)))
 
 
 def _gather(kind: str, met: list[Met], levels: tuple[Level, ...], members: int) -> list[Line]:
@@ -79,7 +112,8 @@ def _all_to_all(kind: str, met: list[Met], levels: tuple[Level, ...], members: i
 
 
 def _point_to_point(kind: str, met: list[Met], levels: tuple[Level, ...], members: int) -> list[Line]:
-    return [(met[-1].level.latency, 1.0 / met[-1].level.bandwidth)]
+    outermost = met[-1]
+    return [Line.on(outermost.index, len(levels), outermost.level.latency, 1.0 / outermost.level.bandwidth)]
 
 
 def _shares(met: Met, kind: str) -> list[Line]:
@@ -89,16 +123,12 @@ def _shares(met: Met, kind: str) -> list[Line]:
 
 def _times(share: float, lines: Iterable[Line]) -> list[Line]:
     """The same for a share of the bytes."""
-    return [(latency, slope * share) for latency, slope in lines]
+    return [line.of_share(share) for line in lines]
 
 
 def _level_by_level(steps: Iterable[list[Line]]) -> list[Line]:
     """One after the other, each in its best way."""
-    return reduce(lambda first, then: _lowest(_sum(*both) for both in product(first, then)), steps)
-
-
-def _sum(first: Line, second: Line) -> Line:
-    return first[0] + second[0], first[1] + second[1]
+    return reduce(lambda first, then: _lowest(one + other for one, other in product(first, then)), steps)
 
 
 def _over_all(kind: str, met: list[Met], levels: tuple[Level, ...], members: int) -> list[Line]:
@@ -108,7 +138,8 @@ def _over_all(kind: str, met: list[Met], levels: tuple[Level, ...], members: int
         return [_rails(kind, met, chosen, members) for chosen in product(*protocols)]
     outermost = met[-1]
     narrowest = min(level.bandwidth for level in levels[: outermost.index + 1])
-    return [CollectiveLine((kind,), 0.0, outermost.level.latency, narrowest).figures(kind, members)]
+    flat = CollectiveLine((kind,), 0.0, outermost.level.latency, narrowest).figures(kind, members)
+    return [Line.on(outermost.index, len(levels), *flat)]
 
 
 def _rails(kind: str, met: list[Met], chosen: tuple[CollectiveLine, ...], members: int) -> Line:
@@ -120,6 +151,7 @@ def _rails(kind: str, met: list[Met], chosen: tuple[CollectiveLine, ...], member
     """
     latency = max(line.base for line in chosen)
     slope = 0.0
+    ports = [(0.0, 0.0)] * met[0].levels
     # Of an uneven set at most so many groups of the levels inside have members.
     occupied = [min(members, prod(each.members for each in met[index:])) for index in range(len(met))]
     for each, line, (groups, outside) in zip(met, chosen, pairwise([*occupied, 1]), strict=True):
@@ -127,25 +159,26 @@ def _rails(kind: str, met: list[Met], chosen: tuple[CollectiveLine, ...], member
         steps, per_byte = CollectiveLine((kind,), 0.0, line.step, line.bandwidth, line.own).figures(kind, members)
         latency += steps * crossings / (members - 1)
         slope = max(slope, per_byte / each.below)
-    return latency, slope
+        ports[each.index] = steps * crossings / (members - 1), per_byte / each.below
+    return Line(latency, slope, tuple(ports))
 
 
 def _lowest(lines: Iterable[Line]) -> list[Line]:
     """The lines that are lowest somewhere from 0 bytes on, by falling slope: their lower hull."""
     hull: list[Line] = []
-    for latency, slope in sorted(lines):
-        if hull and slope >= hull[-1][1]:
+    for line in sorted(lines, key=lambda each: (each.latency, each.slope)):
+        if hull and line.slope >= hull[-1].slope:
             continue
-        while len(hull) > 1 and _is_above(hull[-1], hull[-2], (latency, slope)):
+        while len(hull) > 1 and _is_above(hull[-1], hull[-2], line):
             hull.pop()
-        hull.append((latency, slope))
+        hull.append(line)
     return hull
 
 
 def _is_above(middle: Line, first: Line, last: Line) -> bool:
     """Whether the lower of two lines is nowhere above the one between them."""
-    (low, steep), (at, falls), (high, flat) = first, middle, last
-    return (high - low) * (steep - falls) <= (at - low) * (steep - flat)
+    higher, rises = last.latency - first.latency, middle.latency - first.latency
+    return higher * (first.slope - middle.slope) <= rises * (first.slope - last.slope)
 
 
 _KINDS: dict[str, Callable[[str, list[Met], tuple[Level, ...], int], list[Line]]] = {

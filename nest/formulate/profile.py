@@ -64,7 +64,7 @@ def profile_candidates(profile: ProfileSpec, cluster: Cluster, global_batch: int
     for index, written in enumerate(profile.candidates):
         place = f"profile.candidates[{index}]"
         mistakes = [
-            *_lengths(written, place, len(profile.layers), len(profile.edges)),
+            *_lengths(written, place, len(profile.layers), len(profile.edges), len(cluster.levels)),
             *_misfits(written, place, cluster, global_batch),
         ]
         if names.index(written.name) != index:
@@ -77,8 +77,8 @@ def profile_candidates(profile: ProfileSpec, cluster: Cluster, global_batch: int
     return tuple(candidate for candidate in found if candidate is not None)
 
 
-def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int) -> list[str]:
-    arrays: list[tuple[str, Sequence[float | None], int, str]] = [
+def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int, levels: int) -> list[str]:
+    arrays: list[tuple[str, Sequence[object], int, str]] = [
         ("forward", written.forward, layers, "layers"),
         ("backward", written.backward, layers, "layers"),
         ("edge_bytes", written.edge_bytes, edges, "edges"),
@@ -89,10 +89,19 @@ def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int) -> 
     for name, mode in written.recompute.items():
         for part in ("extra", "first", "more", "peak"):
             arrays.append((f"recompute.{name}.{part}", getattr(mode, part), layers, "layers"))
-    return [
+    rows = {"busy": written.busy} | {f"recompute.{name}.busy": mode.busy for name, mode in written.recompute.items()}
+    for name, busy in rows.items():
+        if busy is not None:
+            arrays += [(f"{name}[{level}]", row, layers, "layers") for level, row in enumerate(busy)]
+    found = [
         f"{place}.{name} has {len(values)} numbers for {count} {what}."
         for name, values, count, what in arrays
         if len(values) != count
+    ]
+    return found + [
+        f"{place}.{name} has {len(busy)} rows for {levels} levels of the network."
+        for name, busy in rows.items()
+        if busy is not None and len(busy) != levels
     ]
 
 
@@ -137,11 +146,18 @@ def _candidate(
             ),
             recompute=tuple(
                 RecomputeMode(
-                    name, m.extra, [inf if size is None else size for size in m.first], m.more, m.peak, m.stash_inputs
+                    name,
+                    m.extra,
+                    [inf if size is None else size for size in m.first],
+                    m.more,
+                    m.peak,
+                    m.stash_inputs,
+                    busy=m.busy,
                 )
                 for name, m in written.recompute.items()
             ),
             tensor_bytes=tensor_bytes,
+            busy=written.busy,
         )
     except InputError as error:
         problems.append(f"{place}: {error}")

@@ -5,7 +5,14 @@ from nest.instance.cluster import Cluster, Level
 from nest.instance.collective_line import CollectiveLine
 from nest.instance.instance import Instance, LayerGraph, Space
 from nest.instance.passes import Pass
-from nest.instance.protocols import ChunkedSchedule, CollectiveModel, OrderedSchedule, Schedule, chunks_of
+from nest.instance.protocols import (
+    ChunkedSchedule,
+    CollectiveModel,
+    OrderedSchedule,
+    Schedule,
+    chunks_of,
+    port_seconds,
+)
 from nest.instance.solution import Result, Solution, StageDecision, Standing
 
 __all__ = [
@@ -30,5 +37,6 @@ __all__ = [
     "StageDecision",
     "Standing",
     "chunks_of",
+    "port_seconds",
     "read_only",
 ]

@@ -13,7 +13,7 @@ from nest.units import LARGEST
 Array = NDArray[numpy.float64]
 
 
-def read_only(values: Sequence[float] | Array) -> Array:
+def read_only(values: Sequence[float] | Sequence[Sequence[float]] | Array) -> Array:
     """`values` as a float64 array nobody can write to."""
     array = numpy.array(values, dtype=numpy.float64)
     array.setflags(write=False)
@@ -69,6 +69,8 @@ class RecomputeMode:
         peak: transient bytes; a stage takes the largest of its layers.
         stash_inputs: whether a stage keeps its inputs for each further micro-batch.
         overheads: what of all this is no tensor of an operator.
+        busy: seconds per micro-batch for which the collectives that run again keep a device's port at each level
+            occupied, shape `(levels, layers)`, beside the candidate's `busy`; None: none run again.
     """
 
     name: str
@@ -78,6 +80,7 @@ class RecomputeMode:
     peak: Array = field(converter=read_only, repr=False)
     stash_inputs: bool = False
     overheads: Overheads = Overheads()
+    busy: Array | None = field(default=None, converter=optional(read_only), repr=False)
 
 
 @frozen(eq=False)
@@ -99,10 +102,13 @@ class Candidate:
             does not say, and it counts as `samples`.
         gathered: bytes that a stage with ZeRO 3 needs beside its state and its mode: weights that it holds whole for
             the layers at work. PROBLEM.md knows none, so that those of profiles are 0.
+        busy: seconds per micro-batch for which a layer's collectives keep a device's port at each level occupied,
+            hidden or not, shape `(levels, layers)` (PROBLEM.md section 4, Ports); None: the candidate does not say,
+            and its stages have no ports.
 
     Raises:
-        InputError: an array has the wrong length, or holds a number that is negative, not finite (but for `first`) or
-            above 1e30.
+        InputError: an array has the wrong length, holds a number that is negative, not finite (but for `first`) or
+            above 1e30, or a mode has `busy` where the candidate has none.
     """
 
     name: str
@@ -116,6 +122,7 @@ class Candidate:
     tensor_bytes: Array = field(converter=read_only, repr=False)
     micro_batch: int | None = None
     gathered: float = field(default=0.0, validator=[validators.ge(0), validators.le(LARGEST)])
+    busy: Array | None = field(default=None, converter=optional(read_only), repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.width < 1 or self.samples < 1:
@@ -123,6 +130,7 @@ class Candidate:
         if not self.recompute:
             raise InputError(f"candidate {self.name!r} has no recompute mode.")
         layers = len(self.forward)
+        self._check_busy(layers)
         if self._sound(layers):
             return
         for place, array in self.arrays():
@@ -134,6 +142,22 @@ class Candidate:
                 raise InputError(f"candidate {self.name!r}: {place} has a number that is negative or not finite.")
             if (finite > LARGEST).any():
                 raise InputError(f"candidate {self.name!r}: {place} has a number above {LARGEST:g}.")
+
+    def _check_busy(self, layers: int) -> None:
+        levels = None if self.busy is None else len(self.busy)
+        rows = {"busy": self.busy} | {f"recompute.{mode.name}.busy": mode.busy for mode in self.recompute}
+        for place, array in rows.items():
+            if array is None:
+                continue
+            if levels is None:
+                raise InputError(f"candidate {self.name!r}: {place} is given, but the candidate itself has no busy.")
+            if array.shape != (levels, layers):
+                raise InputError(
+                    f"candidate {self.name!r}: {place} must have a row for each level and in it a number for each of "
+                    f"{layers} layers."
+                )
+            if not ((array >= 0) & (array <= LARGEST)).all():
+                raise InputError(f"candidate {self.name!r}: {place} has a number below 0 or above {LARGEST:g}.")
 
     def _sound(self, layers: int) -> bool:
         """Whether every array is as it must be; where not, who looks one by one can say which and why."""

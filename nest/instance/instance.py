@@ -159,6 +159,11 @@ class Instance:
                     f"candidate {candidate.name!r} has {len(candidate.tensor_bytes)} edge sizes "
                     f"for {len(self.graph.tensors)} edges."
                 )
+            if candidate.busy is not None and len(candidate.busy) != len(self.cluster.levels):
+                raise InputError(
+                    f"candidate {candidate.name!r}: busy has {len(candidate.busy)} rows for "
+                    f"{len(self.cluster.levels)} levels of the network."
+                )
 
     def micro_batches(self, candidate: Candidate, replicas: int) -> int | None:
         """`M` of PROBLEM.md section 3, or None when the batch cannot be dealt to so many replicas."""

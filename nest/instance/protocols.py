@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import numpy
+
+from nest.instance.candidate import Array
 from nest.instance.cluster import Level
 from nest.instance.passes import Pass
 
@@ -16,6 +19,9 @@ class CollectiveModel(Protocol):
     Optional:
         times: `times(kind, bytes, shape, levels, members=None)`, `time` for an array of `bytes`: seconds, of the same
             shape. Searches are faster with it.
+        by_level: `by_level(kind, bytes, shape, levels, members=None)`, for an array of `bytes` the seconds for which a
+            member's port at each level is occupied, of shape `(levels, *bytes.shape)`; at no level more than `time`.
+            Of a model without it the outermost level of the set is occupied all the time (`port_seconds`).
     """
 
     @property
@@ -101,6 +107,35 @@ class OrderedSchedule(Schedule, Protocol):
         Each micro-batch runs forward once through each of the stage's chunks, then backward, whole or in two parts.
         """
         ...
+
+
+def port_seconds(
+    model: CollectiveModel, kind: str, sizes: Array, shape: Sequence[int], levels: Sequence[Level], members: int
+) -> Array:
+    """Seconds for which one collective occupies a device's port at each level (PROBLEM.md section 4, Ports).
+
+    Args:
+        model: the collective model.
+        kind: as `CollectiveModel.time`.
+        sizes: bytes, of any shape; no bytes take none.
+        shape: as `CollectiveModel.time`.
+        levels: the network, innermost first.
+        members: devices in the set.
+
+    Returns: shape `(levels, *sizes.shape)`.
+    """
+    found = numpy.zeros((len(levels), *sizes.shape))
+    some = sizes > 0
+    if members == 1 or not some.any():
+        return found
+    by_level = getattr(model, "by_level", None)
+    if by_level is not None:
+        found[:, some] = by_level(kind, sizes[some], shape, levels, members=members)
+        return found
+    outermost = max(level for level, count in enumerate(shape) if count > 1)
+    price = model.time
+    found[outermost, some] = [price(kind, float(size), shape, levels, members=members) for size in sizes[some]]
+    return found
 
 
 def chunks_of(schedule: Schedule) -> int:

@@ -281,7 +281,8 @@ def _claim_faults(place: str, proof: Mapping[str, Any], time: float) -> list[str
 
 def _agree(stated: Any, derived: Any, unit: float = 0.0) -> bool:
     numbers = isinstance(stated, (int, float)) and isinstance(derived, (int, float))
-    if numbers and (isinstance(stated, float) or isinstance(derived, float)):
+    # A file may hold a whole number that no float holds.
+    if numbers and (isinstance(stated, float) or isinstance(derived, float)) and abs(stated) <= sys.float_info.max:
         return math.isclose(stated, derived, rel_tol=AGREEMENT, abs_tol=max(AGREEMENT * unit, sys.float_info.min))
     return bool(stated == derived)
 

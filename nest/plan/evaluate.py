@@ -1,39 +1,18 @@
 """Prices decisions: PROBLEM.md section 4, written down once more and without any solver's tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.instance import Candidate, Cluster, Instance, RecomputeMode, Schedule, Solution, chunks_of
 from nest.plan.chunks import even_chunks
 from nest.plan.memory import memory_parts
+from nest.plan.state_costs import Peers, StateCosts, exposed, peers_of, state_costs
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
-
-
-@frozen
-class _Peers:
-    """The devices over which a parameter group's gradients are reduced (PROBLEM.md section 4).
-
-    With `zero_degree`, runs of neighbours among them shard (shard groups), and those with the same place in their runs
-    hold the same shard (replicate groups): hybrid sharding of PyTorch's FSDP, MiCS (arXiv 2205.00119).
-
-    Attributes:
-        shape: of all of them, as collectives see them.
-        members: all of them (`z`).
-        shards: shapes of the shard groups, each once.
-        sharing: devices of a shard group; all of them without `zero_degree`.
-        replicates: shapes of the replicate groups, each once; none when one shard group holds all devices.
-    """
-
-    shape: tuple[int, ...]
-    members: int
-    shards: tuple[tuple[int, ...], ...]
-    sharing: int
-    replicates: tuple[tuple[int, ...], ...] = ()
 
 
 @frozen
@@ -46,6 +25,7 @@ class PricedStage:
         arriving: seconds per micro-batch to receive activations.
         returning: seconds per micro-batch to receive gradients.
         sharding: seconds per micro-batch of ZeRO communication.
+        port_wait: seconds per micro-batch that the busiest port needs beyond all this (PROBLEM.md section 4, Ports).
         sync: seconds once per batch: gradient reduction, parameter gathering, optimizer step.
         state: bytes of weights, gradients and optimizer.
         activations: bytes of activations of all micro-batches in flight.
@@ -59,6 +39,8 @@ class PricedStage:
         parts: what its memory is made of.
         upper_memory: the most it is taken to need: bytes, `training.memory_margin` and the reserve included.
         bytes_out: bytes that each device sends to the next stage per micro-batch.
+        ports: seconds per micro-batch for which a device's port at each level is occupied (`b_i`); None: the candidate
+            does not say.
     """
 
     compute: float
@@ -66,6 +48,7 @@ class PricedStage:
     arriving: float
     returning: float
     sharding: float
+    port_wait: float
     sync: float
     state: float
     activations: float
@@ -79,11 +62,12 @@ class PricedStage:
     parts: MemoryBreakdown
     upper_memory: float
     bytes_out: float
+    ports: tuple[float, ...] | None
 
     @property
     def time(self) -> float:
         """Seconds per micro-batch (`t_i`)."""
-        return self.compute + self.recompute + self.arriving + self.returning + self.sharding
+        return self.compute + self.recompute + self.arriving + self.returning + self.sharding + self.port_wait
 
     @property
     def memory(self) -> float:
@@ -169,7 +153,11 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     around = [back, *levels, back]
     runs = _runs(instance, solution)
     # Stages of one candidate share them, and going through every replica is dear.
-    peers = {used: _peers(instance, solution, size, used) for used in {stage.candidate for stage in solution.stages}}
+    used_candidates = {stage.candidate for stage in solution.stages}
+    first_blocks = {
+        used: first_devices(solution, size, 0, instance.candidates[used].width).tolist() for used in used_candidates
+    }
+    peers = {used: peers_of(instance, solution, used, first_blocks[used]) for used in used_candidates}
     stages = tuple(
         _price_stage(
             instance,
@@ -179,6 +167,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
             runs[index::count],
             (around[index], around[index + 1]),
             peers[stage.candidate],
+            micro_batches,
         )
         for index, stage in enumerate(solution.stages)
     )
@@ -257,29 +246,6 @@ def _point_to_point(cluster: Cluster, size: float, level: int) -> float:
     return cluster.levels[level].latency + size / cluster.levels[level].bandwidth
 
 
-def _peers(instance: Instance, solution: Solution, size: int, index: int) -> tuple[_Peers, ...]:
-    """For each parameter group of candidate `index`, the devices of a stage at offset 0, which stands for all."""
-    candidate = instance.candidates[index]
-    first = first_devices(solution, size, 0, candidate.width).tolist()
-    found = []
-    for group in candidate.state:
-        members = sorted({device + rank for device in first for rank in group.ranks})
-        found.append(_shared(instance.cluster, members, solution.zero_degree or len(members)))
-    return tuple(found)
-
-
-def _shared(cluster: Cluster, members: list[int], degree: int) -> _Peers:
-    """`members`, ascending, with ZeRO over `degree` of them at most."""
-    count, shape = len(members), cluster.shape(members)
-    if count <= degree:
-        return _Peers(shape, count, (shape,), count)
-    if count % degree:
-        raise ValueError(f"{count} devices cannot be cut into shard groups of {degree}")
-    shards = dict.fromkeys(cluster.shape(members[first : first + degree]) for first in range(0, count, degree))
-    replicates = dict.fromkeys(cluster.shape(members[place::degree]) for place in range(degree))
-    return _Peers(shape, count, tuple(shards), degree, tuple(replicates))
-
-
 def _price_stage(
     instance: Instance,
     solution: Solution,
@@ -287,7 +253,8 @@ def _price_stage(
     in_flight: float,
     runs: Sequence[tuple[frozenset[int], frozenset[int]]],
     around: tuple[int, int],
-    peers: tuple[_Peers, ...],
+    peers: tuple[Peers, ...],
+    micro_batches: int,
 ) -> PricedStage:
     stage = solution.stages[index]
     candidate = instance.candidates[stage.candidate]
@@ -297,8 +264,18 @@ def _price_stage(
     leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
     compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
     recompute = float(mode.extra[layers].sum())
-    sharding, sync, held = _state_costs(instance, stage, peers, compute + recompute)
-    state = sum(held)
+    arriving = sum(_point_to_point(instance.cluster, each, around[0]) for each in entering)
+    returning = sum(_point_to_point(instance.cluster, each, around[1]) for each in leaving)
+    shared = state_costs(instance, stage, peers)
+    sharding = exposed(instance, shared.often, compute + recompute)
+    once = exposed(instance, shared.once, compute + recompute)
+    port_wait, ports = 0.0, None
+    if candidate.busy is not None:
+        ports = _ports(candidate, mode, layers, shared, ((around[0], arriving), (around[1], returning)))
+        without = compute + recompute + arriving + returning + sharding
+        port_wait = max(0.0, *(each - without for each in ports))
+        once = max(once, _held_up(instance, shared, ports, without + port_wait, micro_batches))
+    state = sum(shared.held)
     further = (in_flight - 1) * float(mode.more[layers].sum())
     kept = float(mode.first[layers].sum()) + further
     stashed = (in_flight - 1) * sum(entering) if mode.stash_inputs else 0.0
@@ -308,10 +285,11 @@ def _price_stage(
     return PricedStage(
         compute=compute,
         recompute=recompute,
-        arriving=sum(_point_to_point(instance.cluster, each, around[0]) for each in entering),
-        returning=sum(_point_to_point(instance.cluster, each, around[1]) for each in leaving),
+        arriving=arriving,
+        returning=returning,
         sharding=sharding,
-        sync=sync,
+        port_wait=port_wait,
+        sync=once + shared.update,
         state=state,
         activations=kept + stashed,
         peak=peak,
@@ -321,63 +299,42 @@ def _price_stage(
         level_out=around[1],
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
-        parts=memory_parts(mode, layers, held, kept + stashed, further, gathered, reserve),
+        parts=memory_parts(mode, layers, shared.held, kept + stashed, further, gathered, reserve),
         upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
         bytes_out=sum(leaving),
+        ports=ports,
     )
 
 
-def _state_costs(
-    instance: Instance, stage: StageDecision, peers: tuple[_Peers, ...], work: float
-) -> tuple[float, float, tuple[float, float, float]]:
-    """Seconds per micro-batch and per batch of the parameter groups at the stage's ZeRO stage, and what they hold.
+def _ports(
+    candidate: Candidate,
+    mode: RecomputeMode,
+    layers: list[int],
+    shared: StateCosts,
+    messages: Iterable[tuple[int, float]],
+) -> tuple[float, ...]:
+    """Seconds per micro-batch that a stage keeps a device's port at each level occupied (`b_i`), hidden or not.
 
-    That is bytes of weights, gradients and optimizer. `work` are the seconds the stage computes per micro-batch,
-    recomputation included.
+    `messages` are levels of boundaries and the seconds of what the stage receives over them.
     """
-    candidate = instance.candidates[stage.candidate]
-    zero = stage.zero
-    layers = list(stage.layers)
-    per_micro_batch = per_batch = updating = 0.0
-    held = [0.0, 0.0, 0.0]
-    for group, peer in zip(candidate.state, peers, strict=True):
-        weights, gradients = float(group.weights[layers].sum()), float(group.gradients[layers].sum())
-        optimizer, update = float(group.optimizer[layers].sum()), float(group.update[layers].sum())
-        scatter = _slowest(instance, "reduce_scatter", gradients, peer.shards, peer.sharing)
-        gather = _slowest(instance, "all_gather", weights, peer.shards, peer.sharing)
-        # Shards are summed over the replicate groups once per batch; what nobody shards, over all devices.
-        across = peer.members // peer.sharing
-        reduce = _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates, across)
-        whole = _slowest(instance, "all_reduce", gradients, (peer.shape,), peer.members)
-        added = {
-            0: (0.0, whole),
-            1: (0.0, scatter + gather + reduce),
-            2: (scatter, gather + reduce),
-            3: (scatter + 2 * gather, reduce),
-        }[zero]
-        per_micro_batch += added[0]
-        per_batch += added[1]
-        updating += update / (peer.sharing if zero else 1)
-        for index, (size, sharded_from) in enumerate(((weights, 3), (gradients, 2), (optimizer, 1))):
-            held[index] += size / (peer.sharing if zero >= sharded_from else 1)
-    # The first forward and the last backward pass of a batch are all that what is sent once per batch hides under.
-    waited = instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
-    once = _exposed(instance, waited * per_batch, work) + updating
-    return _exposed(instance, per_micro_batch, work), once, (held[0], held[1], held[2])
+    assert candidate.busy is not None
+    found = candidate.busy[:, layers].sum(axis=1) + shared.often_ports
+    if mode.busy is not None:
+        found = found + mode.busy[:, layers].sum(axis=1)
+    for level, seconds in messages:
+        if level >= 0:
+            found[level] += seconds
+    return tuple(found.tolist())
 
 
-def _exposed(instance: Instance, seconds: float, work: float) -> float:
-    """What `seconds` of data-parallel communication add beside `work` seconds of compute (docs: "Hiding")."""
-    shown = instance.space.exposed * seconds
-    return max(shown, seconds - work) if instance.space.hiding else shown
+def _held_up(
+    instance: Instance, shared: StateCosts, ports: tuple[float, ...], time: float, micro_batches: int
+) -> float:
+    """Seconds of what is sent once per batch that show because ports leave too little free for it; 0 where none hides.
 
-
-def _slowest(instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...], members: int) -> float:
-    """Seconds until groups of so many members and these shapes, which work side by side, are all done.
-
-    No groups and no bytes take no time.
+    It hides under what is left of `time`, in all micro-batches, at the fullest of the levels it uses.
     """
-    if size == 0:
+    free = [time - busy for busy, used in zip(ports, shared.once_ports > 0, strict=True) if used]
+    if instance.space.exposed >= 1 or not free:
         return 0.0
-    price, levels = instance.collectives.time, instance.cluster.levels
-    return max((float(price(kind, size, shape, levels, members=members)) for shape in shapes), default=0.0)
+    return shared.once - micro_batches * min(free)

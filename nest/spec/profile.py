@@ -10,6 +10,7 @@ from nest.units import Bytes, Seconds
 
 _EACH_NON_NEGATIVE = each(at_least(0))
 _EACH_NON_NEGATIVE_OR_NONE = each(at_least(0), none=True)
+_ROWS_NON_NEGATIVE = each(_EACH_NON_NEGATIVE)
 
 
 @frozen
@@ -41,6 +42,8 @@ class ProfileRecompute:
         more: bytes for each further one.
         peak: transient bytes.
         stash_inputs: whether the stage's inputs are kept for each further micro-batch.
+        busy: seconds per micro-batch for which the collectives that run again keep a device's port occupied, a row of
+            layers for each level of the network, innermost first; None: none run again.
     """
 
     extra: tuple[Seconds, ...] = field(validator=_EACH_NON_NEGATIVE)
@@ -48,6 +51,7 @@ class ProfileRecompute:
     more: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
     peak: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
     stash_inputs: bool = False
+    busy: tuple[tuple[Seconds, ...], ...] | None = field(default=None, validator=_ROWS_NON_NEGATIVE)
 
 
 @frozen
@@ -67,6 +71,9 @@ class ProfileCandidate:
         micro_batch: samples per micro-batch of one data-parallel rank, a divisor of `samples`: of a block that holds
             several copies, each with samples of its own, those of one. With it, `dp` in constraints is
             `replicas * samples / micro_batch`; None: `replicas * width / (tp * cp)`.
+        busy: seconds per micro-batch for which a layer's collectives keep a device's port occupied, hidden or not: a
+            row of layers for each level of the network, innermost first (PROBLEM.md section 4, Ports); None: stages of
+            this candidate have no ports.
     """
 
     name: str
@@ -79,6 +86,7 @@ class ProfileCandidate:
     edge_bytes: tuple[Bytes, ...] = field(validator=_EACH_NON_NEGATIVE)
     degrees: dict[str, int] = field(factory=dict, validator=each(at_least(1)))
     micro_batch: int | None = field(default=None, validator=at_least(1))
+    busy: tuple[tuple[Seconds, ...], ...] | None = field(default=None, validator=_ROWS_NON_NEGATIVE)
 
 
 @frozen

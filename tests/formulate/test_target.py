@@ -24,6 +24,16 @@ PROBLEM: dict[str, Any] = {
     },
 }
 
+MODE = {"extra": [0.0], "first": [1.0], "more": [1.0], "peak": [0.0], "stash_inputs": False}
+CANDIDATE: dict[str, Any] = {
+    "width": 1,
+    "samples": 1,
+    "forward": [1.0],
+    "backward": [1.0],
+    "state": {},
+    "edge_bytes": [],
+}
+
 
 def solved(known: Registry, target: str = "toy", **changes: Any) -> PlanDocument:
     """The best plan for a target; `changes` are keys of the problem, merged into its sections."""
@@ -151,3 +161,24 @@ def test_evaluating_prices_what_a_target_cannot_run() -> None:
     assert planner.check(plan, plugins=known).ok
     with pytest.raises(InputError, match="no target called 'other'"):
         planner.evaluate({**PROBLEM, "search": {"target": "other"}}, plugins=known)
+
+
+def test_a_recompute_mode_of_candidates_outside_a_target_may_be_listed() -> None:
+    profile = {
+        "layers": ["a"],
+        "edges": [],
+        "candidates": [
+            {**CANDIDATE, "name": "one", "recompute": {"none": MODE}},
+            {**CANDIDATE, "name": "two", "degrees": {"tp": 2}, "width": 2, "recompute": {"full": MODE}},
+        ],
+    }
+    problem = {
+        "nest": 1,
+        "profile": profile,
+        "training": {"global_batch": 2},
+        "cluster": {"levels": [{"fanout": 2, "bandwidth": 1.0, "latency": 0.0}], "memory": 10.0},
+        "search": {"target": "toy", "recompute": ["none", "full"]},
+    }
+    plan = planner.solve(problem, plugins=with_frameworks(toy=Limits(strategies=())))
+    assert plan.status == "optimal"
+    assert [stage.candidate for stage in plan.stages] == ["one"]
