@@ -125,6 +125,13 @@ def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
     assert explain(written, only=asked).to_dict() == explain(plan, only=asked).to_dict()
 
 
+def test_figures_that_a_plan_has_too_many_of_are_made_anew() -> None:
+    plan = nest.solve(PROBLEM)
+    written = plan.to_dict()
+    written["summary"]["time_shares"]["stranger"] = 1.0
+    assert explain(written, only=["alternatives"]).to_dict() == explain(plan, only=["alternatives"]).to_dict()
+
+
 def test_no_search_that_is_cut_short_ends_with_less_than_the_plan() -> None:
     written = {**nest.solve(PROBLEM).to_dict(), "status": "feasible", "lower_bound": 0.0}
     found = explain(written, only=["constraints"], time_limit=1e-6)

@@ -27,7 +27,7 @@ def figured(plan: PlanDocument, problem: Problem, known: Registry) -> PlanDocume
     needed = {"memory_capacity", "bubble_share", "devices", "devices_used", "time_shares", "levels"}
     if plan.batch_time is None:
         return plan
-    if needed <= set(plan.summary) and set(plan.summary["time_shares"]) >= PARTS_OF_THE_BATCH_TIME:
+    if needed <= set(plan.summary) and set(plan.summary["time_shares"]) == PARTS_OF_THE_BATCH_TIME:
         return plan
     instance = decided_instance(problem, plan, known)
     try:

@@ -4,6 +4,10 @@ from attrs import field, frozen
 
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 
+MOST_SAMPLES = 2**24
+"""Samples per optimizer step at most: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
+(`nest.solve.cpsat.scaling.LARGEST_WEIGHT`)."""
+
 OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
@@ -28,7 +32,7 @@ class Training:
     """How the model is trained.
 
     Attributes:
-        global_batch: samples per optimizer step.
+        global_batch: samples per optimizer step, at most `MOST_SAMPLES`.
         sequence_length: tokens per sample; needed with `model`, unused with `profile`.
         micro_batch: samples per micro-batch the search may use; unused with `profile`.
         precision: number format of matrix products.
@@ -65,7 +69,7 @@ class Training:
             is left over is padding. 1: no padding, perfectly balanced.
     """
 
-    global_batch: int = field(validator=at_least(1))
+    global_batch: int = field(validator=between(1, MOST_SAMPLES))
     sequence_length: int | None = field(default=None, validator=at_least(1))
     micro_batch: tuple[int, ...] | None = field(default=None, validator=every(not_empty, each(at_least(1))))
     precision: str = field(default="bf16", validator=one_of(PRECISIONS))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies
 
 from nest.solve.cpsat.scaling import scale
+from nest.spec.training import MOST_SAMPLES
 from nest.tolerances import PROOF
 
 seconds = strategies.floats(0.0, 1e6)
@@ -43,4 +44,11 @@ def test_schedules_are_counted_finer_than_asked_in_numbers_cp_sat_can_bear(
     assert scaled.error < PROOF / 2
     assert (scaled.slowest, scaled.total) == pytest.approx((weights[0] * scaled.parts, weights[1] * scaled.parts))
     assert max(scaled.slowest, scaled.total, scaled.sync, scaled.ticks(9.0), scaled.sync_ticks(9.0)) <= 2**30
+    assert scaled.limit(1.0) < 2**54
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 1 / 3])
+def test_the_largest_batch_leaves_numbers_that_cp_sat_can_bear(share: float) -> None:
+    scaled = scale((MOST_SAMPLES - share if share else MOST_SAMPLES + 255.0, share), 256, 1.0, 3)
+    assert max(scaled.slowest, scaled.total, scaled.sync) <= 2**30
     assert scaled.limit(1.0) < 2**54
