@@ -33,7 +33,7 @@ def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Expos
     exposed, hiding, waiting, sharded = training.exposed_share, False, 1.0, 1.0
     if problem.model is not None and training.exposed is None:
         terms = Coefficients() if device is None else device.calibration
-        hiding = training.overlap.data
+        hiding = bool(training.overlap.data)
         exposed = terms.data_exposed if hiding else 1.0
         if not hiding and training.synchronisation is None:
             waiting, sharded = terms.synchronisation, terms.sharded_synchronisation

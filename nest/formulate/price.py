@@ -77,7 +77,7 @@ class Pricing:
     def timing(self) -> Timing:
         """How the times of operators become a layer's."""
         terms = self.device.calibration
-        overlap = self.training.overlap.tensor
+        overlap = bool(self.training.overlap.tensor)
         return Timing(self.layer_times, self.device.engines, overlap, terms.tensor_exposed, terms.host_launch)
 
     def layer(

@@ -14,17 +14,19 @@ PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
 @frozen
 class Overlap:
-    """What the framework hides under compute.
+    """What the framework hides under compute; None: what its stack says, and without a stack nothing.
 
     Attributes:
         data: data-parallel communication.
-        tensor: communication inside blocks.
+        tensor: communication inside blocks, but for the exchange of tokens between experts.
         pipeline: communication between stages.
+        experts: the exchange of tokens between experts.
     """
 
-    data: bool = False
-    tensor: bool = False
-    pipeline: bool = False
+    data: bool | None = None
+    tensor: bool | None = None
+    pipeline: bool | None = None
+    experts: bool | None = None
 
 
 @frozen
@@ -65,6 +67,16 @@ class Training:
             the attention of those at hand) or `all_gather`.
         memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
             with a device's; None: with `model` what measured runs ask for, with `profile` 0.
+        stack: what the framework does by itself (`nest stacks`): fills in what is left out here; None: that of
+            `search.target`, else the device's usual one.
+        overlap_reach: how far communication inside blocks hides with `overlap.tensor`: `domain`, over links of the
+            scale-up network only, or `network`, anywhere; None: as the stack says, else `network`.
+        dispatch: how tokens reach their experts: `all-to-all`, a copy for each expert chosen, or `per-node`, a copy for
+            each node that has some of them, which forwards it; None: as the stack says, else `all-to-all`.
+        expert_imbalance: tokens of the rank with the busiest experts over those of the average rank; None: as the stack
+            says, else 1.
+        accumulation: what ZeRO 2 does with the gradients of several micro-batches: `sharded`, reduce each of them, or
+            `whole`, add them up and reduce once per batch, as ZeRO 1 does; None: as the stack says, else `sharded`.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.
     """
@@ -84,6 +96,11 @@ class Training:
     attention: str | None = field(default=None, validator=one_of(("flash", "unfused")))
     selective: tuple[str, ...] = ("attention",)
     context_exchange: str = field(default="ring", validator=one_of(("ring", "all_gather")))
+    stack: str | None = None
+    overlap_reach: str | None = field(default=None, validator=one_of(("domain", "network")))
+    dispatch: str | None = field(default=None, validator=one_of(("all-to-all", "per-node")))
+    expert_imbalance: float | None = field(default=None, validator=at_least(1))
+    accumulation: str | None = field(default=None, validator=one_of(("sharded", "whole")))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
     memory_margin: float | None = field(default=None, validator=at_least(0))
     primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
