@@ -4,6 +4,7 @@ from math import nextafter
 from random import Random
 
 from tests.agreement.candidates import BYTES, TIMES, records
+from tests.agreement.ports import occupy
 from tests.oracle.brute_force import Answer
 from tests.oracle.price import price
 
@@ -15,7 +16,7 @@ TIGHT = (1.0, 1.0, 1 + 5e-13, 1 - 1e-14, 1 - 2e-12, 1 - 1e-9)
 
 def push(random: Random, problem: dict, corner: str | None = None) -> tuple[str, ...]:
     """Push a problem into a corner or two, memory aside, the one named among them; their names."""
-    names = [*random.sample(sorted(CORNERS), random.choice([1, 1, 2])), corner]
+    names = [*random.sample(USUAL, random.choice([1, 1, 2])), corner]
     kept = [name for name in CORNERS if name in names]
     for name in kept:
         CORNERS[name](random, problem)
@@ -90,8 +91,13 @@ def forbid(random: Random, problem: dict) -> None:
             candidate["recompute"][mode]["first"] = row
 
 
-CORNERS = {"decades": spread, "huge": enlarge, "bare": bare, "forbidden": forbid}
-"""In this order: what is huge must not become larger than any number may be, and null is no number."""
+CORNERS = {"decades": spread, "huge": enlarge, "bare": bare, "forbidden": forbid, "ports": occupy}
+"""In this order: what is huge must not become larger than any number may be, and null is no number.
+
+Ports are as busy as layers take long in the end.
+"""
+USUAL = sorted(set(CORNERS) - {"ports"})
+"""Those that a problem is pushed into by chance; a share of all draws has ports, in another corner or not."""
 
 
 def settle(random: Random, problem: dict, answer: Answer) -> bool:

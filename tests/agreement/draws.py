@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.agreement.corners import push, settle
+from tests.agreement.ports import occupy
 from tests.agreement.problems import random_problem
 from tests.agreement.targets import narrowed, random_limits
 from tests.agreement.uneven import random_uneven_problem
@@ -12,6 +13,8 @@ from tests.oracle.check import same
 
 SHARES = {"plain": 38, "mixed": 10, "chunked": 14, "uneven": 18, "sharded": 8, "sharded mixed": 3, "target": 9}
 """Kinds of problems and how many in a hundred are of each."""
+PORTS = 0.0
+"""Of all draws, this share has busy ports besides. None yet: the search of plans does not price them."""
 ROUNDING = (1 + 1e-14, 1 + 1.1e-12)
 """Every program must find that what takes up to so much of the capacity fits; and that what takes more does not."""
 
@@ -38,6 +41,11 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
         problem["constraints"] = [*problem.get("constraints", []), "pp > 1"]
     cornered = random.random() < (0.2 if kind == "uneven" else 0.5)
     corners = push(random, problem, corner) if cornered or corner is not None else ()
+    # Of their own numbers, so that the others stay what they are.
+    further = Random(f"ports of {seed}")
+    if further.random() < PORTS and "ports" not in corners:
+        occupy(further, problem)
+        corners = (*corners, "ports")
     limits = random_limits(random, problem) if kind == "target" else None
     answer = answer_of(problem, limits)
     for _ in range(3 if kind == "target" else 0):

@@ -6,25 +6,28 @@ all of them:
 
 * a placement enters the cost through the levels of its boundaries only: equal level sequences are tried once;
 * for each cap on `max y`, every stage takes its fastest mode whose `y` keeps the cap, because `A` and `B` are
-  not negative. The cap runs over every `y` there is;
+  not negative. The cap runs over every `y` there is, for each level sequence where ports make `y` depend on it;
 * stages whose compute alone, or in these modes without transfers, takes longer than a plan already found are left
   out, as neither what is sent nor where blocks lie takes time away.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 
 from tests.oracle.chunks import even_splits
 from tests.oracle.costs import (
     Sent,
+    Shared,
     can_run,
     compute_time,
     cuts_around,
     in_flight,
     memory,
     sent,
-    transfer_time,
+    transfer_times,
     weights,
+    with_ports,
     zero_times,
 )
 from tests.oracle.network import Network
@@ -50,7 +53,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Option:
-    """A mode of a stage with its time (transfers aside), its time once per batch and its memory."""
+    """A mode of a stage with its time (transfers aside), its time once per batch and its memory.
+
+    What ports add to the times depends on the levels around a stage; `Search.by_levels` adds it.
+    """
 
     mode: tuple[str, int]
     time: float
@@ -96,6 +102,7 @@ class Search:
         """Forget what was remembered of another setting."""
         self.known_options = {}
         self.known_times = {}
+        self.known_waits = {}
         self.known_sent = {}
         self.known_modes = {}
         self.known_levels = {}
@@ -123,18 +130,44 @@ class Search:
         key = (candidate["name"], layers, flying, cut, mode)
         if key not in self.known_options:
             size = memory(self.problem, candidate, setting, layers, *mode, flying, cut)
-            self.known_options[key] = Option(mode, *self.times(setting, candidate, layers, mode), size)
+            time, shared = self.times(setting, candidate, layers, mode)
+            self.known_options[key] = Option(mode, time, shared.once, size)
         return self.known_options[key]
 
-    def times(self, setting: Setting, candidate: dict, layers, mode) -> tuple[float, float]:
-        """The time of a stage in one mode, transfers aside, and its time once per batch."""
+    def times(self, setting: Setting, candidate: dict, layers, mode) -> tuple[float, Shared]:
+        """The time of a stage in one mode, transfers and ports aside, and what its parameter groups add."""
         key = (candidate["name"], layers, mode)
         if key not in self.known_times:
             recompute, zero = mode
             groups, compute = self.sent(setting, candidate, layers), compute_time(candidate, layers, recompute)
-            more, sync = zero_times(self.problem, groups, compute, zero)
-            self.known_times[key] = (compute + more, sync)
+            shared = zero_times(self.problem, groups, compute, zero)
+            self.known_times[key] = (compute + shared.often, shared)
         return self.known_times[key]
+
+    def by_levels(self, setting: Setting, partition, chosen, cuts, levels: dict, options: list[list[Option]]):
+        """Level sequences with what the stages' options are like there: once all of them, unless there are ports."""
+        if all(candidate.get("busy") is None for candidate in chosen):
+            yield levels, options
+            return
+        for around, offsets in levels.items():
+            stages = zip(chosen, partition, cuts, pairwise(around), options, strict=True)
+            yield (
+                {around: offsets},
+                [[self.held_up(setting, *stage, option) for option in each] for *stage, each in stages],
+            )
+
+    def held_up(self, setting: Setting, candidate: dict, layers, cuts, around, option: Option) -> Option:
+        """The option with what ports add between boundaries of these levels."""
+        key = (candidate["name"], layers, cuts, around, option.mode)
+        if key not in self.known_waits:
+            time, shared = self.times(setting, candidate, layers, option.mode)
+            arriving = self.transfers(cuts, around)
+            messages, alone = zip(around, arriving, strict=True), time + sum(arriving)
+            recompute, _ = option.mode
+            whole, sync = with_ports(self.problem, setting, candidate, layers, recompute, shared, messages, alone)
+            self.known_waits[key] = (whole - alone, sync)
+        wait, sync = self.known_waits[key]
+        return replace(option, time=option.time + wait, sync=sync)
 
     def sent(self, setting: Setting, candidate: dict, layers) -> list[Sent]:
         key = (candidate["name"], layers)
@@ -155,10 +188,10 @@ class Search:
             self.known_cuts[key] = cuts_around(self.problem, candidate, sets, run)
         return self.known_cuts[key]
 
-    def transfers(self, cuts, around: tuple[int, int]) -> float:
+    def transfers(self, cuts, around: tuple[int, int]) -> tuple[float, float]:
         key = (cuts, around)
         if key not in self.known_transfers:
-            self.known_transfers[key] = transfer_time(self.network, cuts, around)
+            self.known_transfers[key] = transfer_times(self.network, cuts, around)
         return self.known_transfers[key]
 
     def try_stages(self, setting: Setting, partition, sets, chosen) -> None:
@@ -195,12 +228,14 @@ class Search:
             return
         for options in self.together(every):
             self.reachable = min(self.reachable, max(min(o.memory for o in stage) for stage in options))
-            fitting = [front([o for o in stage if o.memory <= self.capacity]) for stage in options]
-            for cap in {option.sync for stage in fitting for option in stage}:
-                below = [[option for option in stage if option.sync <= cap] for stage in fitting]
-                if all(below):
-                    fastest = [min(stage, key=lambda option: option.time) for stage in below]
-                    self.try_placements(setting, partition, chosen, cuts, levels, fastest)
+            fitting = [[o for o in stage if o.memory <= self.capacity] for stage in options]
+            for near, held in self.by_levels(setting, partition, chosen, cuts, levels, fitting):
+                best = list(map(front, held))
+                for cap in {option.sync for stage in best for option in stage}:
+                    below = [[option for option in stage if option.sync <= cap] for stage in best]
+                    if all(below):
+                        fastest = [min(stage, key=lambda option: option.time) for stage in below]
+                        self.try_placements(setting, partition, chosen, cuts, near, fastest)
 
     def together(self, every: list[list[Option]]):
         """The options from which each stage chooses freely: all of them, unless a rule asks for uniform modes."""
@@ -221,7 +256,8 @@ class Search:
         key = (setting.devices(chosen), stages)
         for around, offsets in levels.items():
             times = [
-                option.time + self.transfers(cuts[i], (around[i], around[i + 1])) for i, option in enumerate(options)
+                option.time + sum(self.transfers(cuts[i], (around[i], around[i + 1])))
+                for i, option in enumerate(options)
             ]
             total = batch_time(pair, times, sync)
             if key not in self.best or total < self.best[key][0]:

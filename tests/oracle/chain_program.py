@@ -1,6 +1,7 @@
 """Section 5 of PROBLEM.md for chains too long to try every plan: a dynamic program over stages, layers and places.
 
-For problems whose graph is the chain 0, 1, ..., N-1, without `constraints`, `fixed` or `search.mixed`. Why it is exact:
+For problems whose graph is the chain 0, 1, ..., N-1, without `constraints`, `fixed`, `search.mixed` and ports (`busy`).
+Why it is exact:
 
 * The only nested downsets of a chain are its tails, so the stages are ranges of layers. A plan is a setting, a number
   `s` of stages, and per stage a range, a slot (its offset over the width) and a mode.
@@ -82,10 +83,10 @@ class Table:
                     if not can_run(candidate, layers, recompute):
                         continue
                     compute = compute_time(candidate, layers, recompute)
-                    more, sync = zero_times(problem, groups, compute, zero)
+                    shared = zero_times(problem, groups, compute, zero)
                     one = memory_of_one(problem, candidate, setting, layers, recompute, zero)
                     further = memory_of_more(candidate, layers, recompute, self.cut(first))
-                    found[:, mode, first, behind] = compute + more, sync, one, further
+                    found[:, mode, first, behind] = compute + shared.often, shared.once, one, further
         return found
 
     def cut(self, first: int) -> float:
@@ -208,6 +209,10 @@ class ChainSearch:
             raise ValueError("the chain program knows no constraints, no decisions and no mixed candidates")
         if not set(schedules_of(problem)) <= set(SCHEDULES):
             raise ValueError(f"the chain program knows the schedules {', '.join(SCHEDULES)}")
+        if any(candidate.get("busy") is not None for candidate in problem["profile"]["candidates"]):
+            raise ValueError(
+                "the chain program knows no ports: there, what is sent once per batch depends on the places"
+            )
         self.problem = problem
         self.network = Network(problem["cluster"])
         self.best = inf

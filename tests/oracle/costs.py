@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, zip_longest
 from math import fsum
 
 from tests.oracle.collectives import collective
@@ -50,12 +51,15 @@ def compute_time(candidate: dict, layers, recompute: str) -> float:
 
 @dataclass(frozen=True)
 class Sent:
-    """What one parameter group of a stage sends and updates, in seconds, and over how many devices ZeRO shards it."""
+    """What one parameter group of a stage sends and updates, in seconds, and over how many devices ZeRO shards it.
 
-    all_reduced: float
-    scattered: float
-    gathered: float
-    reduced_across: float
+    Of what is sent, the seconds come first, then those for which a port of each level is occupied.
+    """
+
+    all_reduced: list[float]
+    scattered: list[float]
+    gathered: list[float]
+    reduced_across: list[float]
     update: float
     shards: int
 
@@ -72,10 +76,10 @@ def sent(problem: dict, network: Network, setting: Setting, candidate: dict, lay
         seconds = partial(collective, problem, network)
         found.append(
             Sent(
-                seconds("all_reduce", gradients, devices),
-                max(seconds("reduce_scatter", gradients, run) for run in runs),
-                max(seconds("all_gather", weights, run) for run in runs),
-                max(seconds("all_reduce", gradients / z, members) for members in alike),
+                seconds("all_reduce", gradients, [devices]),
+                seconds("reduce_scatter", gradients, runs),
+                seconds("all_gather", weights, runs),
+                seconds("all_reduce", gradients / z, alike),
                 over(layers, group["update"]),
                 z,
             )
@@ -83,37 +87,91 @@ def sent(problem: dict, network: Network, setting: Setting, candidate: dict, lay
     return found
 
 
-def zero_times(problem: dict, groups: list[Sent], compute: float, zero: int) -> tuple[float, float]:
+@dataclass(frozen=True)
+class Shared:
+    """What the parameter groups add to a stage.
+
+    Attributes:
+        often: seconds that show in every micro-batch (`t`).
+        once: seconds that show once per batch, the optimizer step included (`y`).
+        often_ports: seconds for which a port of each level is occupied in every micro-batch, shown or not.
+        once_sent: seconds of all that is sent once per batch, shown or not.
+        once_levels: the levels over which it goes.
+        update: seconds of the optimizer step.
+    """
+
+    often: float
+    once: float
+    often_ports: list[float]
+    once_sent: float
+    once_levels: list[int]
+    update: float
+
+
+def zero_times(problem: dict, groups: list[Sent], compute: float, zero: int) -> Shared:
     """What the parameter groups add to `t` and to `y` of a stage whose compute takes so long."""
-    c = y = updates = 0.0
+    often, once, updates = [0.0], [0.0], 0.0
     for group in groups:
-        rs, ag, ar, u, z = group.scattered, group.gathered, group.reduced_across, group.update, group.shards
-        add_c, add_y, add_u = [
-            (0.0, group.all_reduced, u),
-            (0.0, rs + ar + ag, u / z),
-            (rs, ar + ag, u / z),
-            (rs + 2 * ag, ar, u / z),
+        rs, ag, ar, z = group.scattered, group.gathered, group.reduced_across, group.shards
+        add_often, add_once = [
+            ([], [group.all_reduced]),
+            ([], [rs, ar, ag]),
+            ([rs], [ar, ag]),
+            ([rs, ag, ag], [ar]),
         ][zero]
-        c += add_c
-        y += add_y
-        updates += add_u
+        often, once = added([often, *add_often]), added([once, *add_once])
+        updates += group.update / (z if zero else 1)
+    c, y = often[0], once[0]
     y *= given(problem["training"], "synchronisation", 1.0)
     y *= given(problem["training"], "sharded_synchronisation", 1.0) if zero else 1.0
     e = exposed_share(problem)
-    if not hides(problem):
-        return e * c, e * y + updates
-    # Per micro-batch its compute hides what is sent; per batch, that of one micro-batch.
-    return max(e * c, c - compute), max(e * y, y - compute) + updates
+    shown_often, shown_once = e * c, e * y
+    if hides(problem):
+        # Per micro-batch its compute hides what is sent; per batch, that of one micro-batch.
+        shown_often, shown_once = max(e * c, c - compute), max(e * y, y - compute)
+    levels = [level for level, seconds in enumerate(once[1:]) if seconds > 0]
+    return Shared(shown_often, shown_once + updates, often[1:], y, levels, updates)
 
 
-def transfer_time(network: Network, cuts, levels: tuple[int, int]) -> float:
-    """Activations arriving in front and gradients arriving behind, of each of the stage's chunks.
+def added(parts: list[list[float]]) -> list[float]:
+    """One after the other: the seconds of all, and those at each level."""
+    return [sum(seconds) for seconds in zip_longest(*parts, fillvalue=0.0)]
+
+
+def with_ports(
+    problem: dict, setting: Setting, candidate: dict, layers, recompute: str, shared: Shared, messages, time: float
+) -> tuple[float, float]:
+    """`t` and `y` of a stage, given the `t` that it would have without ports.
+
+    `messages` are the levels in front of and behind the stage with the seconds that arrive over each. The port of a
+    level is occupied by the collectives inside the block, by the messages over boundaries of the level and by what ZeRO
+    sends in every micro-batch. No micro-batch is done before the busiest port is.
+    """
+    if candidate.get("busy") is None:
+        return time, shared.once
+    ports = [over(layers, row) for row in candidate["busy"]]
+    again = [over(layers, row) for row in given(candidate["recompute"][recompute], "busy", [])]
+    for level, seconds in chain(enumerate(shared.often_ports), enumerate(again), messages):
+        if level >= 0:
+            ports[level] += seconds
+    time = max(time, *ports)
+    if exposed_share(problem) >= 1 or not shared.once_levels:
+        return time, shared.once
+    # What may hide does so while its ports are free, in all micro-batches.
+    free = min(time - ports[level] for level in shared.once_levels)
+    return time, max(shared.once, shared.once_sent - setting.micro_batches * free + shared.update)
+
+
+def transfer_times(network: Network, cuts, levels: tuple[int, int]) -> tuple[float, float]:
+    """Activations arriving in front and gradients arriving behind, of all of the stage's chunks.
 
     `cuts` are those in front of and behind each chunk; a stage without chunks is one.
     """
-    return sum(
-        network.point_to_point(size, level) for around in cuts for size, level in zip(around, levels, strict=True)
+    front, behind = (
+        sum(network.point_to_point(size, level) for size in sizes)
+        for sizes, level in zip(zip(*cuts, strict=True), levels, strict=True)
     )
+    return front, behind
 
 
 def can_run(candidate: dict, layers, recompute: str) -> bool:

@@ -11,8 +11,9 @@ from tests.oracle.costs import (
     in_flight,
     memory,
     sent,
-    transfer_time,
+    transfer_times,
     weights,
+    with_ports,
     zero_times,
 )
 from tests.oracle.network import Network
@@ -66,11 +67,14 @@ def price(problem: dict, plan: dict) -> dict:
         flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1, setting.chunks)
         entering = sum(front for front, _ in cuts)
         compute = compute_time(candidate, layers, recompute)
-        more, sync = zero_times(problem, sent(problem, network, setting, candidate, layers), compute, zero)
-        transfers = transfer_time(network, cuts, around)
+        shared = zero_times(problem, sent(problem, network, setting, candidate, layers), compute, zero)
+        transfers = transfer_times(network, cuts, around)
+        messages = zip(around, transfers, strict=True)
+        alone = compute + sum(transfers) + shared.often
+        time, sync = with_ports(problem, setting, candidate, layers, recompute, shared, messages, alone)
         stages.append(
             {
-                "time": compute + transfers + more,
+                "time": time,
                 "sync_time": sync,
                 "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, entering),
                 "in_flight": flying,

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from tests.agreement.corners import forbid
+from tests.agreement.ports import occupy
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.check import same
@@ -40,8 +41,9 @@ def pared(random: Random, problem: dict) -> dict:
     return problem
 
 
+@pytest.mark.parametrize("ports", [False, True], ids=["free", "ports"])
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
-def test_the_oracle_misses_no_plan(kind):
+def test_the_oracle_misses_no_plan(kind, ports):
     compared = infeasible = mixed = 0
     for seed in range(50):
         random = Random(seed)
@@ -50,6 +52,8 @@ def test_the_oracle_misses_no_plan(kind):
             problem = pared(random, problem)
         if random.random() < 0.3:
             forbid(random, problem)
+        if ports:
+            occupy(random, problem)
         plans = all_or_none(problem)
         if plans is None:
             continue
@@ -73,6 +77,8 @@ def test_the_oracle_misses_no_plan(kind):
 def test_no_random_plan_beats_the_oracle(seed, kind):
     random = Random(seed)
     problem = random_problem(random, kind)
+    if seed % 2:
+        occupy(random, problem)
     answer = solve(problem)
     if answer.plan is not None:
         numbers = price(problem, answer.plan)
