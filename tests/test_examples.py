@@ -11,6 +11,7 @@ import pytest
 import nest
 from nest.files import read_mapping
 from nest.spec import PlanDocument
+from tests.simulate.traffic import overfull
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path.parent.name for path in (REPOSITORY / "examples").glob("*/problem.yaml"))
@@ -57,6 +58,7 @@ def test_example(name: str, tmp_path: Path) -> None:
     assert all(stage["memory"] <= plan["summary"]["memory_capacity"] for stage in plan["stages"])
     checked = run("check", str(output))
     assert checked.returncode == 0, checked.stdout
+    assert overfull(nest.simulate(plan)) == []
 
 
 def plan_of(name: str, **strategies: list[int]) -> PlanDocument:

@@ -64,6 +64,14 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> s
     told = plan.summary.get("bubble_share")
     beside = f" ({told:.1%} by the closed form)" if isinstance(told, float) else ""
     rows.append(("bubble share", f"{replay['bubble_share']:.1%}{beside}"))
+    traffic = [
+        (seconds, number, level)
+        for number, stage in enumerate(replay["stages"], 1)
+        for level, seconds in enumerate(stage["traffic"] or ())
+    ]
+    if traffic and whole > 0:
+        seconds, number, level = max(traffic, key=lambda each: each[0])
+        rows.append(("busiest port", f"{seconds / whole:.1%} of the batch, at level {level} on stage {number}"))
     return figures(rows, screen)
 
 

@@ -27,6 +27,7 @@ STYLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("message", "messages between stages", ("receive-activations", "receive-gradients")),
     ("collective", "collectives over replicas (gradients, ZeRO)", ("reduce-gradients", "gather-weights")),
     ("update", "optimizer step", ("update",)),
+    ("wait", "waiting for a busy port", ("wait-for-port",)),
 )
 """How tasks are drawn: name of the style, what legends call it, and the kinds of `Task` it is for."""
 

@@ -220,6 +220,7 @@ PATTERNED = {
     "message": ("line", "M0 1.5H6M0 4.5H6"),
     "collective": ("line", "M-1 7L7 -1M-1 -1L7 7"),
     "update": ("dot", "M1.5 1.5h3v3h-3z"),
+    "wait": ("line", "M0 3H6"),
 }
 """Patterns of styles, of 6 by 6 px, laid over their colour."""
 

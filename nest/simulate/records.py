@@ -7,13 +7,16 @@ from attrs import frozen
 from nest.instance import Pass
 
 COMPUTE = frozenset({"forward", "backward", "recompute", "input-gradients", "weight-gradients", "update"})
-"""Kinds of pieces that a device computes; the others are communication."""
+"""Kinds of pieces that a device computes; the others are communication, or wait for it."""
 
 COLLECTIVES = frozenset({"gather-weights", "reduce-gradients"})
 """Kinds of pieces in which the replicas take part together."""
 
 RECEIVES = frozenset({"receive-activations", "receive-gradients"})
 """Kinds of pieces that occupy the link to another stage."""
+
+WAIT = "wait-for-port"
+"""Kind of the pieces in which a port of the stage's devices is still occupied and nothing else is left to do."""
 
 Points = tuple[tuple[float, float], ...]
 """Seconds from the beginning of the batch, and bytes from then on; of several at one time, the last."""
@@ -24,12 +27,29 @@ class Piece:
     """A part of a pass or of the synchronisation.
 
     Attributes:
-        kind: one of `COMPUTE`, `COLLECTIVES` or `RECEIVES`.
+        kind: one of `COMPUTE`, `COLLECTIVES` or `RECEIVES`, or `WAIT`.
         seconds: how long it takes, above 0.
     """
 
     kind: str
     seconds: float
+
+
+@frozen
+class Ports:
+    """How long a device's port at each level, innermost first, is occupied by what a stage sends, hidden or not.
+
+    Attributes:
+        often: seconds per micro-batch (`b_i` of PROBLEM.md section 4, Ports).
+        once: seconds once per batch.
+    """
+
+    often: tuple[float, ...]
+    once: tuple[float, ...]
+
+    def traffic(self, micro_batches: int) -> tuple[float, ...]:
+        """Seconds per batch, by level."""
+        return tuple(micro_batches * often + once for often, once in zip(self.often, self.once, strict=True))
 
 
 @frozen
@@ -44,6 +64,7 @@ class StageWork:
         first: bytes by which the first micro-batch in flight takes more than a further one.
         transient: bytes needed while a pass runs, by chunk.
         in_step: replicas, neighbours, whose weights and gradients are sharded together (`Sharding.in_step`).
+        ports: what they carry; None: the stage's candidate does not say.
     """
 
     passes: Mapping[tuple[str, int], tuple[Piece, ...]]
@@ -53,6 +74,7 @@ class StageWork:
     first: float
     transient: tuple[float, ...]
     in_step: int
+    ports: Ports | None
 
     @property
     def chunks(self) -> int:

@@ -25,12 +25,15 @@ class StageReplay:
         synchronisation: seconds of gradient reduction and optimizer step.
         idle: seconds of the batch in which it does neither.
         memory_peak: the most bytes at any time.
+        traffic: for each level of the network, innermost first, the seconds of the batch for which a device's port is
+            occupied; None: the plan's candidates do not say.
     """
 
     busy: float
     synchronisation: float
     idle: float
     memory_peak: float
+    traffic: tuple[float, ...] | None
 
 
 @frozen
@@ -132,7 +135,7 @@ def replay(
         difference=difference(works, spans, orders, schedule, micro_batches),
         # Rounding must not make a pipeline that never waits show a negative bubble.
         bubble_share=max(pipeline - busy, 0.0) / whole if whole > 0 else 0.0,
-        stages=_stages(works, planned, whole),
+        stages=_stages(works, planned, whole, micro_batches),
         timeline=planned,
     )
     if disturbance is None:
@@ -140,12 +143,18 @@ def replay(
     return evolve(found, disturbed=disturb(works, spans, solution.replicas, staggered, whole, disturbance, progress))
 
 
-def _stages(works: Sequence[StageWork], planned: Timeline, whole: float) -> tuple[StageReplay, ...]:
+def _stages(works: Sequence[StageWork], planned: Timeline, whole: float, micro_batches: int) -> tuple[StageReplay, ...]:
     busy = [0.0] * len(works)
     for span in planned.spans:
         busy[span.stage] += span.end - span.start
     return tuple(
         # Rounding must not make a stage that never waits show a negative wait.
-        StageReplay(seconds, work.sync, max(whole - seconds - work.sync, 0.0), peak)
+        StageReplay(
+            busy=seconds,
+            synchronisation=work.sync,
+            idle=max(whole - seconds - work.sync, 0.0),
+            memory_peak=peak,
+            traffic=None if work.ports is None else work.ports.traffic(micro_batches),
+        )
         for work, seconds, peak in zip(works, busy, planned.peaks, strict=True)
     )

@@ -33,6 +33,7 @@ _WORDS = {
     "reduce-gradients": "reduce gradients",
     "input-gradients": "backward, inputs",
     "weight-gradients": "backward, weights",
+    "wait-for-port": "wait for a busy port",
 }
 
 _COLOURS = {

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable
 
+from attrs import evolve
+
 from nest.instance import Candidate, Instance, RecomputeMode, Solution
 from nest.simulate.boundaries import Cuts, levels, message, places
-from nest.simulate.records import Piece, StageWork
+from nest.simulate.ports import held_up, ports_of, shown_once, time_of
+from nest.simulate.records import Piece, Ports, StageWork
 from nest.simulate.sharding import Groups, Sharding, sharding
 
 WEIGHTS_SHARE = 0.5
@@ -23,6 +26,8 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
     groups = Groups(instance, solution)
     count = len(solution.stages)
     found = []
+    micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
+    assert micro_batches is not None  # It is a plan of the problem.
     for index, stage in enumerate(solution.stages):
         candidate = instance.candidates[stage.candidate]
         mode = candidate.mode(stage.recompute)
@@ -32,15 +37,20 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         shared = sharding(instance, groups, stage, compute)
         around = (in_front[index], in_front[(index + 1) % count])
         passes: dict[tuple[str, int], tuple[Piece, ...]] = {}
-        entering = []
+        entering, messages = [], []
         for chunk, layers in enumerate(chunks):
             place = chunk * count + index
             entering.append(cuts.in_front(candidate, place))
             arriving = message(instance, entering[chunk], around[0])
             returning = message(instance, cuts.in_front(candidate, place + 1), around[1])
+            messages += [(around[0], arriving), (around[1], returning)]
             for kind, pieces in _passes(candidate, mode, layers, arriving, returning, shared, solution.chunks).items():
                 passes[kind, chunk] = pieces
-        found.append(_work(instance, candidate, mode, stage.zero, passes, shared, chunks, entering))
+        ports = ports_of(candidate, mode, list(stage.layers), messages, shared)
+        if ports is not None:
+            passes = held_up(passes, ports)
+            shared = evolve(shared, shown=shown_once(instance, shared, ports, time_of(passes), micro_batches))
+        found.append(_work(instance, candidate, mode, stage.zero, passes, shared, ports, chunks, entering))
     return tuple(found)
 
 
@@ -85,6 +95,7 @@ def _work(
     zero: int,
     passes: dict[tuple[str, int], tuple[Piece, ...]],
     shared: Sharding,
+    ports: Ports | None,
     chunks: list[list[int]],
     entering: list[float],
 ) -> StageWork:
@@ -96,13 +107,18 @@ def _work(
     return StageWork(
         passes=passes,
         synchronisation=_pieces(
-            [("reduce-gradients", shared.reduce), ("update", shared.update), ("gather-weights", shared.refresh)]
+            [
+                ("reduce-gradients", shared.reduce * shared.shown),
+                ("update", shared.update),
+                ("gather-weights", shared.refresh * shared.shown),
+            ]
         ),
         standing=shared.state + instance.cluster.reserve,
         kept=tuple(kept),
         first=first,
         transient=tuple(float(mode.peak[layers].max()) + gathered for layers in chunks),
         in_step=shared.in_step,
+        ports=ports,
     )
 
 

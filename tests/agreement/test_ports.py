@@ -1,86 +1,29 @@
 """Ports: the oracle against the pricing of plans, the brute force against every plan, and the draws themselves."""
 
 from collections import Counter
-from copy import deepcopy
-from random import Random
 
 import pytest
 
 from tests.agreement import draws
-from tests.agreement.corners import push
+from tests.agreement.busy_plans import KINDS, decided, runnable_plans, with_ports, without_ports
 from tests.agreement.draws import draw
-from tests.agreement.ports import occupy
-from tests.agreement.problems import random_plan, random_problem
-from tests.made_up_collectives import Trees, with_models
 from tests.oracle.brute_force import solve
 from tests.oracle.check import same
-from tests.oracle.costs import can_run
-from tests.oracle.price import candidates_of, price
-
-KINDS = ("plain", "mixed", "chunked", "sharded", "sharded mixed")
-
-
-def with_ports(seed: int, kind: str) -> tuple[Random, dict]:
-    """A random problem whose candidates say how busy ports are, sometimes in a further corner."""
-    random = Random(f"{kind} {seed}")
-    plain = {"sharded": "plain", "sharded mixed": "mixed"}.get(kind, kind)
-    problem = random_problem(random, plain, sharded=plain != kind)
-    if seed % 4 == 0:
-        push(random, problem, "ports")
-    else:
-        occupy(random, problem)
-    if kind == "chunked" and random.random() < 0.7:
-        problem["training"]["schedule"] = ["interleaved"]
-    if random.random() < 0.2:
-        problem["collectives"] = "trees"
-    return random, problem
-
-
-def without_ports(problem: dict) -> dict:
-    bare = deepcopy(problem)
-    for candidate in bare["profile"]["candidates"]:
-        for record in (candidate, *candidate["recompute"].values()):
-            record.pop("busy", None)
-    return bare
-
-
-def runnable_plans(random: Random, problem: dict) -> list[dict]:
-    """Some random plans, of two stages and more where there is room, whose layers can all run in their modes."""
-    drawn = [plan for plan in (random_plan(random, problem, 2) for _ in range(4)) if plan is not None]
-    return [
-        plan
-        for plan in drawn
-        if all(
-            can_run(candidate, stage["layers"], stage["recompute"])
-            for stage, candidate in zip(plan["stages"], candidates_of(problem, plan), strict=True)
-        )
-    ]
+from tests.oracle.price import price
 
 
 def priced(problem: dict, plan: dict) -> list[tuple[float, float]]:
     """`t` and `y` of every stage, as the planner prices the plan, and then its batch time."""
-    from nest.formulate.given import whole_problem
-    from nest.formulate.instance import build_instance
-    from nest.instance import Solution, StageDecision
     from nest.plan import evaluate
 
-    known = with_models(Trees())
-    asked = {key: value for key, value in problem.items() if key not in ("constraints", "fixed")}
-    instance = build_instance(whole_problem(asked, known)[0], known)
-    index = {candidate.name: number for number, candidate in enumerate(instance.candidates)}
-    stages = tuple(
-        StageDecision(tuple(s["layers"]), index[s["candidate"]], s["recompute"], s["zero"], s["offset"])
-        for s in plan["stages"]
-    )
-    shared = (plan["replicas"], plan["rank_order"], plan["schedule"])
-    found = evaluate(instance, Solution(*shared, stages, chunks=plan["chunks"], zero_degree=plan["zero_degree"]))
+    found = evaluate(*decided(problem, plan))
     return [*((stage.time, stage.sync) for stage in found.stages), (found.batch_time, found.sync)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_oracle_prices_busy_ports_as_the_planner_does(kind):
     counts: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(30):
         random, problem = with_ports(seed, kind)
         bare = without_ports(problem)
         for plan in runnable_plans(random, problem):
@@ -94,10 +37,10 @@ def test_the_oracle_prices_busy_ports_as_the_planner_does(kind):
             for stage, alone in zip(told["stages"], price(bare, plan)["stages"], strict=True):
                 counts["slower"] += stage["time"] > alone["time"] * (1 + 1e-9)
                 counts["held up"] += stage["sync_time"] > alone["sync_time"] * (1 + 1e-9)
-    assert counts["plans"] > 40
+    assert counts["plans"] > 25
     assert counts["slower"] > counts["plans"] / 5
     assert counts["held up"] > 2
-    assert (counts["True chunks"] > 20) == (kind == "chunked")
+    assert (counts["True chunks"] > 10) == (kind == "chunked")
 
 
 def test_busy_ports_often_change_the_best_plan():

@@ -30,10 +30,11 @@ def close(one: float, other: float) -> bool:
     return one == pytest.approx(other, rel=1e-9, abs=1e-300)
 
 
+@pytest.mark.parametrize("ports", [False, True], ids=["free", "ports"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_on_uniform_stages_a_replay_takes_what_the_closed_form_says(schedule: str) -> None:
+def test_on_uniform_stages_a_replay_takes_what_the_closed_form_says(schedule: str, ports: bool) -> None:
     for seed in SEEDS:
-        plan = uniform_plan(seed, schedule)
+        plan = uniform_plan(seed, schedule, ports=ports)
         found = nest.simulate(plan)
         assert plan.batch_time is not None
         assert close(found.batch_time, plan.batch_time), seed

@@ -10,8 +10,11 @@ SCHEDULES = ("1f1b", "gpipe", "nest", "interleaved", "zero-bubble", "zero-bubble
 BANDWIDTH, LATENCY = 100.0, 0.01
 
 
-def uniform_plan(seed: int, schedule: str) -> PlanDocument:
-    """A plan of 1 to 8 stages; what the ends of the pipeline do not receive, they compute longer."""
+def uniform_plan(seed: int, schedule: str, *, ports: bool = False) -> PlanDocument:
+    """A plan of 1 to 8 stages; what the ends of the pipeline do not receive, they compute longer.
+
+    With `ports`, stages wait for them; what is sent once per batch may hide, and mostly waits for them, too.
+    """
     draw = Random(f"{schedule} {seed}")
     stages = draw.randint(2 if schedule == "interleaved" else 1, 8)
     chunks = draw.randint(2, 4) if schedule == "interleaved" else 1
@@ -34,7 +37,7 @@ def uniform_plan(seed: int, schedule: str) -> PlanDocument:
     if chunks > 1:
         fixed = {**fixed, "chunks": chunks}
         del fixed["stages"]
-    problem = {
+    problem: dict[str, Any] = {
         "nest": 1,
         "profile": {
             "layers": [f"l{index}" for index in range(layers)],
@@ -78,4 +81,9 @@ def uniform_plan(seed: int, schedule: str) -> PlanDocument:
             "memory": 1e6,
         },
     }
+    if ports:
+        busy = [sum(times) * draw.uniform(0.9, 1.5) for times in zip(forward, backward, strict=True)]
+        busy = [max(busy) + message * (layer == 0) + message * (layer == layers - 1) for layer in range(layers)]
+        problem["profile"]["candidates"][0]["busy"] = [busy]
+        problem["training"]["exposed"] = draw.choice([0.0, 0.3, 1.0])
     return evaluate(problem, fix=fixed)
