@@ -7,6 +7,7 @@ import pytest
 import nest
 from nest.plan import evaluate
 from nest.report.replay import replay_text
+from nest.simulate.contradiction import contradiction
 from nest.simulate.records import WAIT
 from nest.simulate.replay import replay
 from nest.simulate.trace import trace
@@ -28,6 +29,7 @@ def test_stages_wait_for_busy_ports_as_the_plan_says_and_no_port_is_overfull(kin
             works = stage_works(instance, solution)
             found = replay(instance, solution)
             assert overfull(found) == [], (kind, seed)
+            assert contradiction(instance, solution) is None, (kind, seed)
             assert same(found.closed_form, priced.batch_time), (kind, seed)
             for work, told, stage in zip(works, found.stages, priced.stages, strict=True):
                 assert same(work.time, stage.time), (kind, seed)
