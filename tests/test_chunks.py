@@ -100,14 +100,15 @@ def test_what_is_no_even_split_is_told(fix: dict[str, Any], words: str) -> None:
 
 
 def test_a_problem_without_even_split_says_so() -> None:
-    seven = {"transformer": {**MODEL, "layers": 7}}
+    five = {"transformer": {**MODEL, "layers": 5}}
     plan = nest.solve(
-        {**PROBLEM, "model": seven, "training": {**PROBLEM["training"], "schedule": "interleaved"}, "constraints": []}
+        {**PROBLEM, "model": five, "training": {**PROBLEM["training"], "schedule": "interleaved"}, "constraints": []}
     )
     assert plan.status == "infeasible"
     assert plan.chunks is None
     assert plan.diagnosis is not None
-    assert "interleaved with 2 chunks for each stage deals 7 transformer blocks out evenly" in plan.diagnosis
+    told = "interleaved with 2 chunks for each stage deals 5 transformer blocks (7 with embedding and head) out evenly"
+    assert told in plan.diagnosis
 
 
 def test_constraints_know_chunks() -> None:
@@ -228,8 +229,26 @@ def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:
         ["2", "6", "10", "head"],
     ]
     assert nest.check(plan).ok
+    assert evaluated(fourteen).chunks == 2
     with pytest.raises(InputError, match="14 transformer blocks cannot be dealt evenly to 12 chunks"):
         evaluated(fourteen, chunks=3)
+
+
+def test_the_search_knows_the_splits_that_decisions_allow() -> None:
+    fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
+    fourteen["training"] = {**PROBLEM["training"], "schedule": "interleaved"}
+    free, decided = nest.solve(fourteen, verify=True), nest.solve({**fourteen, "fixed": {"pp": 4, "chunks": 4}})
+    assert (free.chunks, len(free.stages), free.batch_time) == (4, 4, decided.batch_time)
+    assert free.verification is not None
+    assert free.verification["status"] == "proved"
+    assert nest.check(free).ok
+
+
+def test_ends_are_no_blocks_for_a_framework_of_equal_stages() -> None:
+    fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
+    training = {**PROBLEM["training"], "schedule": "interleaved"}
+    plan = nest.solve({**fourteen, "training": training, "constraints": [], "search": {"target": "maxtext"}})
+    assert plan.chunks in (None, 7)
 
 
 def test_measured_interleaved_runs_are_priced(shared: Path) -> None:

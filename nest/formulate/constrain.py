@@ -34,6 +34,7 @@ def build_space(
     operators: Mapping[str, tuple[str, ...]] | None = None,
     together: tuple[tuple[int, ...], ...] = (),
     even_blocks: tuple[tuple[int, ...], ...] = (),
+    blocks_and_ends: tuple[tuple[int, ...], ...] = (),
     device: DeviceSpec | None = None,
     limits: Limits | None = None,
     binding: bool = True,
@@ -50,6 +51,7 @@ def build_space(
         operators: names of what each layer of the model is planned as, where that is not the layer itself.
         together: groups of layers that no cut may part, beside those of constraints.
         even_blocks: layers of each block that schedules of several chunks deal out.
+        blocks_and_ends: the same where embedding and head count as blocks; none: they never do.
         device: the accelerator, whose calibration says how much of data-parallel communication shows; None: nothing.
         limits: what the problem's target can run, to which all but recompute modes, constraints and partition is
             narrowed already; None: anything.
@@ -89,7 +91,9 @@ def build_space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
             exposed=exposure.exposed,
-            schedules=_with_chunks(allowed_schedules(problem, registry), len(even_blocks), fixed.get("chunks")),
+            schedules=_with_chunks(
+                allowed_schedules(problem, registry), (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks")
+            ),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
             recompute=_recompute(problem, candidates, fixed.get("recompute"), limits),
@@ -98,6 +102,7 @@ def build_space(
             mixed=problem.search.mixed,
             together=together,
             blocks=even_blocks,
+            blocks_and_ends=blocks_and_ends,
             even=limits is not None and limits.even_stages,
             zero_degrees=allowed_zero_degrees(problem),
             hiding=exposure.hiding,
@@ -220,12 +225,18 @@ def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, .
     return tuple(known[name] for name in dict.fromkeys(decided or problem.training.schedule))
 
 
-def _with_chunks(schedules: Sequence[Schedule], blocks: int, fixed: Value | None) -> tuple[Schedule, ...]:
-    """The schedules, those of several chunks once for every number of chunks that deals out so many blocks evenly.
+def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None) -> tuple[Schedule, ...]:
+    """The schedules, those of several chunks once for every number of chunks that deals out blocks evenly.
 
     Where there is no such number the fewest chunks stand for it, so that the search can say that it has no plan.
+
+    Args:
+        schedules: as listed.
+        counts: numbers of blocks, each way of counting them.
+        fixed: `fixed.chunks`.
     """
-    possible = [chunks for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0] or [2]
+    even = {chunks for blocks in counts for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0}
+    possible = sorted(even) or [2]
     if isinstance(fixed, int) and fixed > 1:
         possible = [fixed]
     found: list[Schedule] = []

@@ -251,13 +251,13 @@ def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[
 
     Where blocks do not divide, earlier stages take one more; several chunks for each stage must come out even.
     """
-    blocks = instance.space.blocks
     if chunks > 1:
         faults = dealing_faults(instance, count, chunks, None)
         if faults:
             raise InputError("fixed does not describe a plan: " + "; ".join(faults) + ".")
         dealt = even_chunks(instance, count, chunks)
         return tuple(tuple(layer for chunk in dealt[stage::count] for layer in chunk) for stage in range(count))
+    blocks = _blocks_of_one_stage(instance)
     if count > len(blocks):
         raise InputError(f"fixed.pp is {count}, but there are only {len(blocks)} blocks to deal to stages.")
     size, longer = divmod(len(blocks), count)
@@ -267,3 +267,14 @@ def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[
         stages.append(tuple(layer for block in blocks[start:end] for layer in block))
         start = end
     return tuple(stages)
+
+
+def _blocks_of_one_stage(instance: Instance) -> list[tuple[int, ...]]:
+    """The blocks in order, those joined that no cut may part."""
+    found: list[tuple[int, ...]] = []
+    for block in instance.space.blocks:
+        if found and any(set(group) & set(found[-1]) and set(group) & set(block) for group in instance.space.together):
+            found[-1] += block
+        else:
+            found.append(block)
+    return found

@@ -59,30 +59,20 @@ class Formulation:
     pricing: Pricing | None = None
 
     def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """What people count when they deal a model to stages, in order, each with its name and layers as indices.
-
-        These are the layers of the model; layers that no cut may part are one unit.
-        """
+        """The layers of the model in order, each with its name and what is planned of it, as indices."""
         position = {name: index for index, name in enumerate(self.graph.layers)}
-        groups = [tuple(position[name] for name in names) for names in self.operators.values()] or self.together
+        groups = [tuple(position[name] for name in names) for names in self.operators.values()]
         home = {layer: group for group in groups for layer in group}
         named = {home[position[names[0]]]: name for name, names in self.operators.items()}
         units = dict.fromkeys(home.get(layer, (layer,)) for layer in self.graph.topological_order())
         return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
 
-    def even_blocks(self, parts: int | None = None) -> tuple[tuple[int, ...], ...]:
+    def even_blocks(self) -> tuple[tuple[int, ...], ...]:
         """What even splits count: the layers of each block in order, the embedding with the first, head with the last.
 
-        Every unit counts as a block but those called `embedding` and `head` at the ends. Where `parts` does not divide
-        the blocks but would if these two counted, they do: Megatron-LM's `--account-for-embedding-in-pipeline-split`
-        and `--account-for-loss-in-pipeline-split`, with which Llama 3.1's 126 blocks make 128 parts.
-
-        Args:
-            parts: chunks of all stages, where that is decided.
+        Every layer of the model counts as a block but those called `embedding` and `head` at the ends.
         """
         order = list(self.units())
-        if parts and len(order) % parts == 0 and {order[0][0], order[-1][0]} == {"embedding", "head"}:
-            return tuple(layers for _, layers in order)
         first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
         last = [order.pop()] if order[-1][0] == "head" and len(order) > 1 else []
         blocks = [layers for _, layers in order]
@@ -90,9 +80,15 @@ class Formulation:
         blocks[-1] += tuple(layer for _, layers in last for layer in layers)
         return tuple(blocks)
 
-    def even_layers(self) -> tuple[tuple[int, ...], ...]:
-        """What stages of equal length count: as `even_blocks`, but layers that no cut may part are several."""
-        return evolve(self, together=()).even_blocks()
+    def blocks_and_ends(self) -> tuple[tuple[int, ...], ...]:
+        """As `even_blocks`, but embedding and head count as blocks of their own; none where the model lacks one.
+
+        Megatron-LM counts so with `--account-for-embedding-in-pipeline-split` and
+        `--account-for-loss-in-pipeline-split`, with which Llama 3.1's 126 blocks make 128 chunks.
+        """
+        order = self.units()
+        ends = (order[0][0], order[-1][0])
+        return tuple(layers for _, layers in order) if ends == ("embedding", "head") else ()
 
 
 def build_instance(
@@ -155,7 +151,8 @@ def formulate(
             formulation.experts,
             formulation.operators,
             formulation.together,
-            formulation.even_layers() if even else formulation.even_blocks(_parts(problem)),
+            formulation.even_blocks(),
+            () if even else formulation.blocks_and_ends(),
             device,
             limits if limits is None else limits_on(limits, cluster),
             binding,
@@ -163,13 +160,6 @@ def formulate(
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
     )
     return instance, formulation
-
-
-def _parts(problem: Problem) -> int | None:
-    """Chunks of all stages, when both stages and chunks are decided."""
-    decided = [problem.decided.get(name) for name in ("pp", "chunks")]
-    stages, chunks = (value if isinstance(value, int) and not isinstance(value, bool) else 0 for value in decided)
-    return stages * chunks or None
 
 
 def _from_profile(problem: Problem, registry: Registry, base: Path | None, cluster: Cluster) -> Formulation:

@@ -93,6 +93,8 @@ class Space:
         together: groups of layers that no cut may part, beside those of `constraints`.
         blocks: what schedules of several chunks deal out evenly: the layers of each transformer block, in order, the
             embedding with the first and the head with the last. None: no plan has several chunks.
+        blocks_and_ends: the same where embedding and head count as blocks of their own, which they do for chunks that
+            come out even only so. None: they never do.
         even: whether other schedules deal them out evenly too: stage `i` of `s` holds the `i`-th of `s` equal runs.
         zero_degrees: ranks over which ZeRO may shard at most, to choose from, preferred first; None among them: all
             that hold the same parameters. One that divides the ranks of a parameter group into no equal shard groups
@@ -116,6 +118,7 @@ class Space:
     mixed: bool = False
     together: tuple[tuple[int, ...], ...] = ()
     blocks: tuple[tuple[int, ...], ...] = ()
+    blocks_and_ends: tuple[tuple[int, ...], ...] = ()
     even: bool = False
     zero_degrees: tuple[int | None, ...] = (None,)
     hiding: bool = False

@@ -9,14 +9,22 @@ def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int
     Raises:
         ValueError: the blocks cannot be dealt evenly.
     """
-    blocks = instance.space.blocks
-    size, left = divmod(len(blocks), stages * chunks)
-    if left or not size:
-        raise ValueError(f"{len(blocks)} blocks cannot be dealt to {stages} stages of {chunks} chunks")
+    blocks = _dealable(instance, stages * chunks)
+    if not blocks:
+        raise ValueError(f"{len(instance.space.blocks)} blocks cannot be dealt to {stages} stages of {chunks} chunks")
+    size = len(blocks) // (stages * chunks)
     return tuple(
         tuple(sorted(layer for block in blocks[first : first + size] for layer in block))
         for first in range(0, len(blocks), size)
     )
+
+
+def _dealable(instance: Instance, parts: int) -> tuple[tuple[int, ...], ...]:
+    """The blocks that make so many equal parts, embedding and head counted only where they must be; none: nothing."""
+    for blocks in (instance.space.blocks, instance.space.blocks_and_ends):
+        if not len(blocks) % parts:
+            return blocks
+    return ()
 
 
 def dealing_faults(instance: Instance, stages: int, chunks: int, micro_batches: int | None) -> list[str]:
@@ -36,7 +44,7 @@ def dealing_faults(instance: Instance, stages: int, chunks: int, micro_batches: 
             f"with {chunks} chunks for each of {stages} stages the micro-batches must be a multiple of {stages}, "
             f"but there are {micro_batches}"
         )
-    if blocks % (stages * chunks) or not blocks:
+    if not _dealable(instance, stages * chunks):
         found.append(
             f"{blocks} transformer blocks cannot be dealt evenly to {stages * chunks} chunks, "
             f"{chunks} for each of {stages} stages"

@@ -59,10 +59,11 @@ def partition(pieces: Units, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]
 
 def dealt(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
     """The layers of each stage where chunks are dealt (PROBLEM.md section 4); None: they do not come out even."""
-    blocks = instance.space.blocks
-    size, left = divmod(len(blocks), stages * chunks)
-    if left or not size or stages < 2:
+    counted = (instance.space.blocks, instance.space.blocks_and_ends)
+    blocks = next((each for each in counted if each and len(each) % (stages * chunks) == 0), None)
+    if blocks is None or stages < 2:
         return None
+    size = len(blocks) // (stages * chunks)
     runs = [blocks[first : first + size] for first in range(0, len(blocks), size)]
     return tuple(
         tuple(sorted(layer for run in runs[stage::stages] for block in run for layer in block))

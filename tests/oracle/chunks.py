@@ -26,10 +26,23 @@ def dealable(problem: dict) -> list[list[int]]:
     return blocks
 
 
-def dealt(problem: dict, stages: int, chunks: int, blocks: list[list[int]] | None = None):
+def with_ends(problem: dict) -> list[list[int]]:
+    """Every layer a block, where embedding and head are at the ends and may count as such; else none."""
+    names = problem["profile"]["layers"]
+    order = topological(len(names), problem["profile"]["edges"])
+    if (problem.get("search") or {}).get("even") or [names[order[0]], names[order[-1]]] != ["embedding", "head"]:
+        return []
+    return [[layer] for layer in order]
+
+
+def dealt(problem: dict, stages: int, chunks: int):
     """The layers of the chunks in pipeline order, as tuples; None where there is no even split of the blocks."""
-    blocks = blocks or dealable(problem)
-    if stages < 2 or chunks < 2 or len(blocks) % (stages * chunks):
+    if stages < 2 or chunks < 2:
+        return None
+    blocks = dealable(problem)
+    if len(blocks) % (stages * chunks):
+        blocks = with_ends(problem)
+    if not blocks or len(blocks) % (stages * chunks):
         return None
     size = len(blocks) // (stages * chunks)
     found = [
@@ -49,8 +62,7 @@ def stages_of(dealt_chunks, stages: int) -> tuple[tuple[int, ...], ...]:
 
 def even_splits(problem: dict, chunks: int, micro_batches: int):
     """Every split into stages of so many chunks: the layers of the stages and those of the chunks."""
-    blocks = dealable(problem)
-    for stages in range(2, len(blocks) // chunks + 1):
-        found = dealt(problem, stages, chunks, blocks)
+    for stages in range(2, len(problem["profile"]["layers"]) // chunks + 1):
+        found = dealt(problem, stages, chunks)
         if found is not None and micro_batches % stages == 0:
             yield stages_of(found, stages), found

@@ -21,11 +21,13 @@ def even_chunks(instance: Instance, stages: int, chunks: int) -> Integers | None
     Chunk `j` runs on stage `j mod stages`.
     """
     space, graph = instance.space, instance.graph
-    if stages < 2 or not space.blocks or len(space.blocks) % (stages * chunks):
+    # Embedding and head count as blocks only where the others alone do not come out even.
+    blocks = space.blocks if len(space.blocks) % (stages * chunks) == 0 else space.blocks_and_ends
+    if stages < 2 or not blocks or len(blocks) % (stages * chunks):
         return None
     chunk = numpy.full(len(graph.layers), -1, dtype=numpy.int64)
-    for number, block in enumerate(space.blocks):
-        chunk[list(block)] = number * stages * chunks // len(space.blocks)
+    for number, block in enumerate(blocks):
+        chunk[list(block)] = number * stages * chunks // len(blocks)
     stage = chunk % stages
     if any(chunk[consumer] < chunk[producer] for producer, consumers in graph.tensors for consumer in consumers):
         return None

@@ -191,9 +191,11 @@ def _not_dealt(instance: Instance) -> str:
     named = dict.fromkeys(each.name for each in instance.space.schedules if chunks_of(each) > 1)
     chunks = sorted({chunks_of(each) for each in instance.space.schedules if chunks_of(each) > 1})
     told_chunks = " or ".join(map(str, chunks))
+    ends = len(instance.space.blocks_and_ends)
+    counted = f" ({ends} with embedding and head)" if ends else ""
     return (
         f"The schedule is tightest: {', '.join(named)} with {told_chunks} chunks for each stage deals "
-        f"{len(instance.space.blocks)} transformer blocks out evenly, to 2 stages or more that divide the number of "
+        f"{len(instance.space.blocks)} transformer blocks{counted} out evenly, to 2 stages or more that divide the number of "
         "micro-batches and keep together what must be; no such number of stages has room. Allow another schedule in "
         "training.schedule."
     )

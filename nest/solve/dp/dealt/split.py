@@ -66,7 +66,8 @@ class Splits:
 
     def counts(self, chunks: int, micro_batches: int, most: int) -> tuple[int, ...]:
         """Numbers of stages up to `most` that have an even split of so many chunks and divide the micro-batches."""
-        counts = range(2, min(most, len(self.instance.space.blocks) // chunks) + 1)
+        blocks = max(map(len, self._counted()))
+        counts = range(2, min(most, blocks // chunks) + 1)
         return tuple(count for count in counts if micro_batches % count == 0 and self.of(count, chunks) is not None)
 
     def of(self, stages: int, chunks: int) -> Split | None:
@@ -76,11 +77,16 @@ class Splits:
             self._known[key] = self._made(stages, chunks)
         return self._known[key]
 
+    def _counted(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """The blocks, without and with embedding and head among them."""
+        return self.instance.space.blocks, self.instance.space.blocks_and_ends
+
     def _made(self, stages: int, chunks: int) -> Split | None:
-        blocks, layers = self.instance.space.blocks, len(self.instance.graph.layers)
-        size, left = divmod(len(blocks), stages * chunks)
-        if left or not size:
+        parts, layers = stages * chunks, len(self.instance.graph.layers)
+        blocks = next((each for each in self._counted() if each and len(each) % parts == 0), None)
+        if blocks is None:
             return None
+        size = len(blocks) // parts
         runs = (blocks[first : first + size] for first in range(0, len(blocks), size))
         split = Split(tuple(tuple(layer for block in run for layer in block) for run in runs), stages, layers)
         return split if self._allowed(split) else None
