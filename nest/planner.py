@@ -75,7 +75,8 @@ def solve(
         InputError: the problem cannot be used; the text names the place and the remedy.
     """
     from nest.formulate.contradictions import refuse_contradictions
-    from nest.formulate.instance import build_instance
+    from nest.formulate.instance import formulate
+    from nest.formulate.outside import outside
     from nest.formulate.without_target import told_of_target
     from nest.solve.dp import feasible
     from nest.solve.dp import solve as search
@@ -87,7 +88,7 @@ def solve(
     with naming(problem):
         whole, written = whole_problem(problem, known)
         refuse_contradictions(whole, written, known)
-        instance = build_instance(whole, known, progress=progress)
+        instance, formulation = formulate(whole, known, progress=progress)
         result = search(instance, time_limit, progress)
     written = whole.to_dict()
     if result.solution is None:
@@ -96,6 +97,7 @@ def solve(
         plan = infeasible(written, diagnosis, statistics=result.statistics, plugins=origins)
     else:
         plan = _document(instance, result, result.solution, whole, known)
+        plan = evolve(plan, outside=outside(plan, instance, result.solution, formulation, whole, known))
     if not verify:
         return plan
     verdict = _verdict(instance, plan, whole, known, verify == "free", time_limit, workers, progress)
@@ -147,7 +149,8 @@ def evaluate(
 ) -> PlanDocument:
     """The plan that `fixed` describes, priced; what it leaves open takes the usual framework default.
 
-    It need not satisfy `constraints`: those that it does not are its `violates`.
+    It need not satisfy `constraints`: those that it does not are its `violates`. What `nest solve` would not try
+    without `fixed` is told in its `outside`.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
@@ -158,13 +161,14 @@ def evaluate(
         InputError: the problem cannot be used, or the decisions do not make a plan.
     """
     from nest.formulate.fixed_plan import fixed_plan
+    from nest.formulate.outside import outside
 
     known = plugins or registry()
     with naming(problem):
         whole = whole_problem(problem, known, fix)[0]
-        instance, solution = fixed_plan(whole, known)
+        instance, solution, formulation = fixed_plan(whole, known)
         priced = price(instance, solution)
-        return document(
+        plan = document(
             instance,
             solution,
             priced,
@@ -174,6 +178,7 @@ def evaluate(
             summary=figures_of(instance, solution, priced, whole, known),
             plugins=contributors(whole, known, instance, solution),
         )
+        return evolve(plan, outside=outside(plan, instance, solution, formulation, whole, known))
 
 
 @_without_faulty_plugins
@@ -223,19 +228,23 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
 
 def _check_report(plan: PlanDocument, known: Registry) -> CheckReport:
     from nest.formulate.embedding import wrong_placement
-    from nest.formulate.fixed_plan import decided_instance
+    from nest.formulate.fixed_plan import decided_formulation
+    from nest.formulate.outside import wrong_outside
 
     problem = whole_problem(plan.problem, known)[0]
-    instance = decided_instance(problem, plan, known)
+    instance, formulation = decided_formulation(problem, plan, known)
     report = check_plan(instance, plan, lambda solution, priced: figures_of(instance, solution, priced, problem, known))
     if plan.status != "infeasible":
         report = certified(report, instance, plan, problem.training)
+    if report.ok and plan.outside is not None:
+        faults = wrong_outside(plan, instance, solution_of(instance, plan), formulation, problem, known)
+        report = report.with_(CheckReport(faults, 1))
     if report.ok and plan.runner_up is not None:
         report = report.with_(_runner_up_report(instance, plan, problem, known))
     if plan.placement is None or not report.ok:
         return report
-    faults = wrong_placement(instance, plan, plan.placement, problem.cluster, known)
-    return report.with_(CheckReport(tuple(faults), 1))
+    misplaced = wrong_placement(instance, plan, plan.placement, problem.cluster, known)
+    return report.with_(CheckReport(tuple(misplaced), 1))
 
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:

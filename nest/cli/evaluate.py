@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import screen, tell_assumed, tell_violated, to_json, warn
+from nest.cli.output import screen, tell_assumed, tell_outside, tell_violated, to_json, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -45,11 +45,10 @@ def evaluate(
 
     What it leaves open takes the usual framework default: degree 1, ZeRO 0, 1F1B, as many replicas as the devices
     allow, blocks split evenly. Memory beyond capacity (`fits: false`) and constraints that do not hold (`violates`)
-    are reported, not refused.
+    are reported, not refused, and so is what `nest solve` would not try without `fixed` (`outside`).
     """
     from nest import planner
     from nest.errors import InputError
-    from nest.formulate.target import beyond_target
     from nest.hooks.registry import registry
     from nest.report import summary
 
@@ -80,9 +79,8 @@ def evaluate(
         raise InputError("nest evaluate takes a problem file, or flags with --from-megatron.")
     for problem in problems:
         plan = planner.evaluate(problem, fix=decisions)
-        # What people run today is priced, whoever can run it.
-        told = registry().run(lambda plan=plan: beyond_target(plan, registry()))  # type: ignore[misc]
-        warn((*registry().warnings, *(f"search.target: {sentence}." for sentence in told)))
+        warn(registry().warnings)
+        tell_outside(plan.outside or (), problem)
         tell_violated(plan.violates, problem)
         tell_assumed(plan.problem["cluster"].get("assumed", ()))
         if as_json or len(problems) > 1:

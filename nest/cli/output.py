@@ -131,6 +131,12 @@ def tell_assumed(sentences: Sequence[str]) -> None:
             note(f"assumed: {sentence}")
 
 
+def tell_outside(sentences: Sequence[str], source: Path) -> None:
+    """Print what a search without `fixed` does not try of a plan, a line each."""
+    for sentence in sentences:
+        note(f"warning: {source}: outside the space searched: {sentence}.", "nest: warning:", "FAIR")
+
+
 def tell_violated(constraints: Sequence[str], source: Path) -> None:
     """Print the constraints that a plan already decided does not satisfy, a line each."""
     for text in constraints:

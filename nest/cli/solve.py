@@ -7,7 +7,7 @@ import typer
 import typer.core
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, screen, tell_assumed, to_json, unwritten, warn
+from nest.cli.output import DONE, NO_PLAN, screen, tell_assumed, tell_outside, to_json, unwritten, warn
 from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def solve(
             if progress is not None:
                 progress.clear()
         warn(registry().warnings)
+        tell_outside(plan.outside or (), problem)
         tell_assumed(plan.problem["cluster"].get("assumed", ()))
         failed = unwritten(output, to_json(plan.to_dict()) + "\n") if output is not None else None
         if as_json or len(problems) > 1 or failed is not None:

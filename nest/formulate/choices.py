@@ -27,19 +27,23 @@ class Allowed:
     Attributes:
         place: where it says so, such as `fixed.tp`.
         degrees: the degrees; True stands for the highest one possible, False for 1.
+        listed: what a list allows, where it or `fixed` speaks of the highest degree: `fixed` is one of the list's then.
     """
 
     place: str
     degrees: tuple[int | bool, ...]
+    listed: "Allowed | None" = None
 
     def among(self, possible: Sequence[int]) -> tuple[int, ...]:
         """Those of the `possible` degrees, ascending, that are allowed."""
-        chosen = {max(possible) if d is True else max(int(d), 1) for d in self.degrees}
-        return tuple(degree for degree in possible if degree in chosen)
+        left = possible if self.listed is None else self.listed.among(possible)
+        chosen = {max(left, default=1) if d is True else max(int(d), 1) for d in self.degrees}
+        return tuple(degree for degree in left if degree in chosen)
 
     def told(self) -> str:
         """What is allowed, for people."""
-        return f"{self.place} allows {', '.join(str(d).lower() for d in self.degrees)}"
+        own = f"{self.place} allows {', '.join(str(d).lower() for d in self.degrees)}"
+        return own if self.listed is None else f"{own} and {self.listed.told()}"
 
 
 def taking_part(problem: Problem, registered: Mapping[str, Strategy]) -> dict[str, Strategy]:
@@ -57,7 +61,7 @@ def taking_part(problem: Problem, registered: Mapping[str, Strategy]) -> dict[st
 
 
 def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str, Allowed]:
-    """What the problem says of each strategy, `fixed` before `strategies`; one left out may do as it likes.
+    """What the problem says of each strategy in `strategies` and `fixed`; one left out may do as it likes.
 
     Raises:
         InputError: a degree is not a whole number above 0, or a strategy is unknown or foreseen only.
@@ -70,7 +74,10 @@ def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str,
         found[name] = Allowed(f"strategies.{name}", tuple(degrees))
     for name, value in problem.decided.items():
         if name in known | set(FORESEEN):
-            found[name] = Allowed(f"fixed.{name}", (_degree(f"fixed.{name}", value),))
+            listed = found.get(name)
+            highest = listed is not None and any(degree is True for degree in (value, *listed.degrees))
+            decided = (_degree(f"fixed.{name}", value),)
+            found[name] = Allowed(f"fixed.{name}", decided, listed if highest else None)
     for name, allowed in found.items():
         for degree in allowed.degrees:
             _degree(allowed.place, degree)

@@ -53,6 +53,36 @@ def compose(
     )
 
 
+def untried(
+    graph: OperatorGraph,
+    strategies: Mapping[str, Strategy],
+    allowed: Mapping[str, Allowed],
+    micro_batch: int,
+    degrees: Mapping[str, int],
+    context: StrategyContext,
+) -> dict[str, tuple[int, ...]]:
+    """The strategies that `compose` gives other degrees than a block has, each with those it tries.
+
+    Args:
+        graph: for one sample.
+        strategies: in the order in which they apply.
+        allowed: restrictions by strategy.
+        micro_batch: samples of the block.
+        degrees: of the block, by strategy; 1 where left out.
+        context: cluster and training.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    start = block = Block(graph.with_samples(micro_batch), micro_batch)
+    for name, strategy in strategies.items():
+        degree = degrees.get(name, 1)
+        limit = None if _idle(strategy, [start], context) else allowed.get(name)
+        chosen = _chosen(strategy, limit, block, context)[0]
+        if degree not in chosen:
+            found[name] = chosen
+        block = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
+    return found
+
+
 def _idle(strategy: Strategy, starts: Sequence[Block], context: StrategyContext) -> bool:
     """Whether a strategy that follows another finds nothing to do in the whole model, so that no restriction counts.
 
@@ -73,14 +103,20 @@ def _combinations(
         yield block
         return
     strategy, *rest = strategies
-    possible = sorted({1, *strategy.degrees(block, context)})
-    limit = allowed.get(strategy.name)
-    chosen = limit.among(possible) if limit is not None else _searched(strategy, possible, block, context)
+    chosen, possible = _chosen(strategy, allowed.get(strategy.name), block, context)
     if not chosen:
         refused.setdefault(strategy.name, set()).update(possible)
     for degree in chosen:
         changed = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
         yield from _combinations(changed, rest, allowed, context, refused)
+
+
+def _chosen(
+    strategy: Strategy, limit: Allowed | None, block: Block, context: StrategyContext
+) -> tuple[tuple[int, ...], list[int]]:
+    """The degrees to try, and all that are possible, ascending."""
+    possible = sorted({1, *strategy.degrees(block, context)})
+    return limit.among(possible) if limit is not None else _searched(strategy, possible, block, context), possible
 
 
 def _searched(strategy: Strategy, possible: Sequence[int], block: Block, context: StrategyContext) -> tuple[int, ...]:

@@ -42,15 +42,15 @@ def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
     return evolve(problem, fixed=fixed)
 
 
-def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution]:
-    """The plan that `problem.fixed` describes, completed with the usual framework defaults.
+def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution, Formulation]:
+    """The plan that `problem.fixed` describes, completed with the usual framework defaults, and what it was made of.
 
     Raises:
         InputError: the decisions do not make a plan.
     """
     target_limits(problem, known)  # A target nobody knows is a slip, though plans beyond one are priced.
-    instance, _ = evaluation(problem, known)
-    return instance, decide(instance, problem, known)
+    instance, formulation = evaluation(problem, known)
+    return instance, decide(instance, problem, known), formulation
 
 
 def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation]:
@@ -170,7 +170,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
         strategies={
             name: (1,)
             for name, strategy in taking_part(problem, known.strategies()).items()
-            if not hasattr(strategy, "follows")
+            if not hasattr(strategy, "follows") and name not in decided
         },
     )
     return _with_one_candidate(narrowed, decided) if problem.profile is not None else narrowed

@@ -190,6 +190,7 @@ class PlanDocument:
         placement: on a network that is no hierarchy, the devices of every block; None: those of the levels.
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
         violates: constraints that a plan already decided does not satisfy, as written; a search keeps to all of them.
+        outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
     """
 
     KEEP_NONE: ClassVar[bool] = True
@@ -217,6 +218,7 @@ class PlanDocument:
     placement: PlacementRecord | None = None
     zero_degree: int | None = None
     violates: tuple[str, ...] = ()
+    outside: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document as plain mappings, lists and numbers."""

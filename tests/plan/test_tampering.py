@@ -43,7 +43,9 @@ MIXED["profile"]["candidates"].append(
 )
 PLANS = {
     "proved": lambda: nest.solve(SOLVED, verify="free"),
-    "decided": lambda: nest.evaluate({**PROBLEM, "constraints": ["pp <= 2"], "fixed": {"pp": 4, "zero": 1}}),
+    "decided": lambda: nest.evaluate(
+        {**PROBLEM, "constraints": ["pp <= 2"], "search": {"zero": [0]}, "fixed": {"pp": 4, "zero": 1}}
+    ),
     "of a model": lambda: nest.solve(MODEL),
     "on a torus": lambda: nest.solve(TORUS),
     "mixed": lambda: nest.solve(MIXED),

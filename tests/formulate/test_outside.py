@@ -1,0 +1,111 @@
+"""What a plan decides that a search without `fixed` would not try is said in the document and on standard error."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+import nest
+from nest.cli import app
+from nest.errors import InputError
+from tests.test_any_problem import DESCRIBED, MEASURED
+
+LISTED = {"recompute": "none", "micro_batch": 1, "schedule": "1f1b", "rank_order": "pp-inner", "zero": 1, "tp": 2, "sp": True}
+
+
+def problem(fixed: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    asked = copy.deepcopy({key: value for key, value in DESCRIBED.items() if key != "constraints"})
+    for name, section in sections.items():
+        asked[name] = {**asked.get(name, {}), **section}
+    return {**asked, "fixed": fixed}
+
+
+@pytest.mark.parametrize(
+    ("decided", "told"),
+    [
+        ({}, ()),
+        ({"schedule": "nest"}, ("schedule is nest, but training.schedule allows 1f1b, gpipe only",)),
+        ({"micro_batch": 4}, ("micro_batch is 4, but training.micro_batch allows 1, 2 only",)),
+        ({"rank_order": "dp-inner"}, ("rank_order is dp-inner, but search.rank_order allows pp-inner only",)),
+        ({"zero": 3}, ("zero is 3, but search.zero allows 0, 1 only",)),
+        ({"zero_degree": 2}, ("zero_degree is 2, but search.zero_degree allows all only",)),
+        ({"zero_degree": 2, "zero": 0}, ()),
+        ({"recompute": "selective"}, ("recompute is selective, but search.recompute allows none, full only",)),
+        ({"tp": 4}, ("tp is 4, but strategies.tp allows 1, 2 only",)),
+        ({"sp": False}, ("sp is 1, but strategies.sp allows 2 only",)),
+        ({"cp": 8, "tp": 1}, ("cp is 8, but where strategies does not name cp the search tries 1, 2, 4 only",)),
+        (
+            {"batch": 2, "micro_batch": 2},
+            ("batch is 2, but where strategies does not name batch the search tries 1 only",),
+        ),
+    ],
+    ids=str,
+)
+def test_evaluate_names_what_the_lists_leave_out(decided: dict[str, Any], told: tuple[str, ...]) -> None:
+    plan = nest.evaluate(problem({**LISTED, **decided}))
+    assert plan.outside == told
+    assert nest.check(plan).ok
+
+
+def test_a_strategy_that_is_named_is_searched() -> None:
+    decided = {**LISTED, "batch": 2, "micro_batch": 2}
+    assert nest.evaluate(problem(decided, strategies={"batch": [1, 2]})).outside == ()
+
+
+def test_what_a_target_cannot_run_is_outside() -> None:
+    plan = nest.evaluate(problem({**LISTED, "pp": 2, "schedule": "gpipe"}, search={"target": "megatron"}))
+    assert plan.outside is not None
+    assert [told for told in plan.outside if told.startswith("search.target: ") and "gpipe" in told]
+    assert nest.check(plan).ok
+
+
+def test_the_candidates_of_a_profile_are_those_of_strategies() -> None:
+    (first, *_) = MEASURED["profile"]["candidates"]
+    (name,) = [name for name, degree in first["degrees"].items() if degree > 1][:1] or ["tp"]
+    asked = {**MEASURED, "strategies": {name: [max(first["degrees"].get(name, 1) * 2, 2)]}, "constraints": []}
+    plan = nest.evaluate({**asked, "fixed": {**first["degrees"], name: first["degrees"].get(name, 1)}})
+    assert plan.outside is not None
+    assert [told for told in plan.outside if told.startswith(f"{name} is ")]
+
+
+def test_solve_names_a_decision_that_no_list_allows_by_default() -> None:
+    asked = problem({"schedule": "nest"})
+    del asked["training"]["schedule"]
+    plan = nest.solve(asked)
+    assert plan.outside == ("schedule is nest, but training.schedule allows 1f1b only",)
+    assert nest.check(plan).ok
+    assert nest.solve(problem({"schedule": "gpipe"})).outside == ()
+
+
+def test_check_sees_what_is_not_outside() -> None:
+    plan = nest.evaluate(problem({**LISTED, "zero": 3}))
+    assert not nest.check(evolve(plan, outside=())).ok
+    assert nest.check(evolve(plan, outside=None)).ok
+
+
+@pytest.mark.parametrize("command", ["solve", "evaluate"])
+def test_commands_say_so(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = problem({**LISTED, "schedule": "nest"})
+    del asked["training"]["schedule"]
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(asked))
+    monkeypatch.setattr("sys.argv", ["nest", command, str(path), "--json"])
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    assert stop.value.code == 0
+    printed = capsys.readouterr()
+    told = "schedule is nest, but training.schedule allows 1f1b only"
+    assert f"{path}: outside the space searched: {told}." in printed.err
+    assert json.loads(printed.out)["outside"] == [told]
+
+
+def test_a_decision_chooses_among_the_degrees_of_its_list() -> None:
+    highest = problem({"tp": True}, strategies={"tp": [1, 2]})
+    assert nest.solve({**highest, "constraints": []}).candidate.degrees["tp"] == 2  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"fixed.tp allows 2 and strategies.tp allows true"):
+        nest.solve(problem({"tp": 2}, strategies={"tp": [True]}))
