@@ -6,7 +6,10 @@ import numpy
 from attrs import frozen
 
 from nest.instance import Array, Candidate
+from nest.solve.dp.fastest import fastest
 from nest.solve.dp.meter import Meter
+from nest.solve.dp.pareto import Floor
+from nest.solve.dp.ports import UNKNOWN
 from nest.solve.dp.stages import StageTables
 
 
@@ -23,6 +26,10 @@ class PartitionBounds:
     largest_time: Array
     total_time: Array
     largest_sync: Array
+
+    def floor(self, stages: int) -> Floor:
+        """The three for so many stages."""
+        return Floor(*(float(each[stages - 1]) for each in (self.largest_time, self.total_time, self.largest_sync)))
 
 
 def compute_bounds(candidate: Candidate) -> tuple[float, float]:
@@ -53,8 +60,7 @@ def partition_bounds(
     time, least_sync, fits = numpy.empty(0), numpy.empty(0), -numpy.inf
     for index, flying in enumerate(in_flight):
         if fits != (fits := tables.same_fits(flying)):
-            least_time, least_sync = (pairs.spread(each) for each in tables.least(flying))
-            time = least_time + around
+            time, least_sync = least_of_pairs(tables, flying, boundary, around)
         rows = tables.window(index, len(in_flight) - index - 1, time_limit)
         smaller = pairs.smaller[rows.pairs]
         after = numpy.full((3, pairs.count), numpy.inf)
@@ -66,6 +72,19 @@ def partition_bounds(
         before = after
         meter.count(len(rows))
     return PartitionBounds(*found)
+
+
+def least_of_pairs(tables: StageTables, in_flight: float, boundary: Array, around: Array) -> tuple[Array, Array]:
+    """Least seconds per micro-batch and, by themselves, once per batch of every stage, shape `(pairs,)` each.
+
+    `boundary` is as in `partition_bounds`, `around` that of both cuts of each stage.
+    """
+    pairs = tables.pairs
+    time, sync = (pairs.spread(each) for each in tables.least(in_flight))
+    time = time + around
+    if tables.ports:
+        fastest(tables, in_flight, numpy.inf, boundary[None], (UNKNOWN,)).settle(time, slice(0, len(pairs)), 0, 0)
+    return time, sync
 
 
 def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:

@@ -8,6 +8,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
+from nest.solve.dp.ports import Boundary, Ports
 
 MOST_IN_FLIGHT = 2.0**40
 """Stands for any number of micro-batches in flight."""
@@ -38,12 +39,30 @@ class ChoiceTable:
         sync: seconds once per batch.
         first: bytes with one micro-batch in flight, the reserve included.
         more: bytes of each further one.
+        ports: what more holds stages up (PROBLEM.md section 4, Ports); `time` and `sync` are without it. None: nothing
+            does, whatever the boundaries.
     """
 
     time: Array
     sync: Array
     first: Array
     more: Array
+    ports: Ports | None = None
+
+    @property
+    def floor(self) -> Array:
+        """Seconds per micro-batch at least, whatever the boundaries."""
+        return self.time if self.ports is None else self.ports.floor
+
+    def with_boundaries(self, kinds: Any, *boundaries: Boundary) -> tuple[Array, Array]:
+        """Seconds per micro-batch, and per batch, of stages of these kinds between their boundaries.
+
+        The seconds of boundaries are added one after the other.
+        """
+        time, sync = self.time[kinds], self.sync[kinds]
+        for boundary in boundaries:
+            time = time + boundary.seconds
+        return (time, sync) if self.ports is None else self.ports.raised(time, sync, kinds, *boundaries)
 
     def fits(self, in_flight: float, capacity: float) -> NDArray[numpy.bool_]:
         """Which stages fit `capacity` bytes with so many micro-batches in flight."""
@@ -62,23 +81,39 @@ class ChoiceTable:
         return found
 
     def dominates(self, other: "ChoiceTable") -> bool:
-        """Whether no stage is better off with `other`."""
+        """Whether no stage is better off with `other`, wherever it lies."""
         return bool(
             (self.time <= other.time).all()
             and (self.sync <= other.sync).all()
             and (self.first <= other.first).all()
             and (self.more <= other.more).all()
+            and self._as_free(other)
         )
+
+    def _as_free(self, other: "ChoiceTable") -> bool:
+        """Whether the ports of no stage that takes no longer without them are better off with `other`.
+
+        What a port at a level needs here, `other` needs for that port or for its time, with whatever boundaries, so
+        that `t_i` is no larger. A smaller `t_i` may leave the ports less room: that synchronisation is no longer
+        follows only where nothing holds it up.
+        """
+        if self.ports is None:
+            return True
+        busy = other.time if other.ports is None else numpy.maximum(other.ports.busy, other.time)
+        return bool((self.ports.busy <= busy).all() and not self.ports.held.any())
 
     @classmethod
     def stacked(cls, tables: "Sequence[ChoiceTable]", kinds: slice = slice(None)) -> "ChoiceTable":
-        """The choices in one table of arrays of shape `(choices, kinds)`."""
+        """The choices, of which all or none have ports, in one table of arrays of shape `(choices, kinds)`."""
         names = ("time", "sync", "first", "more")
-        return cls(*(numpy.array([getattr(table, name)[kinds] for table in tables]) for name in names))
+        ports = [table.ports for table in tables if table.ports is not None]
+        arrays = {name: numpy.array([getattr(table, name)[kinds] for table in tables]) for name in names}
+        return cls(**arrays, ports=Ports.stacked(ports, kinds) if ports else None)
 
     def at(self, index: Any) -> "ChoiceTable":
         """The same of some of the numbers, as arrays are indexed."""
-        return ChoiceTable(self.time[index], self.sync[index], self.first[index], self.more[index])
+        ports = None if self.ports is None else self.ports.at(index)
+        return ChoiceTable(self.time[index], self.sync[index], self.first[index], self.more[index], ports)
 
 
 def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
@@ -89,7 +124,7 @@ def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
     maybe = numpy.logical_and.reduce(
         [(each[:, None] <= each).all(axis=2) for each in (look.time, look.sync, look.first, look.more)]
     )
-    seen = len(tables[0].time) <= FIRST_LOOK
+    seen = len(tables[0].time) <= FIRST_LOOK and look.ports is None
 
     def dominates(one: int, other: int) -> bool:
         return bool(maybe[one, other]) and (seen or tables[one].dominates(tables[other]))

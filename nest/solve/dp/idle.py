@@ -98,18 +98,25 @@ def _outermost(layers: set[int], neighbours: Sequence[set[int]]) -> int | None:
 
 
 def _seconds(candidate: Candidate) -> Array:
-    """Seconds of each layer over all that it may run."""
-    return sum((mode.extra for mode in candidate.recompute), candidate.forward + candidate.backward)
+    """Seconds of each layer over all that it may run, and for which it occupies ports."""
+    seconds = sum((mode.extra for mode in candidate.recompute), candidate.forward + candidate.backward)
+    loads = (candidate.busy, *(mode.busy for mode in candidate.recompute))
+    return sum((busy.sum(axis=0) for busy in loads if busy is not None), seconds)
 
 
 def without_costs(instance: Instance, layers: Iterable[int]) -> Instance:
-    """The instance in which `layers` hold nothing: no parameters, no activations."""
+    """The instance in which `layers` hold nothing: no parameters, no activations.
+
+    Candidates with parameters in these layers have no ports there: less to send may go another way, on which some port
+    is occupied for longer.
+    """
     kept = numpy.ones(len(instance.graph.layers))
     kept[list(layers)] = 0.0
     return evolve(instance, candidates=tuple(_scaled(candidate, kept) for candidate in instance.candidates))
 
 
 def _scaled(candidate: Candidate, kept: Array) -> Candidate:
+    sent = any(each[kept == 0].any() for group in candidate.state for each in (group.weights, group.gradients))
     state = tuple(
         evolve(
             group,
@@ -121,7 +128,13 @@ def _scaled(candidate: Candidate, kept: Array) -> Candidate:
         for group in candidate.state
     )
     modes = tuple(
-        evolve(mode, first=numpy.where(kept > 0, mode.first, 0.0), more=mode.more * kept, peak=mode.peak * kept)
+        evolve(
+            mode,
+            first=numpy.where(kept > 0, mode.first, 0.0),
+            more=mode.more * kept,
+            peak=mode.peak * kept,
+            busy=None if sent else mode.busy,
+        )
         for mode in candidate.recompute
     )
-    return evolve(candidate, state=state, recompute=modes)
+    return evolve(candidate, state=state, recompute=modes, busy=None if sent else candidate.busy)

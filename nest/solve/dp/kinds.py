@@ -42,6 +42,8 @@ def _layer_costs(instance: Instance) -> Array:
         rows += [candidate.forward, candidate.backward]
         for mode in candidate.recompute:
             rows += [mode.extra, mode.first, mode.more, mode.peak]
+        for busy in (candidate.busy, *(mode.busy for mode in candidate.recompute)):
+            rows += [] if busy is None else list(busy)
         for group in candidate.state:
             rows += [group.weights, group.gradients, group.optimizer, group.update]
     return numpy.array(rows)

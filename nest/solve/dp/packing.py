@@ -7,9 +7,9 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Array
+from nest.solve.dp.candidate_sums import CandidateSums
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Chain
-from nest.solve.dp.stages import CandidateSums
 from nest.tolerances import LIMIT_SLACK
 
 

@@ -12,8 +12,10 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Level
+from nest.solve.dp.fastest import Fastest, fastest
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.placement import Slots
+from nest.solve.dp.ports import Boundary
 from nest.solve.dp.stages import StageTables
 
 REMEMBERED_BYTES = 128 * 2**20
@@ -79,22 +81,28 @@ class Boundaries:
         times: per level that occurs, seconds for each downset cut there, shape `(levels, downsets)`.
         relaxed: the cheapest over those levels, shape `(downsets,)`.
         steps: position in `times` of the level between neighbouring slots.
+        levels: the level of each row of `times`.
     """
 
     times: Array
     relaxed: Array
     steps: NDArray[numpy.int64]
+    levels: tuple[int, ...]
+
+    def at(self, step: int, downset: int) -> Boundary:
+        """The boundary at one cut, over the level of row `step`."""
+        return Boundary(self.levels[step], float(self.times[step, downset]))
 
 
 def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
     """Boundary times of every level that occurs between `slots`."""
     found = slots.levels
     if not found:
-        return Boundaries(numpy.zeros((1, len(cut))), numpy.zeros(len(cut)), slots.steps)
+        return Boundaries(numpy.zeros((1, len(cut))), numpy.zeros(len(cut)), slots.steps, (0,))
     times = numpy.array([boundary_times(cut, levels[level]) for level in found])
     position = {level: index for index, level in enumerate(found)}
     steps = numpy.array([position[int(level)] for level in slots.steps], dtype=numpy.int64)
-    return Boundaries(times, times.min(axis=0), steps)
+    return Boundaries(times, times.min(axis=0), steps, found)
 
 
 @frozen(eq=False)
@@ -108,6 +116,7 @@ class Recurrence:
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
         times: boundary seconds per level, shape `(levels, downsets)`.
         steps: level (index into `times`) between neighbouring slots; slots are one more.
+        levels: the level of each row of `times`; `UNKNOWN` in the relaxation.
         meter: counts the work.
     """
 
@@ -115,9 +124,10 @@ class Recurrence:
     in_flight: tuple[float, ...]
     times: Array
     steps: NDArray[numpy.int64]
+    levels: tuple[int, ...]
     meter: Meter
     _reach: list[list[int]] = field(init=False)
-    _best: dict[float, tuple[Array, Array, NDArray[numpy.int16]]] = field(factory=dict)
+    _best: dict[float, Fastest] = field(factory=dict)
     _best_limit: list[float] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -140,7 +150,7 @@ class Recurrence:
         """Slots any one stage can choose from."""
         return len(self.steps) + 2 - self.stages
 
-    def _fastest(self, stage: int, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
+    def _fastest(self, stage: int, sync_limit: float) -> Fastest:
         """Fastest choices of the stage, remembered from one run to the next while the limit stays."""
         if self._best_limit != [sync_limit]:
             self._best.clear()
@@ -149,8 +159,8 @@ class Recurrence:
         fits = self.tables.same_fits(flying)
         if fits in self._best:
             return self._best[fits]
-        best = self.tables.best(flying, sync_limit)
-        if (len(self._best) + 1) * sum(array.nbytes for array in best) <= REMEMBERED_BYTES:
+        best = fastest(self.tables, flying, sync_limit, self.times, self.levels)
+        if sum(each.bytes for each in (*self._best.values(), best)) <= REMEMBERED_BYTES:
             self._best[fits] = best
         return best
 
@@ -200,7 +210,8 @@ class Recurrence:
         rows = self.tables.window(stage - 1, self.stages - stage, time_limit)
         if not len(rows):
             return entries
-        stage_time = self.tables.pairs.spread(self._fastest(stage, sync_limit)[0], rows.pairs)
+        best = self._fastest(stage, sync_limit)
+        stage_time = self.tables.pairs.spread(best.time, rows.pairs)
         larger, smaller = self.tables.pairs.larger[rows.pairs], self.tables.pairs.smaller[rows.pairs]
         alike: dict[bytes, list[int]] = {}
         for position in range(self.window):
@@ -215,6 +226,7 @@ class Recurrence:
                 part = stage_time + self.times[level_out][smaller]
                 for level_in in levels_in:
                     time = part + self.times[level_in][larger]
+                    best.settle(time, rows.pairs, level_out, level_in)
                     cost = time + rest
                     if time_limit < numpy.inf:
                         cost[time > time_limit] = numpy.inf
@@ -237,17 +249,19 @@ class Recurrence:
         larger, level_in = self.tables.pairs.count - 1, 0
         found = []
         for stage in range(self.stages, 0, -1):
-            stage_time, sync, choice = self._fastest(stage, sync_limit)
-            pairs = self.tables.pairs
+            best, pairs = self._fastest(stage, sync_limit), self.tables.pairs
             row = pairs.of_downset(larger)
             below = pairs.smaller[row]
-            time = (pairs.spread(stage_time, row) + self.times[:, below]) + self.times[level_in, larger]
+            time = (pairs.spread(best.time, row) + self.times[:, below]) + self.times[level_in, larger]
+            for level_out in range(len(time)):
+                best.settle(time[level_out], row, level_out, level_in)
             cost = numpy.where(time <= time_limit, time + futures[stage - 1][position][:, below], numpy.inf)
             level_out, place_in_row = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
-            kind, smaller = pairs.kind_of(row.start + place_in_row), int(below[place_in_row])
+            pair, smaller = row.start + place_in_row, int(below[place_in_row])
+            sync, choice = best.chosen(pair, pairs.kind_of(pair), level_out, level_in)
             place = position + self.stages - stage
             seconds = float(time[level_out, place_in_row])
-            found.append(PlacedStage(larger, smaller, place, int(choice[kind]), seconds, float(sync[kind])))
+            found.append(PlacedStage(larger, smaller, place, choice, seconds, sync))
             if stage > 1:
                 followers = self._followers(place, level_out, stage)
                 costs = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
@@ -256,17 +270,20 @@ class Recurrence:
         return Partition(tuple(found))
 
     def placed_side_by_side(self, partition: Partition, boundaries: Boundaries) -> Partition:
-        """The same stages in slots 0, 1, ..., with the boundaries they have there."""
+        """The same stages and choices in slots 0, 1, ..., with the boundaries they have there."""
         found: list[PlacedStage] = []
         last = len(partition.stages) - 1
         for slot, stage in enumerate(partition.stages):
             pairs = self.tables.pairs
             row = pairs.of_downset(stage.larger)
             pair = row.start + int(numpy.searchsorted(pairs.smaller[row], stage.smaller))
-            time = float(self.tables.tables[stage.choice].time[pairs.kind_of(pair)])
+            around = []
             if slot < last:
-                time += float(boundaries.times[boundaries.steps[slot], stage.smaller])
+                around.append(boundaries.at(int(boundaries.steps[slot]), stage.smaller))
             if slot > 0:
-                time += float(boundaries.times[boundaries.steps[slot - 1], stage.larger])
-            found.append(PlacedStage(stage.larger, stage.smaller, slot, stage.choice, time, stage.sync))
+                around.append(boundaries.at(int(boundaries.steps[slot - 1]), stage.larger))
+            kind = numpy.array([pairs.kind_of(pair)])
+            time, sync = self.tables.tables[stage.choice].with_boundaries(kind, *around)
+            placed = PlacedStage(stage.larger, stage.smaller, slot, stage.choice, float(time[0]), float(sync[0]))
+            found.append(placed)
         return Partition(tuple(found))

@@ -9,6 +9,7 @@ from attrs import define, field, frozen
 
 from nest.instance import Array, Instance, Schedule, Solution, StageDecision
 from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
+from nest.solve.dp.candidate_sums import CandidateSums, candidate_sums
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.even import stage_pairs
@@ -18,10 +19,12 @@ from nest.solve.dp.packing import Packing, fewest_in_total
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.placement import Slots, replica_size, slots
+from nest.solve.dp.ports import UNKNOWN
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
 from nest.solve.dp.run import Bounded
-from nest.solve.dp.stages import CandidateSums, StageTables, candidate_sums, stage_tables, zero_tables
+from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.dp.sums import Sums
+from nest.solve.dp.zero import zero_tables
 from nest.tolerances import LIMIT_SLACK
 
 T = TypeVar("T")
@@ -68,12 +71,15 @@ class Search:
         downsets: the cuts of its layer graph.
         configurations: what may be decided before stages are.
         meter: counts the work.
+        held_up: whether ports hold up what is sent once per batch (PROBLEM.md section 4); if not, plans may be priced
+            too low.
     """
 
     instance: Instance
     downsets: Downsets
     configurations: list[Configuration]
     meter: Meter = field(factory=Meter)
+    held_up: bool = True
     _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict)
     _table_bytes: int = 0
     _small: dict[Hashable, object] = field(factory=dict)
@@ -185,8 +191,10 @@ class Search:
             dropped["recurrence without places"] += 1
             return None
         exact = relaxed
-        if len(boundary.times) > 1:
-            exact = Recurrence(tables, relaxed.in_flight, boundary.times, boundary.steps, self.meter)
+        if len(boundary.times) > 1 or tables.ports:
+            # With one level places do not matter, but ports do.
+            steps = boundary.steps if len(boundary.times) > 1 else relaxed.steps
+            exact = Recurrence(tables, relaxed.in_flight, boundary.times, steps, boundary.levels, self.meter)
         value, partition = walk(exact.run, objective, floor, limit)
         dropped["recurrence"] += 1
         return None if partition is None else self._found(family, value, partition, tables)
@@ -276,7 +284,9 @@ class Search:
             sorted({choice.zero for choice in configuration.choices}),
             configuration.zero_degree,
         )
-        return stage_tables(self.instance, sums, pairs, zeros, configuration.choices)
+        # Candidate and replicas decide the micro-batches, so that tables may be known by the former.
+        micro_batches = configuration.micro_batches if self.held_up else None
+        return stage_tables(self.instance, sums, pairs, zeros, configuration.choices, micro_batches)
 
     def _useful_pairs(self, compute: Sums, most_stages: int, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
@@ -353,7 +363,7 @@ class Search:
             own = self.in_flight(schedule, micro_batches, count)
             same = own == longest[:count]
             bounds = shared if same else self._partition_bounds(configuration, own, time_limit)
-            floors.append(_floor(bounds, count))
+            floors.append(bounds.floor(count))
         return floors
 
     def _partition_bounds(
@@ -382,13 +392,5 @@ class Search:
     def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
         """The recurrence over `tables` with every boundary at its cheapest level."""
         flying = self.in_flight(configuration.schedule, configuration.micro_batches, stages)
-        boundary = self.boundaries(configuration).relaxed[None, :]
-        return Recurrence(tables, flying, boundary, numpy.zeros(stages - 1, dtype=numpy.int64), self.meter)
-
-
-def _floor(bounds: PartitionBounds, stages: int) -> Floor:
-    return Floor(
-        float(bounds.largest_time[stages - 1]),
-        float(bounds.total_time[stages - 1]),
-        float(bounds.largest_sync[stages - 1]),
-    )
+        boundary, steps = self.boundaries(configuration).relaxed[None, :], numpy.zeros(stages - 1, dtype=numpy.int64)
+        return Recurrence(tables, flying, boundary, steps, (UNKNOWN,), self.meter)

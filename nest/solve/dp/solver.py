@@ -175,7 +175,7 @@ class _Solver:
         above, reached = self._find_best(self.instance, downsets, self._first_plan(members), dealt=True)
         relaxed = without_costs(self.instance, [layer for layer, _ in attached])
         known = None if above.best is None else Found(above.best.value, (), above.best.solution)
-        below, bound = self._find_best(relaxed, downsets.with_empty_stages(len(attached)), known)
+        below, bound = self._find_best(relaxed, downsets.with_empty_stages(len(attached)), known, held_up=False)
         if above.best is None:
             return self._infeasible(above, downsets) if below.best is None else None
         bound = min(reached, bound, below.limit)
@@ -214,14 +214,16 @@ class _Solver:
         *,
         whole: bool = False,
         dealt: bool = False,
+        held_up: bool = True,
     ) -> tuple[Run[Any], float]:
         """A search that is done, or whose time is up, and the lower bound it reached.
 
         Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all,
-        `dealt` whether plans of several chunks, which cuts do not matter to, are searched too.
+        `dealt` whether plans of several chunks, which cuts do not matter to, are searched too, `held_up` whether ports
+        hold up what is sent once per batch.
         """
         mixed = bool(self.mixed)
-        plain = Search(instance, downsets, self.configurations, self.meter)
+        plain = Search(instance, downsets, self.configurations, self.meter, held_up)
         searcher: Search | WithDealt = plain
         if dealt and self.dealt:
             searcher = WithDealt(plain, DealtSearch(instance, self.dealt, self.splits, self.meter), self.meter)
@@ -229,7 +231,7 @@ class _Solver:
         bound = run.find_best()
         if mixed:
             plain_run = run
-            of_mixed = MixedSearch(instance, downsets, self.mixed, self.meter)
+            of_mixed = MixedSearch(instance, downsets, self.mixed, self.meter, held_up)
             run = self._run(of_mixed, run.best, whole=whole)
             run.others = plain_run.others
             bound = run.find_best()

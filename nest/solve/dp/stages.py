@@ -7,183 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Candidate, Cluster, CollectiveModel, Instance, ParameterGroup
+from nest.instance import Array, Instance
+from nest.solve.dp.candidate_sums import CandidateSums
 from nest.solve.dp.choices import Choice, ChoiceTable, not_dominated
-from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.largest import AlongRuns, ByValue, largest
 from nest.solve.dp.pairs import Pairs, Rows, Stages
-from nest.solve.dp.placement import sharing
-from nest.solve.dp.sums import Sums, sums_of
+from nest.solve.dp.ports import Ports
+from nest.solve.dp.sums import Sums
+from nest.solve.dp.zero import ZeroTable
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
 FEW_NUMBERS = 2**16
 """Choices times kinds of stages up to which all choices are computed at once: with so few numbers calls are what takes
 time. Of more, one choice at a time spares memory."""
-
-
-@frozen(eq=False)
-class ModeSums:
-    """A recompute mode summed over downsets.
-
-    Attributes:
-        extra: seconds added to the backward pass.
-        first: bytes for one in-flight micro-batch, infinite where a layer cannot run in this mode.
-        more: bytes for each further one.
-        peak: transient bytes, of which a stage takes the largest of its layers.
-        stash_inputs: whether a stage keeps its inputs for each further micro-batch.
-    """
-
-    extra: Sums
-    first: Sums
-    more: Sums
-    peak: ByValue | AlongRuns
-    stash_inputs: bool
-
-
-@frozen(eq=False)
-class CandidateSums:
-    """A candidate summed over downsets, whatever the replicas and their order.
-
-    Attributes:
-        candidate: the candidate.
-        cut: bytes that enter each downset, shape `(downsets,)`.
-        compute: forward and backward seconds.
-        modes: the recompute modes allowed, by name.
-        state: by parameter group, the weights, gradients, optimizer bytes and update seconds.
-    """
-
-    candidate: Candidate
-    cut: Array
-    compute: Sums
-    modes: dict[str, ModeSums]
-    state: tuple[tuple[ParameterGroup, Sums, Sums, Sums, Sums], ...]
-
-
-def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets) -> CandidateSums:
-    """Sums of `candidate` over `downsets`."""
-    allowed = instance.space.recompute
-    chosen = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
-    rows = [candidate.forward + candidate.backward]
-    rows += [row for mode in chosen for row in (mode.extra, mode.first, mode.more)]
-    rows += [
-        row for group in candidate.state for row in (group.weights, group.gradients, group.optimizer, group.update)
-    ]
-    compute, *summed = sums_of(rows, downsets)
-    of_modes = [summed[place : place + 3] for place in range(0, 3 * len(chosen), 3)]
-    of_groups = [summed[place : place + 4] for place in range(3 * len(chosen), len(summed), 4)]
-    modes = {
-        mode.name: ModeSums(extra, first, more, largest(downsets, mode.peak), mode.stash_inputs)
-        for mode, (extra, first, more) in zip(chosen, of_modes, strict=True)
-    }
-    state = tuple(
-        (group, weights, gradients, optimizer, update)
-        for group, (weights, gradients, optimizer, update) in zip(candidate.state, of_groups, strict=True)
-    )
-    return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, state)
-
-
-def cuts(instance: Instance, candidate: Candidate, downsets: Downsets) -> Array:
-    """`cut(D)` of PROBLEM.md section 4 for every downset, bytes."""
-    cut: Array = downsets.crossing(instance.graph.tensors) @ candidate.tensor_bytes
-    return cut
-
-
-@frozen(eq=False)
-class ZeroTable:
-    """What one ZeRO stage adds; arrays of shape `(stages,)`.
-
-    Attributes:
-        time: seconds of communication per micro-batch, whatever hides.
-        sync: seconds of communication once per batch, whatever hides.
-        update: seconds of the optimizer step.
-        memory: bytes of state, and of what is gathered of it.
-    """
-
-    time: Array
-    sync: Array
-    update: Array
-    memory: Array
-
-
-def zero_tables(
-    instance: Instance,
-    sums: CandidateSums,
-    stages: Stages,
-    replicas: int,
-    rank_order: str,
-    size: int,
-    zeros: Sequence[int],
-    zero_degree: int | None = None,
-) -> dict[int, ZeroTable]:
-    """Communication, update and state memory of each ZeRO stage (the table of PROBLEM.md section 4).
-
-    `size` is the number of devices of a replica, `zero_degree` that of a shard group; None: all.
-    """
-    found = {zero: ZeroTable(*(numpy.zeros(len(stages)) for _ in range(4))) for zero in zeros}
-    for zero, table in found.items():
-        table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
-    for group, *summed in sums.state:
-        weights, gradients, optimizer, update = (each.over(stages) for each in summed)
-        stride = size if rank_order == "pp-inner" else sums.candidate.width
-        shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
-        count = shared.count
-        if any(found):  # ZeRO 0 does neither.
-            scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count)
-            gather = _slowest(instance, "all_gather", weights, shared.shards, count)
-        for zero, table in found.items():
-            numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
-            numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
-            numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)
-            numpy.add(table.update, update / count if zero >= 1 else update, out=table.update)
-            if zero >= 1 and shared.replicates:
-                across = shared.members // count
-                reduce = _slowest(instance, "all_reduce", gradients / count, shared.replicates, across)
-                numpy.add(table.sync, reduce, out=table.sync)
-            if zero == 0:
-                reduce = _slowest(instance, "all_reduce", gradients, (shared.whole,), shared.members)
-                numpy.add(table.sync, reduce, out=table.sync)
-            elif zero == 1:
-                numpy.add(table.sync, scatter + gather, out=table.sync)
-            elif zero == 2:
-                numpy.add(table.time, scatter, out=table.time)
-                numpy.add(table.sync, gather, out=table.sync)
-            else:
-                numpy.add(table.time, scatter + 2 * gather, out=table.time)
-    return found
-
-
-def _slowest(instance: Instance, kind: str, sizes: Array, shapes: Sequence[tuple[int, ...]], members: int) -> Array:
-    """Seconds for every entry of `sizes` until groups of these shapes, which work side by side, are all done.
-
-    Each group has so many members.
-    """
-    every = [collective_times(instance.collectives, kind, sizes, shape, members, instance.cluster) for shape in shapes]
-    return every[0] if len(every) == 1 else numpy.maximum.reduce(every)
-
-
-def collective_times(
-    model: CollectiveModel, kind: str, sizes: Array, shape: tuple[int, ...], members: int, cluster: Cluster
-) -> Array:
-    """Seconds of one collective for every entry of `sizes` (bytes); no bytes take none.
-
-    A model may offer `times`, which takes an array of sizes; else each distinct size is asked for once.
-    """
-    some = sizes > 0
-    if not some.all():
-        found = numpy.zeros(len(sizes))
-        if some.any():
-            found[some] = collective_times(model, kind, sizes[some], shape, members, cluster)
-        return found
-    vectorised: Any = getattr(model, "times", None)
-    if vectorised is not None:
-        seconds = vectorised(kind, sizes, shape, cluster.levels, members=members)
-        return numpy.asarray(seconds, dtype=numpy.float64)
-    distinct, inverse = numpy.unique(sizes, return_inverse=True)
-    seconds = [model.time(kind, float(size), shape, cluster.levels, members=members) for size in distinct]
-    return numpy.array(seconds)[inverse]
 
 
 @frozen(eq=False)
@@ -220,12 +58,18 @@ class StageTables:
         arrays += [] if self.pairs.kind is None else [self.pairs.kind]
         for table in self.tables:
             arrays += [table.time, table.sync, table.first, table.more]
+            arrays += [] if table.ports is None else table.ports.arrays
         return sum({id(array): array.nbytes for array in arrays}.values())
 
     @property
     def kinds(self) -> int:
         """How many kinds of stages there are."""
         return len(self.pairs.distinct)
+
+    @property
+    def ports(self) -> bool:
+        """Whether the ports of some stages may hold them up."""
+        return any(table.ports is not None for table in self.tables)
 
     def same_fits(self, in_flight: float) -> float:
         """A number that is equal for numbers of micro-batches in flight with which the same choices fit memory."""
@@ -238,6 +82,8 @@ class StageTables:
 
     def best(self, in_flight: float, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
         """Fastest choice of each kind of stage that fits memory and synchronises within `sync_limit` seconds.
+
+        Ports and boundaries aside: with them another may be faster (`nest.solve.dp.fastest`).
 
         Returns:
             Seconds per micro-batch (infinite where nothing fits), seconds once per batch, index of the choice.
@@ -258,7 +104,7 @@ class StageTables:
     def least(self, in_flight: float) -> tuple[Array, Array]:
         """Least seconds per micro-batch, and once per batch, of each kind of stage over the choices that fit memory.
 
-        Each on its own, infinite where nothing fits.
+        Each on its own and ports aside, infinite where nothing fits.
         """
         time, sync = numpy.full(self.kinds, numpy.inf), numpy.full(self.kinds, numpy.inf)
         for part in self.parts:
@@ -292,7 +138,7 @@ class StageTables:
         kept = numpy.zeros(self.kinds, dtype=bool)
         parts = self.parts
         for part in parts:
-            kept |= ((part.first <= self.capacity) & (part.time <= time_limit)).any(axis=0)
+            kept |= ((part.first <= self.capacity) & (part.floor <= time_limit)).any(axis=0)
         if kept.all():
             return self
         left = [part.at((slice(None), kept)) for part in parts]
@@ -306,11 +152,19 @@ def stage_tables(
     pairs: Pairs,
     zeros: dict[int, ZeroTable],
     choices: Sequence[Choice],
+    micro_batches: int | None,
     quickest: Array | None = None,
 ) -> StageTables:
     """Tables of the given choices over the kinds of `pairs`, as `zeros` are; a choice that never helps is left out.
 
-    `quickest` are the seconds each downset computes at least, whatever its stages use; left out, the candidate's.
+    Args:
+        instance: the problem.
+        sums: the candidate.
+        pairs: the stages.
+        zeros: what each ZeRO stage adds.
+        choices: what a stage may choose, preferred first.
+        micro_batches: `M`; None: ports hold nothing up that is sent once per batch, for a bound from below.
+        quickest: seconds each downset computes at least, whatever its stages use; left out, the candidate's.
     """
     stages = pairs.distinct
     compute = sums.compute.over(stages)
@@ -318,18 +172,25 @@ def stage_tables(
     # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
     space = instance.space
     waiting = {n: space.synchronisation * (space.sharded_synchronisation if n else 1.0) for n in zeros}
-    waited = {n: waiting[n] * each.sync for n, each in zeros.items()}
-    shown = {} if hiding else {n: (exposed * z.time, exposed * waited[n] + z.update) for n, z in zeros.items()}
+    waited = {n: waiting[n] * each.once[0] for n, each in zeros.items()}
+    shown = {} if hiding else {n: (exposed * z.often[0], exposed * waited[n] + z.update) for n, z in zeros.items()}
     modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
     tables = []
     for choice in choices:
         extra, first, more = modes[choice.recompute]
         zero, work = zeros[choice.zero], compute + extra
         if hiding:
-            time, sync = _left(zero.time, work, exposed), _left(waited[choice.zero], work, exposed) + zero.update
+            time, sync = _left(zero.often[0], work, exposed), _left(waited[choice.zero], work, exposed) + zero.update
         else:
             time, sync = shown[choice.zero]
-        tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more))
+        ports = None
+        if sums.busy:
+            busy = zero.often[1:] + _busy(sums.busy, stages) + _busy(sums.modes[choice.recompute].busy, stages)
+            used = (zero.once[1:] > 0) & (exposed < 1)
+            ports = Ports.of(busy, work + time, sync, waited[choice.zero] + zero.update, used, micro_batches)
+        tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more, ports))
+    if not any(table.ports is not None and table.ports.tight.any() for table in tables):
+        tables = [evolve(table, ports=None) for table in tables]
     kept = not_dominated(tables)
     return StageTables(
         tuple(choices[index] for index in kept),
@@ -344,6 +205,11 @@ def _left(communication: Array, work: Array, exposed: float) -> Array:
     """Seconds of `communication` that show although it hides under `work`, at least the share `exposed`."""
     left: Array = numpy.maximum(exposed * communication, communication - work)
     return left
+
+
+def _busy(busy: Sequence[Sums], stages: Stages) -> Array | float:
+    """Seconds for which layers occupy the ports at each level, shape `(levels, stages)`; 0.0 where they say nothing."""
+    return numpy.array([each.over(stages) for each in busy]) if busy else 0.0
 
 
 def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array, Array, Array]:

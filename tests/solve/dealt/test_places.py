@@ -3,11 +3,12 @@
 from itertools import combinations
 
 import numpy
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from nest.solve.dp.choices import Choice
 from nest.solve.dp.dealt.places import Places
+from nest.solve.dp.dealt.stages import DealtStages
 from nest.solve.dp.meter import Meter
 
 LEVELS = 3
@@ -22,7 +23,7 @@ def problems(draw: st.DrawFn) -> tuple[Places, numpy.ndarray, float]:
     crossing = draw(st.lists(st.lists(eighths, min_size=stages, max_size=stages), min_size=LEVELS, max_size=LEVELS))
     base = draw(st.lists(eighths, min_size=stages, max_size=stages))
     limit = draw(st.one_of(st.just(numpy.inf), eighths.map(lambda number: 2 * number)))
-    return Places(numpy.array(crossing), numpy.array(steps), Meter()), numpy.array(base), limit
+    return Places(numpy.array(crossing), numpy.array(steps), tuple(range(LEVELS)), Meter()), numpy.array(base), limit
 
 
 def times(places: Places, base: numpy.ndarray, slots: tuple[int, ...]) -> list[float]:
@@ -38,9 +39,20 @@ def times(places: Places, base: numpy.ndarray, slots: tuple[int, ...]) -> list[f
     return found
 
 
+def stages_of(base: numpy.ndarray) -> DealtStages:
+    """Stages with one choice that take so long without boundaries."""
+    return DealtStages((Choice("none", 0),), base[None], numpy.zeros((1, len(base))), numpy.zeros((1, len(base))))
+
+
+def by_levels(places: Places, base: numpy.ndarray) -> numpy.ndarray:
+    """Seconds of each stage by the levels in front and behind."""
+    return stages_of(base).everywhere(places, numpy.inf)[0]
+
+
 UNEVEN = Places(
     numpy.array([[2.375, 0.75, 0.0, 3.5], [4.25, 3.125, 4.5, 2.5], [2.125, 0.125, 3.125, 0.875]]),
     numpy.array([2, 1, 0, 2, 1]),
+    (0, 1, 2),
     Meter(),
 )
 """Slots in groups of one, three and two: not the first slot that a boundary leads to is best, but the one behind it."""
@@ -52,11 +64,11 @@ def test_no_placement_within_the_limit_has_a_smaller_sum(problem: tuple[Places, 
     places, base, limit = problem
     every = [times(places, base, slots) for slots in combinations(range(len(places.steps) + 1), len(base))]
     allowed = [sum(each) for each in every if max(each) <= limit]
-    found = places.least(base, limit)
-    if found is None:
+    slots = places.least(by_levels(places, base), limit)
+    if slots is None:
         assert allowed == []
         return
-    slots, seconds = found
+    seconds = by_levels(places, base)[(*places.around(slots), numpy.arange(len(base)))]
     assert list(seconds) == times(places, base, slots)
     assert max(seconds) <= limit
     assert sum(seconds) == min(allowed)
@@ -65,17 +77,15 @@ def test_no_placement_within_the_limit_has_a_smaller_sum(problem: tuple[Places, 
 @given(problems())
 def test_no_placement_is_below_the_cheapest_boundaries(problem: tuple[Places, numpy.ndarray, float]) -> None:
     places, base, _ = problem
-    first = tuple(range(len(base)))
-    assert list(places.side_by_side(base)) == times(places, base, first)
+    cheapest, _, _ = stages_of(base).anywhere(places, numpy.inf)
     for slots in combinations(range(len(places.steps) + 1), len(base)):
-        assert (base + places.cheapest() <= times(places, base, slots)).all()
+        assert (cheapest <= times(places, base, slots)).all()
 
 
 def test_a_gap_pays_where_it_keeps_the_way_back_inside_a_group() -> None:
     """Slot 0 lies alone in a group; from slot 1 on the two stages are neighbours inside one."""
-    places = Places(numpy.array([[1.0, 1.0], [8.0, 8.0]]), numpy.array([1, 0]), Meter())
-    found = places.least(numpy.zeros(2), numpy.inf)
-    assert found is not None
-    assert found[0] == (1, 2)
-    assert places.side_by_side(numpy.zeros(2)).tolist() == [16.0, 16.0]
-    assert found[1].tolist() == pytest.approx([2.0, 2.0])
+    places = Places(numpy.array([[1.0, 1.0], [8.0, 8.0]]), numpy.array([1, 0]), (0, 1), Meter())
+    every = by_levels(places, numpy.zeros(2))
+    assert places.least(every, numpy.inf) == (1, 2)
+    assert every[(*places.around((0, 1)), [0, 1])].tolist() == [16.0, 16.0]
+    assert every[(*places.around((1, 2)), [0, 1])].tolist() == [2.0, 2.0]

@@ -5,7 +5,8 @@ over the largest level between neighbouring stages, as slots are nested in group
 it is used, and it is noted whether some boundary has it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy
 from attrs import frozen
@@ -47,7 +48,7 @@ class Placed:
         return max(self.syncs)
 
 
-def stage_times(base: Array, front: Array, behind: Array) -> Array:
+def stage_times(base: Array, front: Array | float, behind: Array | float) -> Array:
     """Seconds of stages with their boundaries, always added up in this order."""
     return (base + front) + behind
 
@@ -61,11 +62,13 @@ class Places:
             there to receive back, for each level that occurs. Shape `(levels, stages)`; in front of the first stage is
             the last one.
         steps: level, as index into `crossing`, between neighbouring slots.
+        levels: the levels that occur.
         meter: counts the work.
     """
 
     crossing: Array
     steps: NDArray[numpy.int64]
+    levels: tuple[int, ...]
     meter: Meter
 
     @property
@@ -73,31 +76,25 @@ class Places:
         """Number of stages."""
         return int(self.crossing.shape[1])
 
-    def cheapest(self) -> Array:
-        """Seconds of both boundaries of each stage at least, wherever it lies. Shape `(stages,)`."""
-        least = self.crossing.min(axis=0)
-        return stage_times(numpy.zeros(self.stages), least, numpy.roll(least, -1))
+    def around(self, slots: Sequence[int]) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """Levels in front of the stages in these slots and behind them, as indices. Shape `(stages,)` each."""
+        levels = numpy.array([self.steps[first:second].max() for first, second in pairwise(slots)])
+        front = numpy.concatenate([[levels.max()], levels])
+        return front, numpy.roll(front, -1)
 
-    def side_by_side(self, base: Array) -> Array:
-        """Seconds of the stages in the first slots. Shape `(stages,)`."""
-        levels = self.steps[: self.stages - 1]
-        around = numpy.concatenate([[levels.max()], levels])
-        front = self.crossing[around, numpy.arange(self.stages)]
-        return stage_times(base, front, numpy.roll(front, -1))
-
-    def least(self, base: Array, time_limit: float) -> tuple[tuple[int, ...], Array] | None:
-        """Slots of the stages, and their seconds, with the least sum; None when none keeps the limit.
+    def least(self, times: Array, time_limit: float) -> tuple[int, ...] | None:
+        """Slots of the stages with the least sum of seconds; None when none keeps the limit.
 
         Args:
-            base: seconds of the stages without boundaries, shape `(stages,)`.
+            times: seconds of the stages by the levels in front and behind, shape `(levels, levels, stages)`.
             time_limit: most seconds any stage may take.
         """
-        best: tuple[float, tuple[int, ...], Array] | None = None
+        best: tuple[float, tuple[int, ...]] | None = None
         for back in range(len(self.crossing)):
-            found = _WayBack(self, base, time_limit, back).least()
+            found = _WayBack(self, times, time_limit, back).least()
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
-        return None if best is None else best[1:]
+        return None if best is None else best[1]
 
     def ends(self, level: int) -> NDArray[numpy.int64]:
         """For each slot the last one within reach over levels up to `level`."""
@@ -114,13 +111,14 @@ class _WayBack:
     boundary behind it has level `back`, and its slot.
     """
 
-    def __init__(self, places: Places, base: Array, time_limit: float, back: int) -> None:
-        self.places, self.base, self.time_limit, self.back = places, base, time_limit, back
+    def __init__(self, places: Places, times: Array, time_limit: float, back: int) -> None:
+        self.places, self.back = places, back
+        self.times = numpy.where(times <= time_limit, times, numpy.inf)[: back + 1, : back + 1]
         self.stages, self.slots = places.stages, len(places.steps) + 1
         self.ends = [numpy.arange(self.slots), *(places.ends(level) for level in range(back + 1))]
 
-    def least(self) -> tuple[float, tuple[int, ...], Array] | None:
-        """The sum, the slots and the seconds of each stage."""
+    def least(self) -> tuple[float, tuple[int, ...]] | None:
+        """The sum, and the slot of each stage."""
         # The last stage: behind it is the way back, and no other boundary.
         future = numpy.full((self.back + 1, 2, self.slots), numpy.inf)
         future[self.back, 0] = 0.0
@@ -135,18 +133,11 @@ class _WayBack:
         slot = int(first.argmin())
         if not numpy.isfinite(first[slot]):
             return None
-        return float(first[slot]), *self._recover(entries[::-1], futures[::-1], slot)
-
-    def _times(self, stage: int) -> Array:
-        """Seconds of a stage by the levels in front and behind, infinite above the limit."""
-        crossing = self.places.crossing[: self.back + 1]
-        front, behind = crossing[:, stage], crossing[:, (stage + 1) % self.stages]
-        time = stage_times(self.base[stage], front[:, None], behind[None, :])
-        return numpy.where(time <= self.time_limit, time, numpy.inf)
+        return float(first[slot]), self._recover(entries[::-1], futures[::-1], slot)
 
     def _entries(self, stage: int, future: Array) -> Array:
         """Entries of a stage from what follows it, by the level behind it, the note and its slot."""
-        time = self._times(stage)
+        time = self.times[:, :, stage]
         entries: Array = (time[:, :, None, None] + future[None]).min(axis=1)
         return entries
 
@@ -168,15 +159,13 @@ class _WayBack:
             start = self.ends[level] + 1
             yield level, (start, start <= self.ends[level + 1])
 
-    def _recover(self, entries: list[Array], futures: list[Array], slot: int) -> tuple[tuple[int, ...], Array]:
+    def _recover(self, entries: list[Array], futures: list[Array], slot: int) -> tuple[int, ...]:
         """The slots behind an entry of the first stage; among equals the lowest level, then the first slot."""
         level, noted = self.back, 1
-        slots, times = [], []
+        slots = []
         for stage in range(self.stages):
             slots.append(slot)
-            time = self._times(stage)[level]
-            behind = int((time + futures[stage][:, noted, slot]).argmin())
-            times.append(float(time[behind]))
+            behind = int((self.times[level, :, stage] + futures[stage][:, noted, slot]).argmin())
             if stage + 1 < self.stages:
                 start, end = int(self.ends[behind][slot]) + 1, int(self.ends[behind + 1][slot])
                 following = entries[stage + 1][behind, :, start : end + 1]
@@ -185,7 +174,7 @@ class _WayBack:
                     noted = int(following.min(axis=1).argmin())
                 slot = start + int(following[noted].argmin())
             level = behind
-        return tuple(slots), numpy.array(times)
+        return tuple(slots)
 
 
 def _least_to_the_end(values: Array, ends: NDArray[numpy.int64]) -> Array:

@@ -1,7 +1,7 @@
 """Plans of several chunks: bounds that mostly decide, and the recurrence over places where they do not."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -9,10 +9,11 @@ import numpy
 from attrs import define, field
 
 from nest.instance import Array, Instance, Solution, StageDecision, chunks_of
+from nest.solve.dp.candidate_sums import CandidateSums
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.dealt.places import Placed, Places
 from nest.solve.dp.dealt.split import Split, Splits
-from nest.solve.dp.dealt.stages import DealtStages, dealt_stages, split_sums
+from nest.solve.dp.dealt.stages import Best, DealtStages, dealt_stages, split_sums
 from nest.solve.dp.diagnose import LeastMemory
 from nest.solve.dp.found import Found, Rank
 from nest.solve.dp.meter import Meter
@@ -21,7 +22,6 @@ from nest.solve.dp.placement import Slots, slots
 from nest.solve.dp.recurrence import boundary_times
 from nest.solve.dp.run import Bounded
 from nest.solve.dp.search import Search, Task
-from nest.solve.dp.stages import CandidateSums
 from nest.tolerances import TIE
 
 T = TypeVar("T")
@@ -66,8 +66,7 @@ class DealtSearch:
             if not stages.possible:
                 dropped["memory of a stage, or a stage too slow"] += 1
                 continue
-            base, _, _ = stages.best(numpy.inf)
-            times = base + self._places(configuration, count).cheapest()
+            times, _, _ = stages.anywhere(self._places(configuration, count), numpy.inf)
             floor = Floor(float(times.max()), float(times.sum()), float(stages.sync.min(axis=0).max()))
             bound = self._objective(configuration, count).bound(floor)
             if bound > limit:
@@ -200,13 +199,12 @@ class DealtSearch:
         here, levels = self._slots(configuration), self.instance.cluster.levels
         entering = self._crossing(configuration.candidate, self._split(configuration, count))
         crossing = numpy.array([boundary_times(entering, levels[level]).sum(axis=0) for level in here.levels])
-        return Places(crossing, numpy.searchsorted(here.levels, here.steps), self.meter)
+        return Places(crossing, numpy.searchsorted(here.levels, here.steps), here.levels, self.meter)
 
 
 def _anywhere(places: Places, stages: DealtStages, time_limit: float, sync_limit: float) -> Placed | None:
     """The stages within limits, as if every boundary were at its cheapest level."""
-    base, syncs, choices = stages.best(sync_limit)
-    times = base + places.cheapest()
+    times, syncs, choices = stages.anywhere(places, sync_limit)
     if times.max() > time_limit or times.max() == numpy.inf:
         return None
     return Placed((), tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
@@ -214,20 +212,24 @@ def _anywhere(places: Places, stages: DealtStages, time_limit: float, sync_limit
 
 def _placed(places: Places, stages: DealtStages, time_limit: float, sync_limit: float) -> Placed | None:
     """The stages of least total time within limits, with their places."""
-    base, syncs, choices = stages.best(sync_limit)
-    found = places.least(base, time_limit)
-    if found is None:
-        return None
-    used, times = found
-    return Placed(used, tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
+    every = stages.everywhere(places, sync_limit)
+    slots = places.least(every[0], time_limit)
+    return None if slots is None else _in_slots(places, every, slots)
 
 
 def _side_by_side(places: Places, stages: DealtStages, sync_limit: float) -> Placed:
-    """The stages' fastest choices within a limit on synchronisation, in the first slots."""
-    base, syncs, choices = stages.best(sync_limit)
-    times = places.side_by_side(base)
-    used = tuple(range(places.stages))
-    return Placed(used, tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
+    """The stages' fastest choices within a limit on synchronisation, in the first slots.
+
+    Times are infinite where no choice keeps the limit there.
+    """
+    return _in_slots(places, stages.everywhere(places, sync_limit), range(places.stages))
+
+
+def _in_slots(places: Places, every: Best, slots: Sequence[int]) -> Placed:
+    """Stages with their best choices, which are given for all levels, in these slots."""
+    here = (*places.around(slots), numpy.arange(places.stages))
+    times, syncs, choices = (each[here] for each in every)
+    return Placed(tuple(slots), tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
 
 
 @define(eq=False)

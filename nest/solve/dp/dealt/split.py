@@ -7,9 +7,9 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance
+from nest.solve.dp.candidate_sums import cuts
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Pairs
-from nest.solve.dp.stages import cuts
 
 
 @frozen(eq=False)

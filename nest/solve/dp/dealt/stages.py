@@ -5,11 +5,18 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance
-from nest.solve.dp.choices import Choice
+from nest.solve.dp.candidate_sums import CandidateSums, candidate_sums
+from nest.solve.dp.choices import Choice, ChoiceTable
 from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.dealt.places import Places, stage_times
 from nest.solve.dp.dealt.split import Split
 from nest.solve.dp.placement import replica_size
-from nest.solve.dp.stages import CandidateSums, candidate_sums, stage_tables, zero_tables
+from nest.solve.dp.ports import UNKNOWN, Boundary, Ports
+from nest.solve.dp.stages import stage_tables
+from nest.solve.dp.zero import zero_tables
+
+Best = tuple[Array, Array, NDArray[numpy.int64]]
+"""Seconds per micro-batch (infinite where nothing is within limits), seconds once per batch, and the choice."""
 
 
 @frozen(eq=False)
@@ -21,28 +28,57 @@ class DealtStages:
         time: seconds per micro-batch without the boundaries, infinite where memory does not suffice.
         sync: seconds once per batch, infinite where memory does not suffice.
         memory: bytes, the reserve included.
+        ports: what more holds stages up (PROBLEM.md section 4, Ports), beside `time` and `sync`; None: nothing does.
     """
 
     choices: tuple[Choice, ...]
     time: Array
     sync: Array
     memory: Array
+    ports: Ports | None = None
 
     @property
     def possible(self) -> bool:
         """Whether every stage has a choice that fits."""
         return bool(numpy.isfinite(self.time).any(axis=0).all())
 
-    def best(self, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int64]]:
+    def best(self, front: Boundary, behind: Boundary, sync_limit: float) -> Best:
         """Of each stage the fastest choice within `sync_limit` seconds, of equals the one that synchronises fastest.
 
-        Returns: seconds per micro-batch (infinite where nothing is within), seconds once per batch, the choice.
+        `front` and `behind` are the boundaries that all stages have.
         """
-        time = numpy.where(self.sync <= sync_limit, self.time, numpy.inf)
-        ties = numpy.where(time == time.min(axis=0), self.sync, numpy.inf)
-        choice = ties.argmin(axis=0)
-        stages = numpy.arange(time.shape[1])
-        return time[choice, stages], self.sync[choice, stages], choice
+        if self.ports is None:
+            time, sync, choice = _best(self.time, self.sync, sync_limit)
+            return stage_times(time, front.seconds, behind.seconds), sync, choice
+        time = stage_times(self.time, front.seconds, behind.seconds)
+        return _best(*self.ports.raised(time, self.sync, ..., front, behind), sync_limit)
+
+    def anywhere(self, places: Places, sync_limit: float) -> Best:
+        """`best` with every boundary at its cheapest, whatever its level."""
+        least = places.crossing.min(axis=0)
+        return self.best(Boundary(UNKNOWN, least), Boundary(UNKNOWN, numpy.roll(least, -1)), sync_limit)
+
+    def everywhere(self, places: Places, sync_limit: float) -> Best:
+        """`best` for each level in front and behind, as `Places` counts them. Shape `(levels, levels, stages)`."""
+        crossing, behind = places.crossing, numpy.roll(places.crossing, -1, axis=1)
+        shape = (len(crossing), len(crossing), places.stages)
+        if self.ports is None:
+            time, sync, choice = _best(self.time, self.sync, sync_limit)
+            times = stage_times(time, crossing[:, None], behind[None])
+            return times, numpy.broadcast_to(sync, shape), numpy.broadcast_to(choice, shape)
+        front, back = (list(map(Boundary, places.levels, seconds)) for seconds in (crossing, behind))
+        every = zip(*(self.best(one, other, sync_limit) for one in front for other in back), strict=True)
+        time, sync, choice = (numpy.array(each).reshape(shape) for each in every)
+        return time, sync, choice
+
+
+def _best(time: Array, sync: Array, sync_limit: float) -> Best:
+    """The best choices of shape `(stages,)` among times and synchronisation of shape `(choices, stages)`."""
+    time = numpy.where(sync <= sync_limit, time, numpy.inf)
+    ties = numpy.where(time == time.min(axis=0), sync, numpy.inf)
+    choice = ties.argmin(axis=0)
+    stages = numpy.arange(time.shape[1])
+    return time[choice, stages], sync[choice, stages], choice
 
 
 def split_sums(instance: Instance, candidate: int, split: Split, crossing: Array) -> CandidateSums:
@@ -59,14 +95,13 @@ def dealt_stages(instance: Instance, configuration: Configuration, split: Split,
     zeros = sorted({choice.zero for choice in configuration.choices})
     replicas, order = configuration.replicas, configuration.rank_order
     shared = zero_tables(instance, sums, pairs, replicas, order, size, zeros, configuration.zero_degree)
-    tables = stage_tables(instance, sums, pairs, shared, configuration.choices)
+    tables = stage_tables(instance, sums, pairs, shared, configuration.choices, configuration.micro_batches)
     schedule, count = configuration.schedule, split.stages
     flying = [schedule.in_flight(stage, count, configuration.micro_batches) for stage in range(1, count + 1)]
     # The sets count from the last stage.
-    first, more, time, sync = (
-        numpy.array([getattr(table, name)[::-1] for table in tables.tables])
-        for name in ("first", "more", "time", "sync")
-    )
+    every = ChoiceTable.stacked(tables.tables, slice(None, None, -1))
+    first, more = every.first, every.more
     memory = first + (numpy.array(flying) - 1) * more
     fits = memory <= tables.capacity
-    return DealtStages(tables.choices, numpy.where(fits, time, numpy.inf), numpy.where(fits, sync, numpy.inf), memory)
+    time, sync = (numpy.where(fits, seconds, numpy.inf) for seconds in (every.time, every.sync))
+    return DealtStages(tables.choices, time, sync, memory, every.ports)

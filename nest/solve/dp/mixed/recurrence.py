@@ -13,10 +13,12 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
+from nest.solve.dp.fastest import Fastest, fastest
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.places import Places
 from nest.solve.dp.mixed.tally import Tally
 from nest.solve.dp.pairs import Rows
+from nest.solve.dp.ports import UNKNOWN
 from nest.solve.dp.recurrence import Partition, PlacedStage
 from nest.solve.dp.stages import StageTables
 
@@ -37,16 +39,18 @@ class Member:
         width: devices of its blocks.
         tables: its stages.
         times: seconds that a boundary at each level adds, shape `(levels, downsets)`.
+        levels: the level of each row of `times`; `UNKNOWN` where boundaries are at their cheapest.
     """
 
     candidate: int
     width: int
     tables: StageTables
     times: Array
+    levels: tuple[int, ...]
 
     def without_levels(self) -> "Member":
         """The same with every boundary at its cheapest level."""
-        return Member(self.candidate, self.width, self.tables, self.times.min(axis=0)[None, :])
+        return Member(self.candidate, self.width, self.tables, self.times.min(axis=0)[None, :], (UNKNOWN,))
 
 
 @define(eq=False)
@@ -78,16 +82,14 @@ class _Stage:
 
 @frozen(eq=False)
 class _Stages:
-    """A member's stages for one stage number, one per row but `rows` and `member` (seconds without boundaries)."""
+    """A member's stages for one stage number; of the arrays one per row (seconds without boundaries)."""
 
     member: Member
     rows: Rows
+    best: Fastest
     time: Array
     larger: NDArray[numpy.int32]
     smaller: NDArray[numpy.int32]
-
-
-Best = tuple[Array, Array, NDArray[numpy.int16]]
 
 
 @define(eq=False)
@@ -109,7 +111,7 @@ class MixedRecurrence:
     tally: Tally
     downsets: int
     meter: Meter
-    _best: dict[tuple[int, float], Best] = field(factory=dict)
+    _best: dict[tuple[int, float], Fastest] = field(factory=dict)
     _best_limit: float = -1.0
 
     @property
@@ -138,12 +140,12 @@ class MixedRecurrence:
     def _widths(self) -> list[int]:
         return sorted({member.width for member in self.members})
 
-    def _fastest(self, member: int, stage: int, sync_limit: float) -> Best:
+    def _fastest(self, member: int, stage: int, sync_limit: float) -> Fastest:
         """Fastest choices of a member's stages, remembered while the limit stays."""
-        tables = self.members[member].tables
-        key = (member, tables.same_fits(self.in_flight[stage - 1]))
+        used, flying = self.members[member], self.in_flight[stage - 1]
+        key = (member, used.tables.same_fits(flying))
         if key not in self._best:
-            self._best[key] = tables.best(self.in_flight[stage - 1], sync_limit)
+            self._best[key] = fastest(used.tables, flying, sync_limit, used.times, used.levels)
         return self._best[key]
 
     def _offsets(self, width: int) -> NDArray[numpy.int64]:
@@ -270,9 +272,9 @@ class MixedRecurrence:
         """A member's stages that can be stage `stage` from the end."""
         member = self.members[index]
         rows = member.tables.window(stage - 1, self.stages - stage, time_limit)
-        pairs = member.tables.pairs
-        time = pairs.spread(self._fastest(index, stage, sync_limit)[0], rows.pairs)
-        return _Stages(member, rows, time, pairs.larger[rows.pairs], pairs.smaller[rows.pairs])
+        pairs, best = member.tables.pairs, self._fastest(index, stage, sync_limit)
+        time = pairs.spread(best.time, rows.pairs)
+        return _Stages(member, rows, best, time, pairs.larger[rows.pairs], pairs.smaller[rows.pairs])
 
     def _entry(self, future: Array, usable: "list[_Stages]", stage: int, time_limit: float) -> Array:
         entry = numpy.full(future.shape, numpy.inf)
@@ -285,6 +287,7 @@ class MixedRecurrence:
                 part = each.time + times[level_out][each.smaller]
                 for level_in in levels_in:
                     time = part + times[level_in][each.larger]
+                    each.best.settle(time, each.rows.pairs, level_out, level_in)
                     cost = time + rest
                     if time_limit < numpy.inf:
                         cost[time > time_limit] = numpy.inf
@@ -340,16 +343,17 @@ class MixedRecurrence:
             row = pairs.of_downset(larger)
             if member.width != width or row.start == row.stop:
                 continue
-            stage_time, sync, choice = self._fastest(index, stage, sync_limit)
-            below = pairs.smaller[row]
-            time = (pairs.spread(stage_time, row) + member.times[:, below]) + member.times[level_in, larger]
+            best, below = self._fastest(index, stage, sync_limit), pairs.smaller[row]
+            time = (pairs.spread(best.time, row) + member.times[:, below]) + member.times[level_in, larger]
+            for level_out in range(len(time)):
+                best.settle(time[level_out], row, level_out, level_in)
             cost = numpy.where(time <= time_limit, time + future[:, below], numpy.inf)
             level_out, column = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
             if cost[level_out, column] < least:
                 least, seconds = cost[level_out, column], float(time[level_out, column])
-                kind = pairs.kind_of(row.start + column)
-                chosen = int(choice[kind])
-                placed = PlacedStage(larger, int(below[column]), offset, chosen, seconds, float(sync[kind]), index)
+                pair = row.start + column
+                sync, choice = best.chosen(pair, pairs.kind_of(pair), level_out, level_in)
+                placed = PlacedStage(larger, int(below[column]), offset, choice, seconds, sync, index)
                 found = (placed, level_out)
         assert found is not None
         return found

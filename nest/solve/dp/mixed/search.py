@@ -9,7 +9,8 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Solution, StageDecision
-from nest.solve.dp.bounds import PartitionBounds
+from nest.solve.dp.bounds import PartitionBounds, least_of_pairs
+from nest.solve.dp.candidate_sums import CandidateSums, candidate_sums
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.even import stage_pairs
 from nest.solve.dp.found import Found, Kind, Rank
@@ -21,7 +22,8 @@ from nest.solve.dp.mixed.recurrence import Member, MixedRecurrence
 from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.recurrence import Partition, boundary_times
 from nest.solve.dp.run import Bounded
-from nest.solve.dp.stages import CandidateSums, candidate_sums, stage_tables, zero_tables
+from nest.solve.dp.stages import stage_tables
+from nest.solve.dp.zero import zero_tables
 from nest.tolerances import LIMIT_SLACK
 
 T = TypeVar("T")
@@ -71,6 +73,7 @@ class MixedSearch:
         downsets: the cuts of its layer graph.
         configurations: what may be decided before stages are.
         meter: counts the work.
+        held_up: as `nest.solve.dp.search.Search`.
         met: batch times of the plans found, each with its configuration, of its number of stages only.
     """
 
@@ -78,6 +81,7 @@ class MixedSearch:
     downsets: Downsets
     configurations: list[MixedConfiguration]
     meter: Meter = field(factory=Meter)
+    held_up: bool = True
     met: list[tuple[float, MixedConfiguration]] = field(factory=list)
     _known: dict[Hashable, object] = field(factory=dict)
     _members: dict[int, tuple[float, tuple[Member, ...]]] = field(factory=dict)
@@ -242,7 +246,7 @@ class MixedSearch:
             del self._members[next(iter(self._members))]
         if limit == time_limit:
             return known
-        return tuple(Member(m.candidate, m.width, m.tables.within(time_limit), m.times) for m in known)
+        return tuple(evolve(member, tables=member.tables.within(time_limit)) for member in known)
 
     def all_members(self, configuration: MixedConfiguration) -> tuple[Member, ...]:
         """Tables of every stage, whether memory allows it or not."""
@@ -254,7 +258,8 @@ class MixedSearch:
         sums = [self.sums(index) for index, _ in configuration.members]
         fastest = numpy.array([each.candidate.forward + each.candidate.backward for each in sums]).min(axis=0)
         quickest = self.downsets.sums(fastest)
-        made = []
+        made, levels = [], self.instance.cluster.levels
+        micro_batches = configuration.micro_batches if self.held_up else None
         count = configuration.stage_counts[-1] if self.instance.space.even else 0
         for each, (index, choices) in zip(sums, configuration.members, strict=True):
             pairs = self._once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
@@ -270,9 +275,10 @@ class MixedSearch:
                 sorted({choice.zero for choice in choices}),
                 configuration.zero_degree,
             )
-            tables = stage_tables(self.instance, each, pairs, zeros, choices, quickest)
-            times = numpy.array([boundary_times(each.cut, level) for level in self.instance.cluster.levels])
-            made.append(Member(index, each.candidate.width, tables.within(time_limit) if fitting else tables, times))
+            tables = stage_tables(self.instance, each, pairs, zeros, choices, micro_batches, quickest)
+            tables = tables.within(time_limit) if fitting else tables
+            times = numpy.array([boundary_times(each.cut, level) for level in levels])
+            made.append(Member(index, each.candidate.width, tables, times, tuple(range(len(levels)))))
         return tuple(made)
 
     def _floors(
@@ -291,13 +297,7 @@ class MixedSearch:
             own = self.in_flight(configuration, count)
             same = own == longest[:count]
             bounds = shared if same else self._bounds(configuration, members, own, time_limit, {count: least})
-            floors.append(
-                Floor(
-                    float(bounds.largest_time[count - 1]),
-                    float(bounds.total_time[count - 1]),
-                    float(bounds.largest_sync[count - 1]),
-                )
-            )
+            floors.append(bounds.floor(count))
         return floors
 
     def _bounds(
@@ -366,8 +366,8 @@ class _Times:
         key = (index, member.tables.same_fits(flying))
         if key not in self.known:
             pairs, boundary = member.tables.pairs, member.times[0]
-            least_time, least_sync = (pairs.spread(each) for each in member.tables.least(flying))
-            self.known[key] = least_time + boundary[pairs.smaller] + boundary[pairs.larger], least_sync
+            around = boundary[pairs.smaller] + boundary[pairs.larger]
+            self.known[key] = least_of_pairs(member.tables, flying, boundary, around)
         return self.known[key]
 
 

@@ -1,0 +1,121 @@
+"""What each ZeRO stage adds to stages: communication, the optimizer step, state (the table of PROBLEM.md section 4)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+from attrs import frozen
+
+from nest.instance import Array, Cluster, CollectiveModel, Instance, port_seconds
+from nest.solve.dp.candidate_sums import CandidateSums
+from nest.solve.dp.pairs import Stages
+from nest.solve.dp.placement import sharing
+
+
+@frozen(eq=False)
+class ZeroTable:
+    """What one ZeRO stage adds.
+
+    Communication has a row of seconds and, where the candidate has ports, a row for each level of the seconds for which
+    a device's port there is occupied (PROBLEM.md section 4, Ports).
+
+    Attributes:
+        often: communication per micro-batch, whatever hides, shape `(rows, stages)`.
+        once: communication once per batch, whatever hides, shape `(rows, stages)`.
+        update: seconds of the optimizer step, shape `(stages,)`.
+        memory: bytes of state, and of what is gathered of it, shape `(stages,)`.
+    """
+
+    often: Array
+    once: Array
+    update: Array
+    memory: Array
+
+
+def zero_tables(
+    instance: Instance,
+    sums: CandidateSums,
+    stages: Stages,
+    replicas: int,
+    rank_order: str,
+    size: int,
+    zeros: Sequence[int],
+    zero_degree: int | None = None,
+) -> dict[int, ZeroTable]:
+    """Communication, update and state memory of each ZeRO stage (the table of PROBLEM.md section 4).
+
+    `size` is the number of devices of a replica, `zero_degree` that of a shard group; None: all.
+    """
+    count, ports = len(stages), sums.candidate.busy is not None
+    rows = 1 + len(instance.cluster.levels) if ports else 1
+    found = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((2, count))) for zero in zeros}
+    for zero, table in found.items():
+        table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
+    for group, *summed in sums.state:
+        weights, gradients, optimizer, update = (each.over(stages) for each in summed)
+        stride = size if rank_order == "pp-inner" else sums.candidate.width
+        shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
+        count = shared.count
+        if any(found):  # ZeRO 0 does neither.
+            scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count, ports=ports)
+            gather = _slowest(instance, "all_gather", weights, shared.shards, count, ports=ports)
+        for zero, table in found.items():
+            numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
+            numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
+            numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)
+            numpy.add(table.update, update / count if zero >= 1 else update, out=table.update)
+            if zero >= 1 and shared.replicates:
+                across = shared.members // count
+                reduce = _slowest(instance, "all_reduce", gradients / count, shared.replicates, across, ports=ports)
+                numpy.add(table.once, reduce, out=table.once)
+            if zero == 0:
+                reduce = _slowest(instance, "all_reduce", gradients, (shared.whole,), shared.members, ports=ports)
+                numpy.add(table.once, reduce, out=table.once)
+            elif zero == 1:
+                numpy.add(table.once, scatter + gather, out=table.once)
+            elif zero == 2:
+                numpy.add(table.often, scatter, out=table.often)
+                numpy.add(table.once, gather, out=table.once)
+            else:
+                numpy.add(table.often, scatter + 2 * gather, out=table.often)
+    return found
+
+
+def _slowest(
+    instance: Instance, kind: str, sizes: Array, shapes: Sequence[tuple[int, ...]], members: int, *, ports: bool
+) -> Array:
+    """Rows of `ZeroTable` for every entry of `sizes`: until groups that work side by side are all done.
+
+    Each group has one of these shapes and so many members.
+    """
+    every = [collective_times(instance.collectives, kind, sizes, shape, members, instance.cluster) for shape in shapes]
+    seconds = every[0] if len(every) == 1 else numpy.maximum.reduce(every)
+    if not ports:
+        return seconds[None]
+    # Sizes repeat, and a model may be asked for one at a time.
+    distinct, inverse = numpy.unique(sizes, return_inverse=True)
+    model, levels = instance.collectives, instance.cluster.levels
+    occupied = [port_seconds(model, kind, distinct, shape, levels, members) for shape in shapes]
+    return numpy.concatenate([seconds[None], numpy.maximum.reduce(occupied)[:, inverse.reshape(-1)]])
+
+
+def collective_times(
+    model: CollectiveModel, kind: str, sizes: Array, shape: tuple[int, ...], members: int, cluster: Cluster
+) -> Array:
+    """Seconds of one collective for every entry of `sizes` (bytes); no bytes take none.
+
+    A model may offer `times`, which takes an array of sizes; else each distinct size is asked for once.
+    """
+    some = sizes > 0
+    if not some.all():
+        found = numpy.zeros(len(sizes))
+        if some.any():
+            found[some] = collective_times(model, kind, sizes[some], shape, members, cluster)
+        return found
+    vectorised: Any = getattr(model, "times", None)
+    if vectorised is not None:
+        seconds = vectorised(kind, sizes, shape, cluster.levels, members=members)
+        return numpy.asarray(seconds, dtype=numpy.float64)
+    distinct, inverse = numpy.unique(sizes, return_inverse=True)
+    seconds = [model.time(kind, float(size), shape, cluster.levels, members=members) for size in distinct]
+    return numpy.array(seconds)[inverse]
