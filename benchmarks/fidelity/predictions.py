@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from benchmarks.fidelity.baseline import constant_share
 from benchmarks.fidelity.runs import Told
-from nest.calibrate.devices import Evidence, folded, predicted
+from nest.calibrate.devices import Evidence, folded, parts, predicted
 from nest.calibrate.generations import FOLDS, MeasuredRun, evidence, generation
 from nest.hooks.protocols import CostModel
 from nest.plan import evaluate
@@ -103,8 +103,8 @@ def generations(
         places = numpy.array([index for index, each in enumerate(names) if each == name], dtype=numpy.int64)
         own = tuple(runs[index] for index in places)
         seen = evidence(own, costs)
-        parts = tuple(Fold(held, values) for held, values in folded(seen, folds))
-        found.append(Generation(name, places, own, seen, parts))
+        held_out = folded(seen, parts(seen.families, folds))
+        found.append(Generation(name, places, own, seen, tuple(Fold(held, values) for held, values in held_out)))
     return tuple(found)
 
 

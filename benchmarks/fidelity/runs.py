@@ -14,28 +14,31 @@ Told = Callable[[str], None]
 """What is told of progress."""
 
 
-def read_runs(path: Path) -> tuple[RunMeasurement, ...]:
-    """The runs among the measurements of a file (docs/reference/measurements.md).
+def read_runs(paths: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
+    """The runs among the measurements of files (docs/reference/measurements.md), each with its file.
 
     Raises:
-        InputError: the file cannot be read, or holds no run.
+        InputError: a file cannot be read, or holds no run.
     """
-    runs = tuple(each for each in read_measurements(path) if isinstance(each, RunMeasurement))
-    if not runs:
-        raise InputError(f"{path}: there are no runs in it.")
-    return runs
+    found = []
+    for path in paths:
+        runs = [each for each in read_measurements(path) if isinstance(each, RunMeasurement)]
+        if not runs:
+            raise InputError(f"{path}: there are no runs in it.")
+        found += [(path, run) for run in runs]
+    return found
 
 
 def priced(
-    path: Path, runs: Sequence[RunMeasurement], known: Registry, told: Told
+    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Told
 ) -> tuple[list[MeasuredRun], Counter[str]]:
-    """The runs of the file `path` that can be priced, in their order, and how many cannot, by reason."""
+    """The runs that can be priced, in their order, and how many cannot, by reason."""
     found: list[MeasuredRun] = []
     refused: Counter[str] = Counter()
-    for index, run in enumerate(runs):
+    for index, each in enumerate(runs):
         told(f"pricing {index + 1} of {len(runs)} runs")
         try:
-            found.extend(taken_apart([(path, run)], known))
+            found.extend(taken_apart([each], known))
         except InputError as error:
             refused[reason(str(error))] += 1
     return found, refused

@@ -67,10 +67,16 @@ def best_share(achieved: Sequence[float]) -> float:
 
     `sum |x / u - 1| = sum x |1/u - 1/x|`, so `1/u` is the median of `1/x` with weights `x`: a share that was achieved.
     """
-    values = sorted(achieved)
-    half, below = sum(values) / 2.0, 0.0
-    for value in values:
-        below += value
-        if below >= half:
-            return value
-    raise ValueError("no share was achieved")
+    return weighted_median(numpy.array(achieved), numpy.array(achieved))
+
+
+def weighted_median(values: Array, weights: Array) -> float:
+    """The least value up to which at least half of the weight lies.
+
+    Args:
+        values: at least one.
+        weights: above 0. Same shape.
+    """
+    order = numpy.argsort(values, kind="stable")
+    below = numpy.cumsum(weights[order])
+    return float(values[order][int(numpy.searchsorted(below, below[-1] / 2.0))])

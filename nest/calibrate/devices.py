@@ -116,16 +116,15 @@ def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:
     return numpy.array([part[name] for name in families], dtype=numpy.int64)
 
 
-def folded(evidence: Evidence, folds: int) -> Iterator[tuple[NDArray[numpy.bool_], dict[str, float]]]:
-    """For each part of the families which measurements it holds, and the unknowns fitted to all others.
+def folded(evidence: Evidence, part: NDArray[numpy.int64]) -> Iterator[tuple[NDArray[numpy.bool_], dict[str, float]]]:
+    """For each part of the measurements which it holds, and the unknowns fitted to all others.
 
     Where there are no others, what is expected has to do.
 
     Args:
         evidence: all measurements.
-        folds: parts that the families are dealt to, in the order of their names.
+        part: that each is held out with. Shape `(measurements,)`.
     """
-    part = parts(evidence.families, folds)
     for fold in sorted(set(part.tolist())):
         held = part == fold
         expected = {each.name: each.range.prior for each in evidence.unknowns}
@@ -142,6 +141,6 @@ def cross_validated(evidence: Evidence, folds: int) -> Array:
         folds: parts that the families are dealt to, in the order of their names.
     """
     found = numpy.zeros(len(evidence.families))
-    for held, values in folded(evidence, folds):
+    for held, values in folded(evidence, parts(evidence.families, folds)):
         found[held] = predicted(evidence, values)[held]
     return found

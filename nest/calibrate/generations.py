@@ -1,6 +1,6 @@
 """From files of measurements to calibrated generations of devices, with the errors of each."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -94,6 +94,7 @@ def calibrate_devices(
     folds: int = FOLDS,
     told: Told | None = None,
     prior: str = CATALOGUE,
+    without: Collection[str] = (),
 ) -> list[Calibrated]:
     """Every generation of which the files hold runs or operators, calibrated; by name.
 
@@ -105,13 +106,16 @@ def calibrate_devices(
         folds: parts that families are dealt to for cross-validation; at least 2.
         told: told of progress.
         prior: what the fit begins at, and stays at where nothing is measured: `catalogue` or `published`.
+        without: groups whose runs are left out.
 
     Raises:
-        InputError: a file cannot be read, a run cannot be priced, operators come without their device, or there is
-            nothing to fit to.
+        InputError: a file cannot be read, a group to leave out is in none, a run cannot be priced, operators come
+            without their device, or there is nothing to fit to.
     """
     lines = [(path, line) for path in files for line in read_measurements(path)]
     runs = [(path, line) for path, line in lines if isinstance(line, RunMeasurement)]
+    _check_groups(without, {line.group for _, line in runs})
+    runs = [(path, line) for path, line in runs if line.group not in without]
     operators = [line for _, line in lines if isinstance(line, OperatorMeasurement)]
     if operators and device is None:
         raise InputError("--device is missing: say which device of the catalogue the operators were measured on.")
@@ -133,7 +137,9 @@ def calibrate_devices(
         if told is not None:
             told(f"fitting {name}", index / len(generations))
         begun = calibrations().get(name) if prior == CATALOGUE else None
-        found.append(_calibrated(name, generations[name], measured_here, home, costs, folds, files, begun))
+        found.append(
+            _calibrated(name, generations[name], measured_here, home, costs, folds, _names(files, without), begun)
+        )
     return found
 
 
@@ -178,6 +184,14 @@ def _check_names(found: Iterable[DeviceSpec]) -> None:
                 f"cluster.device: the name {device.name!r} stands for devices of different figures; give one of them "
                 "another `name`."
             )
+
+
+def _check_groups(without: Collection[str], groups: Collection[str]) -> None:
+    """Raise `InputError` where a group is to be left out that there is none of."""
+    for name in without:
+        if name not in groups:
+            known = ", ".join(sorted(each for each in groups if each)) or "none"
+            raise InputError(f"--without {name}: no run is of this group; groups here: {known}.")
 
 
 def _check_operators(operators: Sequence[OperatorMeasurement], costs: CostModel, home: DeviceSpec | None) -> None:
@@ -229,7 +243,7 @@ def _calibrated(
     home: DeviceSpec | None,
     costs: CostModel,
     folds: int,
-    files: Sequence[Path],
+    files: str,
     begun: Calibration | None,
 ) -> Calibrated:
     """The generation `name` fitted to its runs and operators."""
@@ -271,12 +285,17 @@ def _format(name: str, device: DeviceSpec) -> str:
     return next(formats, WIDE)
 
 
-def _source(found: Calibrated, files: Sequence[Path], begun: Calibration | None) -> str:
-    """What a calibration says of itself."""
+def _names(files: Sequence[Path], without: Collection[str]) -> str:
+    """The files fitted to, and what of them is left out, as on the command line."""
+    return " ".join([*(path.name for path in files), *(f"--without {name}" for name in without)])
+
+
+def _source(found: Calibrated, files: str, begun: Calibration | None) -> str:
+    """What a calibration of `files` says of itself."""
     row = error_rows([found])[-1]
     start, before = ("published figures", "without it") if begun is None else ("the catalogue", "by the catalogue")
     return (
-        f"nest calibrate devices {' '.join(path.name for path in files)}, begun at {start}: robust least squares over "
+        f"nest calibrate devices {files}, begun at {start}: robust least squares over "
         f"{row.count} measurements of {len(set(found.families))} families; mean and median of absolute relative errors "
         f"{_percent(row.after)}, cross-validated by family {_percent(row.validated)}, {before} {_percent(row.before)}"
     )

@@ -112,6 +112,9 @@ def devices(
         help="What the fit begins at: what the catalogue knows of the generation, or figures published of its devices "
         "(published).",
     ),
+    without: list[str] = typer.Option(
+        [], "--without", metavar="GROUP", help="Leave out the runs of this group (repeatable)."
+    ),
     output: Path | None = typer.Option(None, "--output", metavar="DIR", help="Write a file per device here."),
     generations: bool = typer.Option(
         False, "--generations", help="Write a file per generation instead, as the catalogue holds them."
@@ -138,7 +141,7 @@ def devices(
         raise InputError(f"--prior must be {CATALOGUE} or {PUBLISHED}, is {prior!r:.40}.")
     line = share_line()
     try:
-        found = calibrate_devices(files, registry(), device, folds, None if line is None else line.tell, prior)
+        found = calibrate_devices(files, registry(), device, folds, None if line is None else line.tell, prior, without)
     finally:
         if line is not None:
             line.clear()

@@ -179,11 +179,13 @@ class RunFigures:
         batch_time: seconds of one optimizer step.
         peak_memory: bytes, on the fullest device; None: it was not measured.
         memory_kind: how memory was measured, for people.
+        fits: whether it had memory enough; None: it is not said, and since it ran, it had.
     """
 
     batch_time: Seconds = field(validator=above(0))
     peak_memory: Bytes | None = field(default=None, validator=above(0))
     memory_kind: str | None = None
+    fits: bool | None = None
 
 
 @frozen

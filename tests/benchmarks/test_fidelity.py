@@ -19,7 +19,8 @@ from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import Table, table
 from benchmarks.fidelity.ranking import agreement, orders, task_sets
 from benchmarks.fidelity.runs import priced, read_runs
-from benchmarks.fidelity.statistics import best_share, errors, rank_correlation, ranks, regret
+from benchmarks.fidelity.sources import alike, predictions
+from benchmarks.fidelity.statistics import best_share, errors, rank_correlation, ranks, regret, weighted_median
 from benchmarks.fidelity.terms import TERMS
 from nest.calibrate.devices import parts
 from nest.calibrate.generations import MeasuredRun
@@ -56,7 +57,7 @@ def written(folder: Path, *lines: dict[str, Any]) -> Path:
 
 def taken(path: Path) -> tuple[list[MeasuredRun], Counter[str]]:
     """The runs of a file that can be priced, and why others cannot."""
-    return priced(path, read_runs(path), registry(), silent)
+    return priced(read_runs([path]), registry(), silent)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,7 @@ def test_plans_for_one_task_are_compared_and_repeated_runs_averaged(tmp_path: Pa
         return line(id=name, problem={**problem, "training": training, "fixed": {"tp": 2, "recompute": recompute}})
 
     lines = [run("a", 8, "none"), run("b", 8, "full"), run("c", 8, "none"), run("d", 16, "none"), run("e", 16, "none")]
-    sets = task_sets(read_runs(written(tmp_path, *lines)))
+    sets = task_sets([run for _, run in read_runs([written(tmp_path, *lines)])])
     assert [each.runs for each in sets] == [((0, 2), (1,))]
     measured = numpy.array([1.0, 1.5, 3.0, 1.0, 1.0])
     found = agreement(sets, numpy.array([1.0, 2.0, 1.0, 1.0, 1.0]), measured)
@@ -208,7 +209,7 @@ def test_a_file_without_runs_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "runs.jsonl"
     path.write_text('{"nest": 1, "measurement": "operator", "kind": "launch", "precision": "bf16", "seconds": 1e-5}\n')
     with pytest.raises(InputError, match="no runs"):
-        read_runs(path)
+        read_runs([path])
     assert main([str(path)]) == 2
     assert "no runs" in capsys.readouterr().err
 
@@ -222,7 +223,7 @@ def test_a_term_without_a_part_does_nothing_and_others_what_they_should(hopper: 
     assert grouped.idle(nothing.fitted)
     assert ends.runs == len(hopper.runs)
     assert not ends.idle(nothing.fitted)
-    assert hiding.runs <= sum(each.run.problem.training.overlap.data for each in hopper.runs)
+    assert hiding.runs <= sum(bool(each.run.problem.training.overlap.data) for each in hopper.runs)
     assert calibration.kept == calibration.fitted
 
 
@@ -232,7 +233,7 @@ def test_every_coefficient_can_be_switched_off_by_itself() -> None:
 
 
 def test_published_runs_name_their_sources() -> None:
-    runs = read_runs(PUBLISHED)
+    runs = [run for _, run in read_runs([PUBLISHED])]
     assert 15 <= len(runs) <= 30
     assert len({each.id for each in runs}) == len(runs)
     assert all(each.source["url"].startswith("https://") and each.notes and each.family for each in runs)
@@ -254,7 +255,7 @@ def test_the_plot_is_the_same_for_the_same_figures(hopper: Table, tmp_path: Path
 def test_the_command_prints_the_published_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--output", str(tmp_path), "--folds", "2"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    count = len(read_runs(PUBLISHED))
+    count = len(read_runs([PUBLISHED]))
     assert printed[0] == f"{count} runs: {count} priced, 0 refused"
     found = json.loads((tmp_path / "fidelity.json").read_text())
     total = found["errors"][-1]
@@ -265,3 +266,46 @@ def test_the_command_prints_the_published_table(tmp_path: Path, capsys: pytest.C
     assert [row.split()[index] for index in (2, 6, 10)] == shown
     assert total["columns"]["catalogue"]["mean"] < total["columns"]["constant"]["mean"]
     assert set(printed) <= set((tmp_path / "fidelity.md").read_text().splitlines())
+
+
+def sourced(slow: float = 1.2) -> list[dict[str, Any]]:
+    """Runs of two sources on one device that do not agree, and of one alone on another."""
+    problem = line()["problem"]
+    elsewhere = {**problem, "cluster": {**problem["cluster"], "device": "b200-sxm"}}
+    usual = nest.evaluate(problem).batch_time
+    assert usual is not None
+    return [
+        line(id="a", group="fast", measured={"batch_time": 0.9 * usual}),
+        line(id="b", group="fast", measured={"batch_time": 0.9 * usual, "fits": True}),
+        line(id="c", group="slow", measured={"batch_time": slow * usual}),
+        line(id="d", group="alone", problem=elsewhere, measured={"batch_time": usual}),
+    ]
+
+
+def test_a_source_is_predicted_from_others_alone(tmp_path: Path) -> None:
+    found, again = (predictions(taken(written(tmp_path, *sourced(slow)))[0], Roofline(), silent) for slow in (1.2, 1.3))
+    assert found.sources == ("fast", "fast", "slow", "alone")
+    assert again.others[2] == found.others[2]
+    assert again.fitted[2] > found.fitted[2]
+    assert again.others[0] > found.others[0]
+    assert again.others[3] == found.others[3]
+
+
+def test_every_source_counts_alike(tmp_path: Path) -> None:
+    """Errors of 10 % and 20 % in one source, of 90 % in the other."""
+    predicted, measured = numpy.array([1.1, 1.2, 1.9]), numpy.ones(3)
+    found = alike(predicted, measured, ["one", "one", "other"])
+    assert found.mean == pytest.approx((0.15 + 0.9) / 2)
+    assert found.median == pytest.approx(0.2)
+    assert weighted_median(numpy.array([3.0, 1.0, 2.0]), numpy.array([1.0, 1.0, 3.0])) == 2.0
+
+
+def test_sources_whose_times_are_not_taken_are_in_no_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(written(tmp_path, *sourced()))]
+    assert main([*files, "--sources", "--untimed", "slow", "--output", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "3 runs: 3 priced, 0 refused; 1 more not timed"
+    found = json.loads((tmp_path / "sources.json").read_text())
+    assert set(found["rows"]) == {"alone", "fast", "all"}
+    assert found["rows"]["fast"]["others"]["mean"] > found["rows"]["fast"]["fitted"]["mean"]
+    assert set(printed) <= set((tmp_path / "sources.md").read_text().splitlines())

@@ -233,6 +233,14 @@ def test_what_cannot_be_fitted_to_is_told(
         calibrated(write(tmp_path / "own.jsonl", lines), device=device)
 
 
+def test_groups_that_are_left_out_have_no_part(runs: Path) -> None:
+    (found,) = calibrate_devices([runs], registry(), folds=2, prior="published", without=["deep"])
+    assert set(found.groups) == {"large", "small"}
+    assert "own.jsonl --without deep, begun at" in found.calibration.sources[0]
+    with pytest.raises(InputError, match="--without dep: no run is of this group; groups here: deep, large, small"):
+        calibrate_devices([runs], registry(), folds=2, without=["dep"])
+
+
 def test_begun_at_the_catalogue_what_nothing_tells_of_stays_as_it_knows(runs: Path) -> None:
     """These runs are dense, in bf16 and on one device."""
     (found,) = calibrated(runs, prior="catalogue")

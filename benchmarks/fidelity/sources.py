@@ -1,0 +1,148 @@
+"""Whole sources left out: the coefficients fitted without a source, and what they predict of it."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy
+from attrs import frozen
+from numpy.typing import NDArray
+
+from benchmarks.fidelity.report import cell, percent
+from benchmarks.fidelity.runs import Told
+from benchmarks.fidelity.statistics import Errors, errors, weighted_median
+from nest.calibrate.devices import fit, folded, predicted
+from nest.calibrate.generations import MeasuredRun, evidence, generation
+from nest.hooks.protocols import CostModel
+from nest.plan import evaluate
+
+Array = NDArray[numpy.float64]
+
+HEADINGS = {"catalogue": "catalogue", "fitted": "fitted to all of these", "others": "other sources"}
+"""Of the predictions, as tables name them."""
+
+NAME = 24
+"""Characters of the first column."""
+
+
+@frozen(eq=False)
+class Predictions:
+    """Seconds of every run. Arrays of shape `(runs,)`.
+
+    Attributes:
+        sources: who published each run: its `group`.
+        measured: as published.
+        catalogue: what `nest evaluate` says.
+        fitted: with coefficients fitted to all runs of the generation of devices, those predicted among them.
+        others: with coefficients fitted to the runs of other sources on devices of the generation; where there are
+            none, with what is expected of coefficients before any measurement.
+    """
+
+    sources: tuple[str, ...]
+    measured: Array
+    catalogue: Array
+    fitted: Array
+    others: Array
+
+
+@frozen
+class Alike:
+    """Absolute relative errors with every source counted alike.
+
+    Attributes:
+        mean: of the sources' means.
+        median: the error that half of the weight lies below, each run weighted by one over the runs of its source.
+    """
+
+    mean: float
+    median: float
+
+
+@frozen
+class SourceErrors:
+    """Errors by source and of all, by prediction.
+
+    Attributes:
+        priced: runs.
+        refused: runs that cannot be priced, by reason; they are in no fit.
+        untimed: runs of sources whose times are not taken; they are in no fit, either.
+        rows: errors of each source, in the order of names, and of `all`.
+        alike: of all with every source counted alike.
+    """
+
+    priced: int
+    refused: Mapping[str, int]
+    untimed: int
+    rows: Mapping[str, Mapping[str, Errors]]
+    alike: Mapping[str, Alike]
+
+
+def source(run: MeasuredRun) -> str:
+    """Who published a run."""
+    return run.run.group or "runs"
+
+
+def predictions(runs: Sequence[MeasuredRun], costs: CostModel, told: Told) -> Predictions:
+    """All predictions of `runs`; fits begin at what is expected, as those to other families do."""
+    sources = tuple(source(each) for each in runs)
+    numbers = {name: number for number, name in enumerate(sorted(set(sources)))}
+    generations = [generation(each.ledger.pricing.device) for each in runs]
+    fitted, others = numpy.zeros(len(runs)), numpy.zeros(len(runs))
+    for name in sorted(set(generations)):
+        places = numpy.array([index for index, each in enumerate(generations) if each == name])
+        seen = evidence([runs[index] for index in places], costs)
+        told(f"fitting {name}")
+        fitted[places] = predicted(seen, fit(seen, numpy.ones(len(places), dtype=bool)))
+        for held, values in folded(seen, numpy.array([numbers[sources[index]] for index in places])):
+            told(f"fitting {name} without {sources[places[held][0]]}")
+            others[places[held]] = predicted(seen, values)[held]
+    return Predictions(
+        sources=sources,
+        measured=numpy.array([each.run.measured.batch_time for each in runs]),
+        catalogue=numpy.array([evaluate(each.ledger.instance, each.ledger.solution).batch_time for each in runs]),
+        fitted=fitted,
+        others=others,
+    )
+
+
+def source_errors(found: Predictions, refused: Mapping[str, int], untimed: int) -> SourceErrors:
+    """What the predictions amount to."""
+    names = sorted(set(found.sources))
+    chosen = {name: numpy.array([each == name for each in found.sources]) for name in names}
+    chosen["all"] = numpy.full(len(found.sources), True)
+    return SourceErrors(
+        priced=len(found.sources),
+        refused=dict(refused),
+        untimed=untimed,
+        rows={
+            name: {
+                column: told
+                for column in HEADINGS
+                if (told := errors(getattr(found, column)[its], found.measured[its])) is not None
+            }
+            for name, its in chosen.items()
+        },
+        alike={column: alike(getattr(found, column), found.measured, found.sources) for column in HEADINGS},
+    )
+
+
+def alike(predicted: Array, measured: Array, sources: Sequence[str]) -> Alike:
+    """Errors of `predicted` with every source counted alike."""
+    off = numpy.abs(predicted / measured - 1.0)
+    weights = numpy.array([1.0 / sources.count(each) for each in sources])
+    return Alike(float((weights * off).sum() / weights.sum()), weighted_median(off, weights))
+
+
+def text(found: SourceErrors) -> list[str]:
+    """All figures, as lines."""
+    count = found.priced + sum(found.refused.values())
+    lines = [f"{count} runs: {found.priced} priced, {count - found.priced} refused; {found.untimed} more not timed"]
+    lines += [f"{count:4} {why}" for why, count in sorted(found.refused.items(), key=lambda item: (-item[1], item[0]))]
+    lines += ["", f"{'batch time':{NAME}}{'runs':>5}" + "".join(f"{each:>30}" for each in HEADINGS.values())]
+    lines += [" " * (NAME + 5) + "     mean median   bias  worst" * len(HEADINGS)]
+    for name, row in found.rows.items():
+        lines += [""] if name == "all" else []
+        lines.append(f"{name:{NAME}}{row['others'].count:>5}" + "".join(f"   {cell(row[each])}" for each in HEADINGS))
+    told = (found.alike[each] for each in HEADINGS)
+    lines.append(
+        f"{'sources alike':{NAME + 5}}" + "".join(f"   {percent(e.mean)} {percent(e.median)}{'':14}" for e in told)
+    )
+    return [line.rstrip() for line in lines]
