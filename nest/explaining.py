@@ -8,9 +8,8 @@ from attrs import field, frozen
 
 from nest import planner
 from nest.errors import InputError
-from nest.files import structure
 from nest.formulate.given import Source
-from nest.formulate.self_contained import self_contained
+from nest.formulate.self_contained import carried_problem
 from nest.hooks.registry import Registry, registry
 from nest.questions.alternatives import Alternative, Question, alternative, questions
 from nest.questions.asked import require_held
@@ -21,7 +20,7 @@ from nest.questions.outcome import decided_values, plan_label
 from nest.questions.prices import Price, price, restrictions
 from nest.questions.solver import Solver
 from nest.solve.effort import check_effort
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlanDocument
 from nest.tolerances import PROOF
 
 PARTS = ("binding", "constraints", "alternatives", "flips")
@@ -129,7 +128,7 @@ def _explain(
         require_held(plan, read, known, "so it is not explained")
     line = _Progress(progress)
     solver = Solver(known, time_limit=time_limit, progress=line.solving)
-    problem = self_contained(structure(read.problem, Problem), None, known)
+    problem = carried_problem(read, known)
     read = figured(read, problem, known)
     if read.status in ("optimal", "infeasible"):
         solver.know(problem, read)

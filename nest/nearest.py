@@ -8,10 +8,9 @@ from attrs import frozen
 from nest import planner
 from nest.deployment import violations
 from nest.errors import InputError
-from nest.files import structure
 from nest.formulate.given import Source
 from nest.formulate.kept_decisions import Decision, decisions, open_problem
-from nest.formulate.self_contained import self_contained
+from nest.formulate.self_contained import carried_problem
 from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry, registry
 from nest.planner import Progress
@@ -75,7 +74,7 @@ def nearest(
 
 
 def _nearest(plan: PlanDocument, target: str, progress: Progress | None, known: Registry) -> Nearest | None:
-    problem = self_contained(structure(plan.problem, Problem), None, known)
+    problem = carried_problem(plan, known)
     limits = limits_of(target, problem, known, "--nearest")
     reasons = tuple(violations(plan, limits, target))
     if not reasons:

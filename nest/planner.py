@@ -9,6 +9,7 @@ from attrs import evolve
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.contributors import contributors, differences
 from nest.formulate.given import Source, naming, read_record, whole_problem
+from nest.formulate.self_contained import carried_problem
 from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
@@ -138,7 +139,7 @@ def verify(
             raise InputError(f"the plan does not hold, so there is nothing to prove: {report.disagreements[0]}")
         if read.status != "infeasible" and not read.fits:
             raise InputError("the plan does not fit into memory, so there is nothing to prove.")
-        problem = whole_problem(read.problem, known)[0]
+        problem = carried_problem(read, known)
         instance = build_instance(problem, known, progress=progress)
         return _verdict(instance, read, problem, known, free, time_limit, workers, progress)
 
@@ -231,7 +232,7 @@ def _check_report(plan: PlanDocument, known: Registry) -> CheckReport:
     from nest.formulate.fixed_plan import decided_formulation
     from nest.formulate.outside import wrong_outside
 
-    problem = whole_problem(plan.problem, known)[0]
+    problem = carried_problem(plan, known)
     instance, formulation = decided_formulation(problem, plan, known)
     report = check_plan(instance, plan, lambda solution, priced: figures_of(instance, solution, priced, problem, known))
     if plan.status != "infeasible":

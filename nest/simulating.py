@@ -5,10 +5,10 @@ from pathlib import Path
 
 from nest import planner
 from nest.errors import InputError
-from nest.files import placed, structure
+from nest.files import placed
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.given import Source
-from nest.formulate.self_contained import self_contained
+from nest.formulate.self_contained import carried_problem
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance
 from nest.plan import check
@@ -16,7 +16,7 @@ from nest.plan.document import solution_of
 from nest.simulate.disturbance import Disturbance, SlowDevice
 from nest.simulate.replay import Replay, replay
 from nest.simulate.running import Progress
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlanDocument
 from nest.units import shown
 
 USUAL_RUNS = 100
@@ -77,7 +77,7 @@ def _simulate(
 
 def _instance(source: Path | None, read: PlanDocument, known: Registry) -> Instance:
     try:
-        return decided_instance(self_contained(structure(read.problem, Problem), None, known), read, known)
+        return decided_instance(carried_problem(read, known), read, known)
     except InputError as error:
         raise (error if source is None else placed(source, error, "problem")) from None
 

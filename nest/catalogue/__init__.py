@@ -1,4 +1,4 @@
-"""The catalogue: devices, links, clusters, link profiles, precisions and optimizers by name.
+"""The catalogue: devices, links, clusters, link profiles, precisions, optimizers and stacks by name.
 
 The entries are data files in `nest/library`, one a file, in SI units, each with its sources.
 """
@@ -18,6 +18,7 @@ from nest.catalogue.load import (
     profile,
     profiles,
     published_devices,
+    stacks,
 )
 from nest.catalogue.names import unknown_name
 from nest.catalogue.network import named_cluster, network_levels
@@ -43,5 +44,6 @@ __all__ = [
     "profile",
     "profiles",
     "published_devices",
+    "stacks",
     "unknown_name",
 ]

@@ -10,6 +10,7 @@ from nest.spec.measurements import Measurement
 from nest.spec.plan import PlanDocument
 from nest.spec.problem import Problem
 from nest.spec.profile import ProfileSpec
+from nest.spec.stack import StackSpec
 from nest.spec.topology import Topology
 
 FORMATS: Mapping[str, Any] = {
@@ -21,4 +22,5 @@ FORMATS: Mapping[str, Any] = {
     "measurement": Measurement,
     "cluster": ClusterOfFile,
     "link-profile": LinkProfile,
+    "stack": StackSpec,
 }

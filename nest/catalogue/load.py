@@ -8,7 +8,17 @@ from typing import Any, TypeVar
 
 from nest.catalogue.entries import Calibration, ClusterEntry, Link, LinkLine, Optimizer, Precision
 from nest.catalogue.names import unknown_name
-from nest.spec import Coefficients, DeviceSpec, LevelSpec, LinkProfile, MatrixPeaks, MemoryOverheads, TierSpec
+from nest.files import structure
+from nest.spec import (
+    Coefficients,
+    DeviceSpec,
+    LevelSpec,
+    LinkProfile,
+    MatrixPeaks,
+    MemoryOverheads,
+    StackSpec,
+    TierSpec,
+)
 
 Entry = TypeVar("Entry")
 
@@ -105,6 +115,12 @@ def precisions() -> dict[str, Precision]:
         )
         for name, content in _entries("precisions")
     }
+
+
+@cache
+def stacks() -> dict[str, StackSpec]:
+    """Every software stack that nest brings, by name; `Registry.stacks` also has those of plug-ins."""
+    return {name: structure({"name": name, **content}, StackSpec) for name, content in _entries("stacks")}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""`nest devices`, `nest clusters`, `nest topology profiles`: what the catalogue holds, or one entry with sources."""
+"""`nest devices`, `clusters`, `stacks`, `topology profiles`: what the catalogue holds, or one entry with sources."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nest.cli.output import screen, to_json
+from nest.cli.options import STRICT_PLUGINS
+from nest.cli.output import screen, to_json, warn
 
 if TYPE_CHECKING:
     from nest.catalogue import ClusterEntry
     from nest.report.screen import Screen
-    from nest.spec import DeviceSpec, LinkProfile
+    from nest.spec import DeviceSpec, LinkProfile, StackSpec
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("devices")(devices)
     app.command("clusters")(clusters)
+    app.command("stacks")(stacks)
 
 
 def devices(
@@ -59,6 +61,31 @@ def clusters(
         typer.echo(to_json({"clusters": [_plain(each) for each in known().values()]}))
     else:
         typer.echo(_described_list(list(known().values()), screen()))
+
+
+def stacks(
+    name: str | None = typer.Argument(None, metavar="[NAME]", help="A software stack from the list, or a file of one."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    strict_plugins: bool = STRICT_PLUGINS,
+) -> None:
+    """List the software stacks nest knows, or describe one: what it does by itself, with the sources of that.
+
+    Exit code 0: done; 2: bad input, or with --strict-plugins a faulty plug-in.
+    """
+    from nest.formulate.stack import described
+    from nest.hooks.registry import registry
+
+    known = registry()
+    entries = known.run(
+        lambda: [described(each, known, place="nest stacks") for each in (known.stacks() if name is None else (name,))]
+    )
+    warn(known.warnings)
+    if name is not None:
+        _tell(entries[0], as_json)
+    elif as_json:
+        typer.echo(to_json({"stacks": [_plain(each) for each in entries]}))
+    else:
+        typer.echo(_stack_table(entries, screen()))
 
 
 def profiles(
@@ -109,6 +136,19 @@ def _device_table(rows: Iterable[DeviceSpec], shown_on: Screen) -> str:
         memory, bandwidth = f"{row.memory / 1e9:.0f} GB", f"{row.memory_bandwidth / 1e9:.0f} GB/s"
         cells.append((row.name, memory, bandwidth, f"{peak / 1e12:.1f} TFLOP/s"))
     return table(("device", "memory", "bandwidth", "peak bf16 or fp16"), cells, (1, 2, 3), shown_on)
+
+
+def _stack_table(rows: Iterable[StackSpec], shown_on: Screen) -> str:
+    from attrs import asdict
+
+    from nest.report.table import table
+
+    cells = []
+    for row in rows:
+        hidden = [key for key, value in asdict(row.training.overlap).items() if value]
+        hidden += [f"pipeline ({', '.join(row.pipeline_overlap)})"] if row.pipeline_overlap else []
+        cells.append((row.name, row.version, ", ".join(hidden) or "nothing", ", ".join(row.targets)))
+    return table(("stack", "version", "what hides", "targets"), cells, (), shown_on)
 
 
 def _described_list(rows: Sequence[ClusterEntry | LinkProfile], shown_on: Screen) -> str:

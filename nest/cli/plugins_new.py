@@ -18,7 +18,7 @@ def new(
         "-k",
         metavar="KIND",
         help="What it brings: strategy, collective-model, cost-model, layer-times, schedule, model-importer, "
-        "topology-importer, planner or exporter.",
+        "topology-importer, planner, exporter or stack.",
     ),
     output: Path = typer.Option(Path(), "--output", "-o", metavar="DIR", help="Make the folder in this one."),
 ) -> None:

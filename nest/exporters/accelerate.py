@@ -146,7 +146,7 @@ def _parallelism(shape: Deployment, problem: Problem) -> dict[str, Any]:
         "parallelism_config_cp_size": shape.cp,
     }
     if shape.cp > 1:
-        rotate = {"all_gather": "allgather", "ring": "alltoall"}[problem.training.context_exchange]
+        rotate = {"all_gather": "allgather", "ring": "alltoall"}[problem.training.key_exchange]
         found["parallelism_config_cp_comm_strategy"] = rotate
     return found
 

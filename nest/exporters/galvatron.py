@@ -64,7 +64,7 @@ class Galvatron:
         refuse_optimizer(problem.training.optimizer, ("adam", "adamw"), self.name)
         refuse_formats(problem.training, "Galvatron", ("fp32", problem.training.precision))
         constraints = _CONSTRAINTS | whole_batches(problem, "Galvatron")
-        if problem.training.context_exchange != "ring":
+        if problem.training.key_exchange != "ring":
             constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
         if mixture(model_of(problem)) is not None:
             constraints[f"ep * etp == 1 or {ULYSSES} == 1"] = (

@@ -191,7 +191,7 @@ def _settings(shape: Deployment, problem: Problem) -> dict[str, Any]:
             "scan_layers": False,
         }
     if shape.cp > 1:
-        found["context_parallel_strategy"] = training.context_exchange
+        found["context_parallel_strategy"] = training.key_exchange
     if training.gradients is not None:
         found["grad_dtype"] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[training.gradients]
     return {key: value for key, value in found.items() if value is not None}

@@ -13,7 +13,8 @@ def contributors(
     """Distributions of the objects that a plan of `problem` was made with, by name, with their versions.
 
     These are the strategies that split something in it or that the problem names, its schedule, the models of cost,
-    collectives and layer times, the exporter that `search.target` names, and the importers of its model and network.
+    collectives and layer times, the exporter that `search.target` names, the stack, and the importers of its model and
+    network.
 
     Args:
         problem: self-contained.
@@ -44,6 +45,8 @@ def _objects(
     yield from ((kind, name or next(iter(offered), "")) for kind, name, offered in chosen)
     if problem.search.target is not None:
         yield "exporters", problem.search.target
+    if isinstance(problem.training.stack, str):
+        yield "stacks", problem.training.stack
 
 
 def differences(plugins: Mapping[str, str], known: Registry) -> list[str]:

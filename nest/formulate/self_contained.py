@@ -5,34 +5,61 @@ from pathlib import Path
 from attrs import evolve
 
 from nest.catalogue import clusters, devices
-from nest.files import read
+from nest.files import read, structure
 from nest.formulate.cluster import described
 from nest.formulate.link_profile import is_file
 from nest.formulate.sources import resolve_model
+from nest.formulate.stack import with_stack
 from nest.formulate.topology import in_place
 from nest.hooks.registry import Registry, registry
-from nest.spec import ClusterSpec, Problem, ProfileSpec
+from nest.spec import NO_STACK, ClusterSpec, DeviceSpec, PlanDocument, Problem, ProfileSpec
 
 
 def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
-    """`problem` with its model, profile, device and topology in place, so that a plan file can carry it alone.
+    """`problem` with its model, profile, device, topology and stack in place, so that a plan file can carry it alone.
+
+    What its stack fills in is written out (`nest.formulate.stack`).
 
     Args:
         problem: as written.
         base: folder that relative paths start from; None: the working directory.
-        known: offers topology importers; None: those installed.
+        known: offers topology importers and stacks; None: those installed.
 
     Raises:
         InputError: a file it refers to cannot be read.
     """
+    known = known or registry()
     if problem.model is not None:
         problem = evolve(problem, model=resolve_model(problem.model, base))
     if isinstance(problem.profile, str):
         problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
-    cluster = in_place(problem.cluster, known or registry(), base)
+    cluster = in_place(problem.cluster, known, base)
     if isinstance(cluster.device, str) and is_file(cluster.device):
         cluster = evolve(cluster, device=described(cluster.device, base))
-    return evolve(problem, cluster=_with_machines(cluster))
+    whole = evolve(problem, cluster=_with_machines(cluster))
+    return with_stack(whole, device_of(cluster), known, base)
+
+
+def carried_problem(plan: PlanDocument, known: Registry) -> Problem:
+    """The self-contained problem that a plan carries, as it was planned.
+
+    Raises:
+        InputError: the plan's problem cannot be used.
+    """
+    problem = structure(plan.problem, Problem)
+    if problem.model is not None and problem.training.stack is None:  # It was made before there were stacks.
+        problem = evolve(problem, training=evolve(problem.training, stack=NO_STACK))
+    return self_contained(problem, None, known)
+
+
+def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
+    """The device of a cluster in place; None: it has none, or one of a name that is unknown.
+
+    That is told with what else is wrong, when the problem is formulated.
+    """
+    named = clusters().get(cluster.name or "")
+    device = cluster.device or (None if named is None else named.device)
+    return devices().get(device) if isinstance(device, str) else device
 
 
 def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
@@ -44,10 +71,8 @@ def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
         return cluster
     named = clusters().get(cluster.name or "")
     levels = cluster.levels if named is None else named.levels
-    device = cluster.device or (None if named is None else named.device)
-    # A name that is unknown is told with what else is wrong, when the problem is formulated.
-    described = devices().get(device) if isinstance(device, str) else device
-    each = None if described is None else described.devices_per_host
+    device = device_of(cluster)
+    each = None if device is None else device.devices_per_host
     if each is None or not levels or levels[0].fanout % each:
         return cluster
     return evolve(cluster, devices_per_host=each)

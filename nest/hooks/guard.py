@@ -40,6 +40,7 @@ KINDS = {
     "schedules": "Schedule",
     "planners": "Planner",
     "exporters": "Exporter",
+    "stacks": "Stack",
 }
 """Kinds of registered object, with their protocols in `nest.hooks.protocols`; hooks are `nest_<kind>`."""
 
@@ -54,6 +55,7 @@ WORDS = {
     "schedules": "schedule",
     "planners": "planner",
     "exporters": "exporter",
+    "stacks": "software stack",
 }
 """One object of each kind, for people."""
 

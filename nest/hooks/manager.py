@@ -40,6 +40,7 @@ BUILT_INS = (
     "nest.schedules",
     "nest.planners",
     "nest.exporters",
+    "nest.stacks",
 )
 """Modules of the built-ins, by path so that nobody imports them before they are needed."""
 

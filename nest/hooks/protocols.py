@@ -14,7 +14,7 @@ from nest.instance.passes import Pass
 from nest.instance.protocols import ChunkedSchedule, CollectiveModel, OrderedSchedule, Schedule
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
-from nest.spec import DeviceSpec, LinkProfile, PlanDocument, Training
+from nest.spec import DeviceSpec, LinkProfile, PlanDocument, StackDefaults, Training
 
 __all__ = [
     "ChunkedSchedule",
@@ -29,6 +29,7 @@ __all__ = [
     "Planner",
     "ProfiledImporter",
     "Schedule",
+    "Stack",
     "Strategy",
     "StrategyContext",
     "TopologyImporter",
@@ -253,4 +254,36 @@ class Exporter(Protocol):
 
     def export(self, plan: PlanDocument) -> Mapping[str, str]:
         """File names and their contents."""
+        ...
+
+
+@runtime_checkable
+class Stack(Protocol):
+    """What a framework at a version does where a problem leaves it open; `nest.spec.StackSpec` is one.
+
+    Optional:
+        version: of the framework.
+        notes: what else it does, by subject, for `nest stacks`.
+        sources: where each statement was read, beginning with its key or subject.
+        pipeline_overlap: schedules with which it hides communication between stages.
+    """
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """One line for `nest stacks`."""
+        ...
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Exporters whose files it runs: their names as `search.target` imply it."""
+        ...
+
+    @property
+    def training(self) -> StackDefaults:
+        """Keys of `training` that it fills in where a problem leaves them out."""
         ...

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         ModelImporter,
         Planner,
         Schedule,
+        Stack,
         Strategy,
         TopologyImporter,
     )
@@ -147,7 +148,7 @@ class Registry:
         if kind == "strategies":
             return "; its degree is 1"
         usual = next(iter(self._objects.get(kind, ())), None)
-        if usual is None or kind in ("model_importers", "topology_importers", "planners", "exporters"):
+        if usual is None or kind in ("model_importers", "topology_importers", "planners", "exporters", "stacks"):
             return ""
         others = "the problem's other schedules, or " if kind == "schedules" else ""
         return f"; in its place: {others}{usual}"
@@ -193,6 +194,10 @@ class Registry:
     def exporters(self) -> Mapping[str, Exporter]:
         """Exporters."""
         return self._collect("exporters")
+
+    def stacks(self) -> Mapping[str, Stack]:
+        """Software stacks."""
+        return self._collect("stacks")
 
     def origin(self, kind: str, name: str) -> tuple[str, str]:
         """Distribution and version of the object of `kind` called `name`.

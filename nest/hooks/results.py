@@ -21,6 +21,7 @@ from nest.instance.pairs import Pairs
 from nest.instance.passes import PASSES, Pass
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
+from nest.spec import StackDefaults
 from nest.tolerances import AGREEMENT
 from nest.units import LARGEST
 
@@ -203,6 +204,12 @@ def _limits(found: Any, *_: Any, **__: Any) -> Limits:
     return found
 
 
+def _stack_defaults(found: Any, *_: Any, **__: Any) -> StackDefaults:
+    if not isinstance(found, StackDefaults):
+        raise Nonsense(f"{_shown(found)} is no StackDefaults")
+    return found
+
+
 def _shown(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
@@ -235,6 +242,12 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("exporters", "rank_order"): _rank_order,
     ("exporters", "read"): _flags_read,
     ("exporters", "export"): _files,
+    ("stacks", "description"): _word,
+    ("stacks", "version"): _word,
+    ("stacks", "targets"): _names,
+    ("stacks", "sources"): _names,
+    ("stacks", "pipeline_overlap"): _names,
+    ("stacks", "training"): _stack_defaults,
 }
 """Each takes what was returned and what the member was given; attributes are given nothing.
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ModelImporter,
         Planner,
         Schedule,
+        Stack,
         Strategy,
         TopologyImporter,
     )
@@ -77,6 +78,11 @@ def nest_planners() -> Iterable[Planner]:  # type: ignore[empty-body]
 @hookspec
 def nest_exporters() -> Iterable[Exporter]:  # type: ignore[empty-body]
     """Exporters: each turns a plan into files of another tool."""
+
+
+@hookspec
+def nest_stacks() -> Iterable[Stack]:  # type: ignore[empty-body]
+    """Software stacks: each says what a framework does where a problem leaves it open."""
 
 
 @hookspec

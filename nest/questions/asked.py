@@ -4,10 +4,10 @@ from pathlib import Path
 
 from nest import planner
 from nest.errors import InputError
-from nest.files import placed, structure
+from nest.files import placed
 from nest.formulate.cluster import build_cluster
 from nest.formulate.given import Source
-from nest.formulate.self_contained import self_contained
+from nest.formulate.self_contained import carried_problem
 from nest.hooks.registry import Registry
 from nest.questions.parameters import with_memory
 from nest.questions.solver import Solver
@@ -55,7 +55,7 @@ def problem_of(plan: PlanDocument, solver: Solver) -> Problem:
     Raises:
         InputError: the problem cannot be used.
     """
-    problem = self_contained(structure(plan.problem, Problem), None, solver.plugins)
+    problem = carried_problem(plan, solver.plugins)
     if plan.status == "optimal":
         cluster, _ = build_cluster(problem.cluster, solver.plugins)
         solver.know(problem, plan)

@@ -6,10 +6,9 @@ from typing import Any
 from attrs import evolve, frozen
 
 from nest import planner
-from nest.files import structure
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.instance import Formulation
-from nest.formulate.self_contained import self_contained
+from nest.formulate.self_contained import carried_problem
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan, evaluate
@@ -65,7 +64,7 @@ def subject(read: PlanDocument, known: Registry) -> Subject:
         InputError: the plan's problem cannot be used, or its numbers do not hold.
     """
     require_held(read, read, known, NOT_REPORTED_ON)
-    problem = self_contained(structure(read.problem, Problem), None, known)
+    problem = carried_problem(read, known)
     instance, formulation = decided_formulation(problem, read, known)
     solution = solution_of(instance, read)
     priced = evaluate(instance, solution)

@@ -25,6 +25,7 @@ from nest.spec.plan import (
 )
 from nest.spec.problem import Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
+from nest.spec.stack import NO_STACK, Overlap, StackDefaults, StackSpec
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,
@@ -34,9 +35,10 @@ from nest.spec.topology import (
     RailOptimisedSpec,
     TorusSpec,
 )
-from nest.spec.training import Overlap, Training
+from nest.spec.training import Training
 
 __all__ = [
+    "NO_STACK",
     "Architecture",
     "CandidateSummary",
     "ClusterOfFile",
@@ -72,6 +74,8 @@ __all__ = [
     "RunFigures",
     "RunMeasurement",
     "Search",
+    "StackDefaults",
+    "StackSpec",
     "StageDecisions",
     "StageRecord",
     "TierSpec",

@@ -103,6 +103,7 @@ class DeviceSpec:
         memory_overheads: memory that holds no tensor; left out, there is none.
         devices_per_host: how many are built into one machine, where it comes in machines of one size that are no level
             of the network; None: it does not say.
+        stack: name of the software stack that usually trains on it (`nest stacks`); None: nobody says.
     """
 
     name: str
@@ -120,6 +121,7 @@ class DeviceSpec:
     calibration: Coefficients = field(factory=Coefficients)
     memory_overheads: MemoryOverheads = MemoryOverheads()
     devices_per_host: int | None = field(default=None, validator=at_least(1))
+    stack: str | None = None
 
 
 @frozen

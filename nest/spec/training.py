@@ -2,6 +2,16 @@
 
 from attrs import field, frozen
 
+from nest.spec.stack import (
+    ACCUMULATIONS,
+    ATTENTIONS,
+    DISPATCHES,
+    EXCHANGES,
+    GRADIENTS,
+    REACHES,
+    Overlap,
+    StackSpec,
+)
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 
 MOST_SAMPLES = 2**24
@@ -10,23 +20,6 @@ MOST_SAMPLES = 2**24
 
 OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
-
-
-@frozen
-class Overlap:
-    """What the framework hides under compute; None: what its stack says, and without a stack nothing.
-
-    Attributes:
-        data: data-parallel communication.
-        tensor: communication inside blocks, but for the exchange of tokens between experts.
-        pipeline: communication between stages.
-        experts: the exchange of tokens between experts.
-    """
-
-    data: bool | None = None
-    tensor: bool | None = None
-    pipeline: bool | None = None
-    experts: bool | None = None
 
 
 @frozen
@@ -51,24 +44,25 @@ class Training:
         sharded_synchronisation: what it is multiplied by where the optimizer's state is sharded (ZeRO 1 and up); None:
             what the device's calibration says where that also gives `synchronisation`, else 1.
         overlap: what the framework hides under compute.
-        attention: `flash` (scores are never stored) or `unfused`; None: `flash`, but with `precision: fp16` `unfused`,
-            as the frameworks that published runs in fp16 had no fused attention (Megatron-LM, arXiv 2104.04473 and
-            2205.05198; BLOOM, arXiv 2211.05100).
+        attention: `flash` (scores are never stored) or `unfused`; None: as the stack says, else `flash`, but with
+            `precision: fp16` `unfused`, as the frameworks that published runs in fp16 had no fused attention
+            (Megatron-LM, arXiv 2104.04473 and 2205.05198; BLOOM, arXiv 2211.05100).
         selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer.
         primary_weights: where products run in 8 bits, the format the weights are kept in: `fp8`, or `bf16` with 8-bit
             copies beside them; None: as the precision's entry in the catalogue says.
-        gradients: number format gradients are accumulated and reduced in; None: the precision's.
+        gradients: number format gradients are accumulated and reduced in; None: as the stack says, else the
+            precision's.
         master_weights: whether the optimizer keeps a single-precision copy of the weights; None: where they are
             narrower.
         master_gradients: whether it keeps one of the gradients; None: where they are narrower.
         offload: what may be kept in the host's memory: `optimizer` (its state, and its step is taken there),
             `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
         context_exchange: how context parallelism passes keys and values on: `ring` (from neighbour to neighbour, under
-            the attention of those at hand) or `all_gather`.
+            the attention of those at hand) or `all_gather`; None: as the stack says, else `ring`.
         memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
             with a device's; None: with `model` what measured runs ask for, with `profile` 0.
-        stack: what the framework does by itself (`nest stacks`): fills in what is left out here; None: that of
-            `search.target`, else the device's usual one.
+        stack: what the framework does by itself, by its name (`nest stacks`), a file, or in place: fills in what is
+            left out here; None: that of `search.target`, else the device's usual one. Not with `profile`.
         overlap_reach: how far communication inside blocks hides with `overlap.tensor`: `domain`, over links of the
             scale-up network only, or `network`, anywhere; None: as the stack says, else `network`.
         dispatch: how tokens reach their experts: `all-to-all`, a copy for each expert chosen, or `per-node`, a copy for
@@ -92,19 +86,19 @@ class Training:
     hiding: bool | None = None
     synchronisation: float | None = field(default=None, validator=above(0))
     sharded_synchronisation: float | None = field(default=None, validator=above(0))
-    overlap: Overlap = Overlap()
-    attention: str | None = field(default=None, validator=one_of(("flash", "unfused")))
+    overlap: Overlap = field(factory=Overlap)
+    attention: str | None = field(default=None, validator=one_of(ATTENTIONS))
     selective: tuple[str, ...] = ("attention",)
-    context_exchange: str = field(default="ring", validator=one_of(("ring", "all_gather")))
-    stack: str | None = None
-    overlap_reach: str | None = field(default=None, validator=one_of(("domain", "network")))
-    dispatch: str | None = field(default=None, validator=one_of(("all-to-all", "per-node")))
+    context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
+    stack: str | StackSpec | None = None
+    overlap_reach: str | None = field(default=None, validator=one_of(REACHES))
+    dispatch: str | None = field(default=None, validator=one_of(DISPATCHES))
     expert_imbalance: float | None = field(default=None, validator=at_least(1))
-    accumulation: str | None = field(default=None, validator=one_of(("sharded", "whole")))
+    accumulation: str | None = field(default=None, validator=one_of(ACCUMULATIONS))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
     memory_margin: float | None = field(default=None, validator=at_least(0))
     primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
-    gradients: str | None = field(default=None, validator=one_of(("fp32", "bf16", "fp16")))
+    gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
     master_weights: bool | None = None
     master_gradients: bool | None = None
     offload: tuple[str, ...] = field(default=(), validator=every(each(one_of(OFFLOADABLE)), all_different))
@@ -115,6 +109,11 @@ class Training:
         if self.exposed is not None:
             return self.exposed
         return 0.0 if self.overlap.data else 1.0
+
+    @property
+    def key_exchange(self) -> str:
+        """How context parallelism passes keys and values on, where nobody says: `ring`."""
+        return self.context_exchange or "ring"
 
     @property
     def stores_scores(self) -> bool:

@@ -20,6 +20,7 @@ from nest.testing.importers import check_model_importer, check_topology_importer
 from nest.testing.planner import check_planner
 from nest.testing.samples import SAMPLE_CLUSTERS, SAMPLE_MODELS, SampleCluster, SampleModel
 from nest.testing.schedule import check_schedule
+from nest.testing.stack import check_stack
 from nest.testing.strategy import check_strategy
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "check_model_importer",
     "check_planner",
     "check_schedule",
+    "check_stack",
     "check_strategy",
     "check_topology_importer",
     "sample_plans",

@@ -15,6 +15,7 @@ from nest.testing.finding import Finding
 from nest.testing.importers import check_model_importer, check_topology_importer
 from nest.testing.planner import check_planner
 from nest.testing.schedule import check_schedule
+from nest.testing.stack import check_stack
 from nest.testing.strategy import check_strategy
 
 CHECKS: dict[str, Callable[..., tuple[Finding, ...]]] = {
@@ -27,6 +28,7 @@ CHECKS: dict[str, Callable[..., tuple[Finding, ...]]] = {
     "schedules": check_schedule,
     "planners": check_planner,
     "exporters": check_exporter,
+    "stacks": check_stack,
 }
 """The checks of each kind of object; hooks are `nest_<kind>`."""
 

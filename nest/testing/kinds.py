@@ -88,6 +88,13 @@ KINDS = (
         "An exporter for nest.",
         "Installed, `nest export --list` has it, and `nest export PLAN --to $name --output DIR` writes its files.",
     ),
+    Kind(
+        "stack",
+        "stacks",
+        "Stack",
+        "A software stack for nest.",
+        "Installed, `nest stacks` has it, and it is chosen by `training: {stack: $name}` in a problem.",
+    ),
 )
 """Every kind."""
 

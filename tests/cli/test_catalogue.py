@@ -1,4 +1,4 @@
-"""`nest devices`, `nest clusters` and `nest strategies`."""
+"""`nest devices`, `nest clusters`, `nest stacks` and `nest strategies`."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nest.catalogue import clusters, devices
+from nest.catalogue import clusters, devices, stacks
 from tests import processes
 
 
@@ -14,7 +14,7 @@ def nest(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return processes.run([sys.executable, "-c", "from nest.cli.app import main; main()", *arguments])
 
 
-@pytest.mark.parametrize(("command", "known"), [("devices", devices()), ("clusters", clusters())])
+@pytest.mark.parametrize(("command", "known"), [("devices", devices()), ("clusters", clusters()), ("stacks", stacks())])
 def test_lists(command: str, known: dict[str, object]) -> None:
     told = nest(command)
     assert told.returncode == 0
@@ -30,6 +30,10 @@ def test_one_entry_comes_with_its_sources() -> None:
     content = json.loads(nest("devices", "h100-sxm", "--json").stdout)
     assert content["peak"]["bf16"] == 989.4e12
     assert "nvfp4" not in content["peak"]
+    told = nest("stacks", "fsdp")
+    assert all(source in told.stdout for source in stacks()["fsdp"].sources)
+    content = json.loads(nest("stacks", "fsdp", "--json").stdout)
+    assert content["training"]["overlap"] == {"data": True, "tensor": False, "pipeline": False, "experts": False}
     content = json.loads(nest("clusters", "dgx-h100-superpod-64", "--json").stdout)
     assert [level["fanout"] for level in content["levels"]] == [8, 8]
 

@@ -11,7 +11,7 @@ from nest import spec
 from nest.cli import app
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.guard import KINDS
-from tests.docs import calibration_reference, hook_reference
+from tests.docs import calibration_reference, hook_reference, stack_reference
 from tests.docs.document import REPOSITORY
 
 REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
@@ -36,6 +36,7 @@ RECORDS = {
     ],
     "graph.md": [OperatorGraph, Operator, Tensor, Parameter],
     "measurements.md": [spec.OperatorMeasurement, spec.CollectiveMeasurement, spec.RunMeasurement, spec.RunFigures],
+    "stacks.md": [spec.StackSpec],
     "plan.md": [spec.PlanDocument, spec.StageRecord, spec.MemoryBreakdown, spec.CandidateSummary],
 }
 
@@ -53,6 +54,11 @@ def test_hooks_are_those_of_the_code() -> None:
     assert all(f"## `nest_{kind}()`" in page for kind in KINDS)
     for member in ("by_default", "examples", "times", "in_flight(stage, stages, micro_batches)"):
         assert f"`{member}" in hook_reference.text()
+
+
+def test_stacks_are_those_of_the_catalogue() -> None:
+    page = (REFERENCE / "stacks.md").read_text()
+    assert stack_reference.refreshed(page) == page, "python -m tests.docs.refresh docs/reference/stacks.md"
 
 
 def test_every_command_and_option_is_described() -> None:

@@ -129,7 +129,7 @@ def _model(flags: Flags, shape: Deployment, training: Training) -> Section:
         "tensor_model_parallel_size": shape.tp,
         "sequence_parallel": shape.sequence_parallel,
         "context_parallel_size": shape.cp,
-        "cp_comm_type": CONTEXT_EXCHANGES[training.context_exchange],
+        "cp_comm_type": CONTEXT_EXCHANGES[training.key_exchange],
         "pipeline_model_parallel_size": shape.stages,
         "virtual_pipeline_model_parallel_size": shape.chunks if shape.chunks > 1 else None,
         "pipeline_model_parallel_layout": flags.get(FLAG),

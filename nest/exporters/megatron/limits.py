@@ -90,7 +90,7 @@ def _training_constraints(training: Training, model: Architecture) -> dict[str, 
         found["zero >= 1"] = "Megatron-LM keeps weights in 8 bits only with its distributed optimizer"
     if training.overlap.tensor:
         found["tp == 1 or sp > 1"] = "Megatron-LM overlaps tensor parallelism only with sequence parallelism"
-    if training.context_exchange == "ring" and any(windows(model)):
+    if training.key_exchange == "ring" and any(windows(model)):
         found["cp == 1"] = (
             "Transformer Engine passes keys on in a ring only where there is no attention window; "
             "training.context_exchange all_gather would do"

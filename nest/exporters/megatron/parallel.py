@@ -83,7 +83,7 @@ def communication_flags(shape: Deployment, training: Training, model: Architectu
     sparse = feed_forwards(model)[1]
     padded = bool(sparse) and training.expert_capacity > 1
     return {
-        "--cp-comm-type": CONTEXT_EXCHANGES[training.context_exchange] if shape.cp > 1 else None,
+        "--cp-comm-type": CONTEXT_EXCHANGES[training.key_exchange] if shape.cp > 1 else None,
         "--tp-comm-overlap": training.overlap.tensor and shape.tp > 1,
         "--overlap-moe-expert-parallel-comm": training.overlap.tensor and shape.ep > 1,
         "--moe-expert-capacity-factor": training.expert_capacity if padded else None,

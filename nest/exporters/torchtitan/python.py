@@ -28,7 +28,7 @@ def python_text(shape: Deployment, problem: Problem, model: Architecture | None,
     ]
     head = [f'"""torchtitan {NEW}: torchrun ... -m torchtitan.train --module torchtitan_plan --config plan"""']
     notes = [f"# torchtitan {OLD} cannot run this plan: {reason}." for reason in not_old]
-    if shape.cp > 1 and problem.training.context_exchange == "ring":
+    if shape.cp > 1 and problem.training.key_exchange == "ring":
         notes.append(f"# The plan reckons with a ring of keys and values; torchtitan {NEW} gathers all of them.")
     if known is not None and (other := unlike_flavor(model, problem.model)):
         notes.append(f"# {other}")

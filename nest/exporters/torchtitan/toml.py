@@ -40,7 +40,7 @@ def toml_file(shape: Deployment, problem: Problem, model: Architecture | None, n
     rest = dict(tables["parallelism"])
     rest["expert_tensor_parallel_degree"] = shape.etp
     if shape.cp > 1:
-        rest["context_parallel_rotate_method"] = ROTATE[problem.training.context_exchange]
+        rest["context_parallel_rotate_method"] = ROTATE[problem.training.key_exchange]
     if told.from_file:
         rest["pipeline_parallel_schedule_csv"] = SCHEDULE_FILE
     tables["parallelism"] = rest

@@ -1,0 +1,114 @@
+"""`training.stack`: what a problem leaves out, filled in by what its software does (docs/reference/stacks.md)."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from attrs import evolve, fields, fields_dict, frozen
+
+from nest.catalogue import unknown_name
+from nest.errors import InputError
+from nest.files import read, there_is
+from nest.formulate.link_profile import is_file
+from nest.hooks.registry import Registry
+from nest.spec import NO_STACK, DeviceSpec, Overlap, Problem, StackDefaults, StackSpec, Training
+
+PLACE = "training.stack"
+
+
+@frozen
+class Implied:
+    """The stack of a problem that does not name one.
+
+    Attributes:
+        name: of the stack.
+        place: the key that implies it.
+        why: what it is to that key, to follow its name.
+    """
+
+    name: str
+    place: str
+    why: str
+
+
+def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, base: Path | None = None) -> Problem:
+    """`problem` with each key of `training` that it leaves out as its stack has it, and with the stack that is implied.
+
+    A key of `training` wins over the stack. A profile has no stack: its candidates state their times.
+
+    Args:
+        problem: as written.
+        device: of its cluster, whose usual stack is implied where neither `training.stack` nor `search.target` says.
+        known: offers stacks.
+        base: folder that relative paths start from; None: the working directory.
+
+    Raises:
+        InputError: there is no such stack or file, or the file cannot be read.
+    """
+    if problem.model is None:
+        return problem
+    written, place = problem.training.stack, PLACE
+    if written is None:
+        usual = implied(problem, device, known)
+        written, place = (NO_STACK, PLACE) if usual is None else (usual.name, usual.place)
+    stack = described(written, known, base, place)
+    if isinstance(written, str) and is_file(written):
+        written = stack
+    decided = problem.decided.get("schedule")
+    schedules = problem.training.schedule if decided is None else (str(decided),)
+    return evolve(problem, training=evolve(_filled(problem.training, stack, schedules), stack=written))
+
+
+def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Implied | None:
+    """The stack of `search.target`, else the usual one of the device; None: neither has one."""
+    target = problem.search.target
+    names = (name for name, stack in known.stacks().items() if target in stack.targets)
+    if target is not None and (name := next(names, None)) is not None:
+        return Implied(name, "search.target", f"that of {target}")
+    if device is not None and device.stack is not None:
+        return Implied(device.stack, "cluster.device.stack", f"the usual one of {device.name}")
+    return None
+
+
+def described(name: str | StackSpec, known: Registry, base: Path | None = None, place: str = PLACE) -> StackSpec:
+    """The stack that `name` stands for: one in place, a registered one, or a file of one.
+
+    Args:
+        name: what is written.
+        known: offers stacks.
+        base: folder that relative paths start from; None: the working directory.
+        place: where it is written, for errors.
+
+    Raises:
+        InputError: there is no such stack or file, or the file cannot be read.
+    """
+    if isinstance(name, StackSpec):
+        return name
+    if is_file(name):
+        path = (base or Path()) / name
+        if there_is(path) != "file":
+            raise InputError(f"{place}: there is no file {str(path)!r:.200}; `nest stacks` lists the names known.")
+        return read(path, StackSpec)
+    stacks = known.stacks()
+    if name in known.absent("stacks"):
+        raise InputError(f"{place}: software stack {name!r} was set aside, so that nobody knows what it does.")
+    if name not in stacks:
+        raise unknown_name(place, "software stack", name, stacks)
+    offered = stacks[name]
+    return StackSpec(**{key: getattr(offered, key) for key in fields_dict(StackSpec) if hasattr(offered, key)})
+
+
+def _filled(training: Training, stack: StackSpec, schedules: Iterable[str]) -> Training:
+    """`training` with what it leaves out as `stack` has it."""
+    usual = stack.training
+    overlap = usual.overlap
+    if overlap.pipeline is None and stack.pipeline_overlap:
+        overlap = evolve(overlap, pipeline=all(name in stack.pipeline_overlap for name in schedules))
+    keys = [each.name for each in fields(StackDefaults) if each.name != "overlap"]
+    left_out = {key: getattr(usual, key) for key in keys if getattr(training, key) is None}
+    return evolve(training, overlap=_over(training.overlap, overlap), **left_out)
+
+
+def _over(written: Overlap, usual: Overlap) -> Overlap:
+    """What is written, and else what is usual."""
+    left_out = {each.name: getattr(usual, each.name) for each in fields(Overlap) if getattr(written, each.name) is None}
+    return evolve(written, **left_out)

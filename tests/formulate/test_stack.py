@@ -1,0 +1,189 @@
+"""`training.stack`: what a problem leaves out is filled in by what its software does; what is written wins."""
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from attrs import evolve, fields
+
+from nest import planner
+from nest.catalogue import device
+from nest.errors import InputError
+from nest.files import structure
+from nest.formulate.self_contained import carried_problem, self_contained
+from nest.formulate.stack import with_stack
+from nest.hooks import hook
+from nest.hooks.registry import Registry, registry
+from nest.spec import NO_STACK, Overlap, Problem, StackDefaults, StackSpec, Training
+
+WRITTEN: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 2, "hidden": 256, "ffn": 1024, "heads": 4, "vocab": 1000}},
+    "training": {"global_batch": 4, "sequence_length": 256, "micro_batch": [1]},
+    "cluster": {
+        "device": {"name": "mine", "memory": "80 GB", "memory_bandwidth": "2 TB/s", "peak": {"bf16": "300 TFLOP/s"}},
+        "levels": [{"fanout": 4, "bandwidth": "100 GB/s"}],
+    },
+}
+MINE = StackSpec(
+    name="mine",
+    targets=("megatron",),
+    training=StackDefaults(overlap=Overlap(data=True, tensor=False), dispatch="per-node", attention="unfused"),
+    pipeline_overlap=("interleaved", "1f1b"),
+)
+
+
+def problem(training: dict[str, Any] | None = None, **sections: Any) -> Problem:
+    return structure({**WRITTEN, "training": {**WRITTEN["training"], **(training or {})}, **sections}, Problem)
+
+
+def bringing(*stacks: StackSpec) -> Registry:
+    made = ModuleType("brings_stacks")
+
+    @hook
+    def nest_stacks() -> list[StackSpec]:
+        return list(stacks)
+
+    made.nest_stacks = nest_stacks  # type: ignore[attr-defined]
+    return Registry([made])
+
+
+def filled(asked: Problem, known: Registry | None = None, base: Path | None = None) -> Training:
+    return self_contained(asked, base, known or registry()).training
+
+
+def test_what_is_left_out_is_as_the_stack_has_it() -> None:
+    found = filled(problem({"stack": "megatron-core"}))
+    assert found.stack == "megatron-core"
+    assert found.overlap == Overlap(data=True, tensor=True, pipeline=False, experts=False)
+    assert (found.overlap_reach, found.dispatch, found.accumulation) == ("domain", "per-node", "sharded")
+    assert (found.attention, found.key_exchange) == ("flash", "ring")
+    assert (found.expert_imbalance, found.gradients) == (None, None)
+
+
+def test_each_key_that_is_written_wins() -> None:
+    written = {"overlap": {"data": False, "experts": True}, "dispatch": "all-to-all", "context_exchange": "all_gather"}
+    found = filled(problem({"stack": "megatron-core", **written}))
+    assert found.overlap == Overlap(data=False, tensor=True, pipeline=False, experts=True)
+    assert (found.dispatch, found.key_exchange, found.attention) == ("all-to-all", "all_gather", "flash")
+
+
+def test_all_keys_that_a_stack_fills_in_are_keys_of_training_that_may_be_left_out() -> None:
+    whole = StackDefaults(Overlap(True, True, True, True), "domain", "per-node", 1.5, "whole", "flash", "ring", "bf16")
+    found = filled(problem({"stack": "whole"}), bringing(StackSpec("whole", training=whole)))
+    for each in fields(StackDefaults):
+        assert getattr(found, each.name) == getattr(whole, each.name)
+
+
+@pytest.mark.parametrize(
+    ("training", "fixed", "hides"),
+    [
+        ({"schedule": ["interleaved"]}, None, True),
+        ({"schedule": ["1f1b", "interleaved"]}, None, False),
+        ({"schedule": ["1f1b", "interleaved"]}, {"schedule": "interleaved"}, True),
+        ({"schedule": ["interleaved"], "overlap": {"pipeline": False}}, None, False),
+    ],
+)
+def test_messages_between_stages_hide_with_all_schedules_or_not(
+    training: dict[str, Any], fixed: dict[str, Any] | None, hides: bool
+) -> None:
+    found = filled(problem({"stack": "megatron-core", **training}, **({"fixed": fixed} if fixed else {})))
+    assert found.overlap.pipeline is hides
+
+
+def test_a_target_implies_the_stack_that_runs_its_files() -> None:
+    asked = problem(search={"target": "torchtitan"})
+    assert filled(asked).stack == "fsdp"
+    assert filled(evolve(asked, training=evolve(asked.training, stack="nanotron"))).stack == "nanotron"
+
+
+def test_nothing_else_implied_the_device_does() -> None:
+    described = {**WRITTEN["cluster"]["device"], "stack": "nanotron"}
+    cluster = {**WRITTEN["cluster"], "device": described}
+    assert filled(problem(cluster=cluster)).stack == "nanotron"
+    assert filled(problem(cluster=cluster, search={"target": "maxtext"})).stack == "maxtext"
+    assert filled(problem(cluster=cluster, search={"target": "galvatron"})).stack == "nanotron"
+
+
+def test_a_device_in_place_implies_none_which_leaves_all_as_it_was() -> None:
+    asked = problem()
+    assert filled(asked) == evolve(asked.training, stack=NO_STACK)
+
+
+def test_built_in_stacks_come_first_where_several_run_a_target() -> None:
+    assert filled(problem(search={"target": "megatron"}), bringing(MINE)).stack == "megatron-core"
+
+
+def test_a_plug_in_brings_one_and_is_told_of_in_the_plan() -> None:
+    known = bringing(MINE)
+    plan = planner.solve(problem({"stack": "mine"}), plugins=known)
+    assert plan.problem["training"]["overlap"] == {"data": True, "tensor": False, "pipeline": True}
+    assert "brings_stacks" in plan.plugins
+    assert planner.check(plan, plugins=known).ok
+
+
+def test_a_file_is_read_from_the_folder_of_the_problem_and_lies_in_the_plan(tmp_path: Path) -> None:
+    text = 'name = "ours"\n[training]\nattention = "unfused"\n[training.overlap]\ndata = true\n'
+    (tmp_path / "mine.toml").write_text(text)
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps({**WRITTEN, "training": {**WRITTEN["training"], "stack": "mine.toml"}}))
+    plan = planner.solve(path)
+    assert plan.problem["training"]["stack"]["name"] == "ours"
+    assert plan.problem["training"]["attention"] == "unfused"
+    (tmp_path / "mine.toml").unlink()
+    assert planner.check(plan).ok
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('name = "mine"\n[training]\ndispatch = "per-rack"\n', r"mine\.toml:3: training\.dispatch"),
+        ('name = "mine"\n[training.overlap]\ntenser = true\n', r"mine\.toml:3: training\.overlap\.tenser .* tensor"),
+        ("[training]\n", r"mine\.toml.*name is missing"),
+    ],
+)
+def test_mistakes_of_a_file_are_told_with_their_places(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(InputError, match=told):
+        filled(problem({"stack": "./mine.toml"}), base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("training", "cluster", "told"),
+    [
+        ({"stack": "megatron-cor"}, {}, r"training\.stack: .*'megatron-core'"),
+        ({}, {"stack": "maxtex"}, r"cluster\.device\.stack: .*'maxtext'"),
+        ({"stack": "there/is/none.toml"}, {}, r"training\.stack: there is no file .*`nest stacks`"),
+    ],
+)
+def test_an_unknown_stack_is_refused_with_its_place(
+    training: dict[str, Any], cluster: dict[str, Any], told: str
+) -> None:
+    described = {**WRITTEN["cluster"]["device"], **cluster}
+    with pytest.raises(InputError, match=told):
+        filled(problem(training, cluster={**WRITTEN["cluster"], "device": described}))
+
+
+def test_a_stack_that_was_set_aside_is_not_replaced() -> None:
+    known = bringing(evolve(MINE, training={"attention": "flash"}))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"training\.stack: software stack 'mine' was set aside"):
+        filled(problem({"stack": "mine"}), known)
+    assert "is no StackDefaults" in known.warnings[0]
+
+
+def test_a_profile_has_no_stack() -> None:
+    written = {**WRITTEN, "profile": "profile.json"}
+    del written["model"]
+    assert with_stack(structure(written, Problem), device("h100-sxm"), registry()).training.stack is None
+    with pytest.raises(InputError, match=r"training\.stack says nothing of a profile"):
+        structure({**written, "training": {**WRITTEN["training"], "stack": "none"}}, Problem)
+
+
+def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> None:
+    plan = planner.solve(problem({"stack": "none"}, cluster={**WRITTEN["cluster"], "device": "h100-sxm"}))
+    before = evolve(plan, problem={**plan.problem, "training": {**plan.problem["training"]}})
+    del before.problem["training"]["stack"]
+    assert carried_problem(before, registry()).training.stack == NO_STACK
+    assert planner.check(before).ok
