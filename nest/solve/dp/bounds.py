@@ -38,6 +38,14 @@ def compute_bounds(candidate: Candidate) -> tuple[float, float]:
     return float(times.max()), float(times.sum())
 
 
+def port_bounds(candidate: Candidate) -> tuple[float, float]:
+    """The same with what the busiest port needs, of the layers alone (PROBLEM.md section 4, Ports)."""
+    longest, total = compute_bounds(candidate)
+    if candidate.busy is None:
+        return longest, total
+    return max(longest, float(candidate.busy.max())), max(total, float(candidate.busy.sum(axis=1).max()))
+
+
 def partition_bounds(
     tables: StageTables, boundary: Array, in_flight: Sequence[float], time_limit: float, meter: Meter
 ) -> PartitionBounds:

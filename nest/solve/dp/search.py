@@ -8,7 +8,7 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Array, Instance, Schedule, Solution, StageDecision
-from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
+from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds, port_bounds
 from nest.solve.dp.candidate_sums import CandidateSums, candidate_sums
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets
@@ -336,12 +336,12 @@ class Search:
         )
 
     def first_bounds(self, configuration: Configuration) -> Array:
-        """Lower bound on the batch time for each of the configuration's stage counts, from compute alone."""
+        """Lower bound on the batch time for each of the configuration's stage counts, from compute and ports alone."""
         index, counts = configuration.candidate, configuration.stage_counts
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
 
         def bounds() -> Array:
-            longest, total = self._once(("compute", index), lambda: compute_bounds(self.instance.candidates[index]))
+            longest, total = self._once(("compute", index), lambda: port_bounds(self.instance.candidates[index]))
             weights = numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64)
             slowest = numpy.maximum(total / numpy.array(counts, dtype=numpy.float64), longest)
             found: Array = weights[:, 0] * slowest + weights[:, 1] * total

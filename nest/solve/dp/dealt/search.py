@@ -165,11 +165,12 @@ class DealtSearch:
         return objective.slowest * slowest + objective.total * total
 
     def _compute(self, candidate: int, split: Split) -> tuple[float, float]:
-        """Seconds that the slowest stage of a split computes per micro-batch, and all together."""
+        """Seconds per micro-batch at least, of computing or of the busiest port: of the slowest stage, and of all."""
 
         def made() -> tuple[float, float]:
             used = self.instance.candidates[candidate]
-            times = split.stage_sums(used.forward + used.backward)
+            rows = [used.forward + used.backward, *(() if used.busy is None else used.busy)]
+            times = numpy.max([split.stage_sums(row) for row in rows], axis=0)
             return float(times.max()), float(times.sum())
 
         return self._once(("compute", candidate, split.stages, len(split.chunks)), made)
