@@ -21,7 +21,7 @@ from nest.questions.prices import Price, price, restrictions
 from nest.questions.solver import Solver
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument
-from nest.tolerances import PROOF
+from nest.tolerances import BANDWIDTH_SHORTFALL, PROOF
 
 PARTS = ("binding", "constraints", "alternatives", "flips")
 """What an explanation consists of, in the order in which it is told."""
@@ -70,6 +70,7 @@ class Explanation:
             "status": plan.status,
             "plan": None if plan.batch_time is None else plan_label(plan),
             "batch_time": plan.batch_time,
+            "loses": self.loses(),
             "diagnosis": plan.diagnosis,
             "best_batch_time": best.batch_time,
             "best_status": best.status,
@@ -84,6 +85,20 @@ class Explanation:
             "decided": {name: list(values) for name, values in self.decided.items()},
             "best_decided": {name: list(values) for name, values in self.best_decided.items()},
         }
+
+    def loses(self) -> dict[str, Any] | None:
+        """The bandwidths of which the plan needs the last per cents, where it is known that it loses without them.
+
+        Flips of the plan come first: where they were not asked for or none is as near, its `runner_up` says it. `to` is
+        that one's label; None: what wins is in the flips.
+        """
+        near = [each.parameter for each in self.flips if each.is_within(BANDWIDTH_SHORTFALL)]
+        stated = self.plan.runner_up or {}
+        if near and self.best.batch_time == self.plan.batch_time:
+            to = None
+        else:
+            near, to = [f"bandwidth of {each['level']}" for each in stated.get("wins_if", ())], stated.get("label")
+        return {"to": to, "less": BANDWIDTH_SHORTFALL, "bandwidths": near} if near else None
 
 
 def explain(

@@ -9,7 +9,9 @@ from attrs import evolve
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.contributors import contributors, differences
 from nest.formulate.given import Source, naming, read_record, whole_problem
+from nest.formulate.instance import Formulation, build_instance, formulate
 from nest.formulate.self_contained import carried_problem
+from nest.formulate.slower_levels import priced_also_slower
 from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
@@ -76,7 +78,6 @@ def solve(
         InputError: the problem cannot be used; the text names the place and the remedy.
     """
     from nest.formulate.contradictions import refuse_contradictions
-    from nest.formulate.instance import formulate
     from nest.formulate.outside import outside
     from nest.formulate.without_target import told_of_target
     from nest.solve.dp import feasible
@@ -97,7 +98,7 @@ def solve(
         origins = contributors(whole, known)
         plan = infeasible(written, diagnosis, statistics=result.statistics, plugins=origins)
     else:
-        plan = _document(instance, result, result.solution, whole, known)
+        plan = _document(instance, formulation, result, result.solution, whole, known)
         plan = evolve(plan, outside=outside(plan, instance, result.solution, formulation, whole, known))
     if not verify:
         return plan
@@ -128,8 +129,6 @@ def verify(
     Raises:
         InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
-    from nest.formulate.instance import build_instance
-
     check_effort(time_limit, workers)
     known = plugins or registry()
     report = check(plan, plugins=known)
@@ -241,7 +240,7 @@ def _check_report(plan: PlanDocument, known: Registry) -> CheckReport:
         faults = wrong_outside(plan, instance, solution_of(instance, plan), formulation, problem, known)
         report = report.with_(CheckReport(faults, 1))
     if report.ok and plan.runner_up is not None:
-        report = report.with_(_runner_up_report(instance, plan, problem, known))
+        report = report.with_(_runner_up_report(instance, formulation, plan, problem, known))
     if plan.placement is None or not report.ok:
         return report
     misplaced = wrong_placement(instance, plan, plan.placement, problem.cluster, known)
@@ -256,6 +255,7 @@ def read_plan(plan: Source | PlanDocument) -> PlanDocument:
 
 def _document(
     instance: Instance,
+    formulation: Formulation,
     result: Result,
     solution: Solution,
     problem: Problem,
@@ -277,8 +277,8 @@ def _document(
     replay_plugin(instance, solution, known)
     runner_up = None
     if result.runner_up is not None:
-        second = result.runner_up[0]
-        runner_up = describe_runner_up(instance, (solution, priced), (second, price(instance, second)))
+        plans = (solution, result.runner_up[0])
+        runner_up = describe_runner_up(instance, *(priced_also_slower(instance, formulation, each) for each in plans))
     return document(
         instance,
         solution,
@@ -294,18 +294,23 @@ def _document(
     )
 
 
-def _runner_up_report(instance: Instance, plan: PlanDocument, problem: Problem, known: Registry) -> CheckReport:
+def _runner_up_report(
+    instance: Instance, formulation: Formulation, plan: PlanDocument, problem: Problem, known: Registry
+) -> CheckReport:
     """Whether what a plan that holds says of its runner-up follows from the decisions stated there."""
-    from nest.formulate.fixed_plan import decided_instance
+    from nest.formulate.fixed_plan import decided_formulation
 
     other = runner_up_plan(plan)
     if other is None:
         return CheckReport(("runner_up does not state its decisions, from which it follows.",), 1)
-    mine = price(instance, solution_of(instance, plan))
     of_all = problem.model is None or problem.search.mixed or other.candidate == plan.candidate
-    offered = instance if of_all else decided_instance(problem, other, known)
-    best = (solution_of(instance, plan), mine)
-    return check_runner_up(offered, plan, other, lambda *second: describe_runner_up(offered, best, second))
+    offered, made_of = (instance, formulation) if of_all else decided_formulation(problem, other, known)
+    best = priced_also_slower(instance, formulation, solution_of(instance, plan))
+
+    def described(second: Solution, _: PricedPlan) -> Mapping[str, Any]:
+        return describe_runner_up(offered, best, priced_also_slower(offered, made_of, second))
+
+    return check_runner_up(offered, plan, other, described)
 
 
 def _verdict(

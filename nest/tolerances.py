@@ -36,3 +36,9 @@ PROOF = 1e-6
 
 DRAWN = 1e-6
 """What differs by a smaller share is drawn alike."""
+
+BANDWIDTH_SHORTFALL = 0.1
+"""Share by which a level of the network may carry less than the problem says: a plan that then loses says so.
+
+InfiniBand carries 0.91 of its nominal bandwidth, and one in ten of the measured NCCL collectives is off by 10 to 14 %
+of what the lines of its NVLink say (docs/reference/devices.md, "Links")."""

@@ -177,8 +177,11 @@ def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Co
             if name in derived
             for pair in _common(f"{place}.{name}", stated[name], derived[name], batch_time)
         ]
+    if isinstance(stated, list) and isinstance(derived, list) and len(stated) == len(derived):
+        numbered = enumerate(zip(stated, derived, strict=True))
+        return [pair for index, both in numbered for pair in _common(f"{place}[{index}]", *both, batch_time)]
     # Parts of the batch time are differences, and of that size when they are 0; so are shares, of 1.
-    unit = batch_time if ".time_shares." in place else 0.0 if place.endswith(".batch_time") else 1.0
+    unit = batch_time if ".time_shares." in place else 0.0 if place.endswith("batch_time") else 1.0
     return [(place, stated, derived, unit)]
 
 

@@ -66,6 +66,11 @@ class Flip:
     proved: bool = True
     precise: bool = True
 
+    def is_within(self, share: float) -> bool:
+        """Whether a bandwidth that is less by at most so much makes another plan the best."""
+        less = self.unit == "bytes/s" and self.direction == LESS and self.changed_at is not None
+        return less and self.same_at >= self.value * (1 - share)
+
     def to_dict(self) -> dict[str, object]:
         """All of it in plain mappings, lists and numbers."""
         return {

@@ -8,7 +8,7 @@ from nest.report.decisions import Decided, difference, differs, in_usual_order, 
 from nest.report.evaluation import SHARE_NAMES
 from nest.report.flips import UNPROVED, flips_text, with_notes
 from nest.report.paragraph import opening, paragraph
-from nest.report.runner_up import causes
+from nest.report.runner_up import causes, less_bandwidth
 from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import table
 from nest.tolerances import AGREEMENT
@@ -49,10 +49,13 @@ def _headline(found: Told, screen: Screen) -> str:
 
 
 def _caveats(found: Told, screen: Screen) -> Iterable[str]:
-    """What the plan asked about is not."""
+    """What the plan asked about is not, and what it does not stand."""
     if found["status"] == "infeasible":
         return
-    best = found["best_batch_time"]
+    loses, best = found["loses"], found["best_batch_time"]
+    if loses is not None:
+        rival = "another plan" if loses["to"] is None else f"its runner-up ({loses['to']})"
+        yield paragraph(f"The plan loses to {rival} if {less_bandwidth(loses['bandwidths'], loses['less'])}.", screen)
     if best is None:
         yield paragraph(f"This plan was priced, not searched: its problem has none. {found['best_diagnosis']}", screen)
     elif best < found["batch_time"] * (1 - AGREEMENT):

@@ -1,6 +1,6 @@
 """Why the second-best plan lost, in one line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -11,7 +11,7 @@ from nest.instance import Instance, Solution
 from nest.plan import PricedPlan, document
 from nest.report.evaluation import time_shares
 from nest.spec import CandidateSummary, Decisions, PlanDocument, StageDecisions, StageRecord
-from nest.tolerances import TIE
+from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
 
 _WORDS = {
     "compute": "computation and communication inside its slowest stage",
@@ -86,11 +86,13 @@ def causes(differences: Mapping[str, float], *, slower: bool) -> list[tuple[str,
     return [first, second] if second[1] >= _WORTH_TELLING else [first]
 
 
-def describe_runner_up(
-    instance: Instance, best: tuple[Solution, PricedPlan], second: tuple[Solution, PricedPlan]
-) -> dict[str, Any]:
-    """The `runner_up` of a plan document: what it is, how much slower, and the part of its time that grew most."""
-    (_, best_priced), (solution, priced) = best, second
+Priced = tuple[Solution, PricedPlan, Sequence[float]]
+"""Decisions, their price, and for each level of the network the batch time with `BANDWIDTH_SHORTFALL` less of it."""
+
+
+def describe_runner_up(instance: Instance, best: Priced, second: Priced) -> dict[str, Any]:
+    """The `runner_up` of a plan document: what it is, how much slower, what part of it grew most, and when it wins."""
+    (_, best_priced, best_slower), (solution, priced, slower_levels) = best, second
     mine, theirs = time_shares(best_priced), time_shares(priced)
     grown = {name: theirs[name] - mine[name] for name in mine}
     worst = max(grown, key=lambda name: grown[name])
@@ -106,8 +108,33 @@ def describe_runner_up(
         "batch_time": priced.batch_time,
         "slower_by": slower,
         "reason": reason,
+        "wins_if": _wins_if(instance, best_slower, slower_levels),
         "decisions": unstructure(_decisions(instance, solution, priced)),
     }
+
+
+def _wins_if(instance: Instance, best: Sequence[float], second: Sequence[float]) -> list[dict[str, Any]]:
+    """The levels that, with less bandwidth, make the runner-up the faster of the two; a tie is no change."""
+    return [
+        {"level": level.name, "bandwidth": 1 - BANDWIDTH_SHORTFALL, "batch_time": theirs, "plan_batch_time": mine}
+        for level, mine, theirs in zip(instance.cluster.levels, best, second, strict=True)
+        if theirs < mine * (1 - AGREEMENT)
+    ]
+
+
+def runner_up_text(runner_up: Mapping[str, Any]) -> str:
+    """Why it lost, and where it would not have."""
+    told = f"Runner-up: {runner_up['reason']}."
+    found = runner_up.get("wins_if")
+    if not found:
+        return told
+    levels = [f"bandwidth of {each['level']}" for each in found]
+    return f"{told} The plan loses to it if {less_bandwidth(levels, 1 - found[0]['bandwidth'])}."
+
+
+def less_bandwidth(bandwidths: Sequence[str], less: float) -> str:
+    """That any one of some bandwidths, such as `bandwidth of node`, is lower by a share."""
+    return f"the {' or the '.join(bandwidths)} is {less:.0%} lower"
 
 
 def _decisions(instance: Instance, solution: Solution, priced: PricedPlan) -> Decisions:

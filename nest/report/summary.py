@@ -7,6 +7,7 @@ from typing import Any
 from nest.report.evaluation import SHARE_NAMES
 from nest.report.memory import memory_table
 from nest.report.paragraph import figures, opening, paragraph
+from nest.report.runner_up import runner_up_text
 from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import ranges, table
 from nest.spec import PlacementRecord, PlanDocument, StageRecord
@@ -31,7 +32,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
     if plan.placement is not None:
         lines += ["", paragraph(_placement(plan.placement, plan.batch_time or 0.0), screen)]
     if plan.runner_up is not None:
-        lines += ["", paragraph(f"Runner-up: {plan.runner_up['reason']}.", screen)]
+        lines += ["", paragraph(runner_up_text(plan.runner_up), screen)]
     for text in plan.violates:
         lines += ["", opening("Constraint violated:", Tone.BAD, f" {text}", screen)]
     if not plan.fits:

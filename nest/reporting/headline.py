@@ -1,5 +1,6 @@
 """How good a plan is, and what it decides."""
 
+from nest.report.runner_up import runner_up_text
 from nest.reporting.naming import in_words
 from nest.reporting.records import Fact, Section
 from nest.reporting.rendering import Standing
@@ -80,7 +81,7 @@ def _told(plan: PlanDocument) -> tuple[str, ...]:
             f"{format_seconds(plan.placement.batch_time)}, with the placement below, {proved}."
         )
     if plan.runner_up is not None and "reason" in plan.runner_up:
-        told.append(f"Runner-up: {plan.runner_up['reason']}.")
+        told.append(runner_up_text(plan.runner_up))
     return tuple(told)
 
 

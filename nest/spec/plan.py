@@ -184,7 +184,8 @@ class PlanDocument:
         chunks: runs of layers the schedule deals to each stage; None when infeasible.
         diagnosis: when infeasible, what is tightest and by how much, in words.
         summary: derived figures: tokens per second and device, model FLOP utilisation, bubble share, ...
-        runner_up: the best plan seen with other degrees, why it lost, and its `Decisions`, from which that follows.
+        runner_up: the best plan seen with other degrees, why it lost, the levels of the network whose last per cents of
+            bandwidth that takes, and its `Decisions`, from which all that follows.
         statistics: what the search did.
         plugins: the distributions that took part, by name, with their versions.
         placement: on a network that is no hierarchy, the devices of every block; None: those of the levels.

@@ -50,9 +50,10 @@ def test_the_runner_up_names_the_part_that_grew() -> None:
     best, worst = ranked[0][1], ranked[-1][1]
     told = describe_runner_up(
         problem,
-        (two_stages(best), evaluate(problem, two_stages(best))),
-        (two_stages(worst), evaluate(problem, two_stages(worst))),
+        (two_stages(best), evaluate(problem, two_stages(best)), (2.0, 3.0)),
+        (two_stages(worst), evaluate(problem, two_stages(worst)), (2.0 * (1 - 1e-12), 2.5)),
     )
     assert told["slower_by"] == pytest.approx(ranked[-1][0] / ranked[0][0] - 1)
     assert "% slower" in told["reason"]
+    assert told["wins_if"] == [{"level": "level1", "bandwidth": 0.9, "batch_time": 2.5, "plan_batch_time": 3.0}]
     assert told["label"] == "pp 2, replicas 2, micro-batch 1"

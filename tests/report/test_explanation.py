@@ -19,6 +19,7 @@ PLAN: dict[str, Any] = {
     "status": "optimal",
     "plan": "tp 2, sp 2, cp 4, pp 4, replicas 1, micro-batch 1",
     "batch_time": 2.0,
+    "loses": None,
     "diagnosis": None,
     "best_batch_time": 2.0,
     "best_status": "optimal",
@@ -62,6 +63,16 @@ def alternative(**told: Any) -> dict[str, Any]:
 
 def alternatives(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
     return cells(explanation_text({**PLAN, "parts": ["alternatives"], "alternatives": list(found), **plan}))
+
+
+@pytest.mark.parametrize(
+    ("rival", "told"),
+    [(None, "another plan"), ("pp 2, replicas 1, micro-batch 1", "its runner-up (pp 2, replicas 1, micro-batch 1)")],
+)
+def test_what_takes_the_lead_where_bandwidth_is_missing(rival: str | None, told: str) -> None:
+    loses = {"to": rival, "less": 0.1, "bandwidths": ["bandwidth of node", "bandwidth of rack"]}
+    text = explanation_text({**PLAN, "loses": loses})
+    assert f"The plan loses to {told} if the bandwidth of node or the bandwidth of rack is 10% lower." in text
 
 
 def flip(**told: Any) -> dict[str, Any]:
