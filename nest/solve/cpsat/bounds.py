@@ -2,10 +2,12 @@
 
 Every bound forgets something that could only make plans dearer, and so never exceeds the batch time of a plan:
 
-* `compute_bound` forgets memory, transfers and synchronisation. The slowest stage takes no less than the mean, and no
-  less than the slowest layer.
+* `compute_bound` forgets memory, transfers, synchronisation and ports. The slowest stage takes no less than the mean, and
+  no less than the slowest layer.
 * `Relaxation` sends every tensor over its cheapest level, whatever the places, and lets the sum, the slowest stage and
-  the slowest synchronisation each choose stages and modes for itself. What is left are paths through the cuts.
+  the slowest synchronisation each choose stages and modes for itself. What is left are paths through the cuts. A stage
+  takes at least as long as its busiest port is occupied without messages; that synchronisation waits for ports is
+  forgotten.
 """
 
 from collections.abc import Callable, Sequence
@@ -102,7 +104,8 @@ class Relaxation:
                 rows = costs.rows(modes)
                 fits = costs.one[rows] + (flying - 1) * costs.more[rows] <= capacity
                 cheapest = self.transfers(case, candidate)
-                time = numpy.where(fits, costs.time[rows], inf).min(axis=0) + cheapest[first] + cheapest[last]
+                whole = numpy.maximum(costs.time[rows] + cheapest[first] + cheapest[last], costs.busiest[rows])
+                time = numpy.where(fits, whole, inf).min(axis=0)
                 sync = numpy.where(fits, costs.sync[rows], inf).min(axis=0)
                 for table, values in zip(best, (time, sync), strict=True):
                     table[first, last] = numpy.minimum(table[first, last], values)

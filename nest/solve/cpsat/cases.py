@@ -53,6 +53,11 @@ class Case:
         return self.schedule.in_flight(stage, self.stages, self.micro_batches)
 
 
+def has_ports(instance: Instance, case: Case) -> bool:
+    """Whether stages of the case may have ports (PROBLEM.md section 4, Ports)."""
+    return any(instance.candidates[each].busy is not None for each in case.candidates)
+
+
 @frozen
 class _Setting:
     candidates: tuple[int, ...]

@@ -16,8 +16,9 @@ from nest.solve.cpsat.cuts import Floats, Integers
 from nest.solve.cpsat.even import even_chunks
 from nest.solve.cpsat.network import peers, point_to_point, slots
 from nest.solve.cpsat.placement import SlotPlacement
+from nest.solve.cpsat.ports import StagePorts
 from nest.solve.cpsat.scaling import Scale
-from nest.solve.cpsat.stages import Parts, StageCosts, priced
+from nest.solve.cpsat.stages import Parts, StageCosts, priced, rows_of
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
     from nest.solve.cpsat.placement import Term
-
-TERMS = 3
-"""Numbers rounded down on their own in a stage's time: the stage itself, what arrives and what returns."""
 
 TooLarge = tuple[int, int]
 """A stage and a mode, by index, that do not fit."""
@@ -64,16 +62,19 @@ class Dealt:
         ]
 
     def bound(self, instance: Instance, case: Case) -> float:
-        """Seconds no plan of the case is below: every boundary at its cheapest, every stage's modes as if two."""
+        """Seconds no plan of the case is below: every boundary at its cheapest, every stage's modes as if two.
+
+        A stage takes as long as its busiest port is occupied without messages; what waits for ports is forgotten.
+        """
         fitting = self.fits(instance)
         if not all(fitting):
             return numpy.inf
         cheapest = self.crossing[list(self.possible)].min(axis=0)
-        times = [
-            min(float(self.costs.time[row, stage]) for row in rows)
-            + float(cheapest[stage] + cheapest[(stage + 1) % case.stages])
-            for stage, rows in enumerate(fitting)
-        ]
+        times = []
+        for stage, rows in enumerate(fitting):
+            messages = float(cheapest[stage] + cheapest[(stage + 1) % case.stages])
+            alone = ((self.costs.time[row, stage] + messages, self.costs.busiest[row, stage]) for row in rows)
+            times.append(min(float(max(each)) for each in alone))
         sync = max(min(float(self.costs.sync[row, stage]) for row in rows) for stage, rows in enumerate(fitting))
         return (case.weights[0] * max(times) + case.weights[1] * sum(times) + sync) * (1 - SUM_ERROR)
 
@@ -142,10 +143,12 @@ def _stage_parts(instance: Instance, index: int, stage: Integers, stashed: Float
             "extra": sums(mode.extra),
             "one": sums(mode.first) + peak,
             "more": sums(mode.more) + (stashed if mode.stash_inputs else 0.0),
+            "busy": rows_of(mode.busy, sums),
         }
     names = ("weights", "gradients", "optimizer", "update")
     state = tuple({name: sums(getattr(group, name)) for name in names} for group in candidate.state)
-    return Parts(candidate, sums(candidate.forward + candidate.backward), state, recompute, stashed)
+    busy = rows_of(candidate.busy, sums)
+    return Parts(candidate, sums(candidate.forward + candidate.backward), busy, state, recompute, stashed)
 
 
 class DealtModel:
@@ -207,7 +210,8 @@ class DealtModel:
             # Boundary `i` is behind stage `i`; the last leads back to the first.
             arriving = self._crossing((stage - 1) % count, scale)
             returning = self._crossing(stage, scale)
-            self.model.add(time == computed + arriving + returning)
+            waited = self._stage_ports(stage, scale).waits(sync) if costs.ports is not None else 0
+            self.model.add(time == computed + arriving + returning + waited)
             self.model.add(slowest >= time)
             synchronised = (scale.sync_ticks(float(costs.sync[row, stage])) * each for row, each in modes.items())
             self.model.add(sync >= sum(synchronised))
@@ -222,6 +226,18 @@ class DealtModel:
             scale.ticks(float(self._dealt.crossing[level, receiver])) * literal
             for level, literal in self._placement.levels[boundary].items()
         )
+
+    def _stage_ports(self, stage: int, scale: Scale) -> StagePorts:
+        costs, modes, count = self._dealt.costs, self._taken[stage], self._case.stages
+        assert costs.ports is not None
+        rows = numpy.array(list(modes))
+        boundaries = []
+        for boundary in ((stage - 1) % count, stage):
+            near, seconds = self._placement.levels[boundary], self._dealt.crossing[:, (boundary + 1) % count]
+            boundaries.append((near, {level: numpy.full(len(rows), seconds[level]) for level in near}))
+        ports = costs.ports.at(rows, numpy.full(len(rows), stage))
+        taken, time, sync = list(modes.values()), costs.time[rows, stage], costs.sync[rows, stage]
+        return StagePorts(self.model, scale, self._case.micro_batches, taken, time, sync, ports, boundaries)
 
     def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, tuple[TooLarge, ...]]:
         """The decisions of a solution, and for each stage which row it uses."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from nest.solve.cpsat.dealt import TERMS, DealtBook, DealtModel, TooLarge
+from nest.solve.cpsat.dealt import DealtBook, DealtModel, TooLarge
+from nest.solve.cpsat.scaling import TERMS
 
 if TYPE_CHECKING:
     from nest.instance import Instance

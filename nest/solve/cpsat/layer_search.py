@@ -6,7 +6,7 @@ from attrs import define
 
 from nest.errors import InternalError
 from nest.instance import Instance
-from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.layers import LayerModel
 from nest.solve.cpsat.network import peers
 from nest.solve.cpsat.placement import TooManyPlacesError
@@ -71,7 +71,7 @@ def terms(instance: Instance, case: Case) -> int:
 
 def exact(instance: Instance, case: Case) -> bool:
     """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
-    if instance.space.exposed == 0 and not instance.space.hiding:
+    if instance.space.exposed == 0 and not instance.space.hiding and not has_ports(instance, case):
         return True
     groups = [each for candidate in case.candidates for each in peers(instance, case, candidate)]
     return all(each.count == 1 and not each.replicates for each in groups)

@@ -1,13 +1,14 @@
 """The model of one case for graphs with too many cuts to list: which stage runs each layer.
 
 Each layer lies behind a boundary or in front of it, and whatever reads from a layer behind a boundary lies behind it.
-Costs are sums over layers. Two things are only bounded from below: collectives, at a few sizes (no collective is taken
-to be faster for more bytes), and numbers, rounded down. So a model without a solution is a proof, but a solution need
-not be a better plan; exact pricing decides.
+Costs are sums over layers. Three things are only bounded from below: collectives, at a few sizes (none is taken to be
+faster for more bytes); ports, which what ZeRO sends leaves free here; and numbers, rounded down. So a model without a
+solution is a proof, but a solution need not be a better plan; exact pricing decides.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
@@ -17,13 +18,13 @@ import numpy
 from attrs import frozen
 
 from nest.instance import Candidate, Instance, Solution, StageDecision
-from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.cuts import Floats, kept_together
 from nest.solve.cpsat.even import even_stages
 from nest.solve.cpsat.network import Peers, peers
 from nest.solve.cpsat.placement import place
-from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Scale
-from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Scale, floors
+from nest.tolerances import LIMIT_SLACK
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
@@ -177,8 +178,7 @@ class LayerModel:
     def _memory_suffices(self, stage: int) -> None:
         """Each choice holds its state, its micro-batches in flight and its largest layer's peak."""
         cluster = self._instance.cluster
-        unit = cluster.memory / UNITS
-        flying = self._case.in_flight(stage + 1)
+        unit, flying = cluster.memory / UNITS, self._case.in_flight(stage + 1)
         room = int((cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve) / unit) + 1
         for choice, taken in self._taken[stage].items():
             used, mode = self._candidate(choice), self._candidate(choice).mode(choice.recompute)
@@ -187,13 +187,13 @@ class LayerModel:
                 held = held + sums["weights"] / (group.count if choice.zero == 3 else 1)
                 held = held + sums["gradients"] / (group.count if choice.zero >= 2 else 1)
                 held = held + sums["optimizer"] / (group.count if choice.zero >= 1 else 1)
-            total = self._over(stage, _floors(held, unit))
+            total = self._over(stage, floors(held, unit))
             if choice.zero == 3:
-                total = total + _floors(numpy.array([used.gathered]), unit)[0]
+                total = total + floors(numpy.array([used.gathered]), unit)[0]
             if mode.stash_inputs and stage > 0 and flying > 1:
-                stashed = _floors((flying - 1) * used.tensor_bytes, unit)
+                stashed = floors((flying - 1) * used.tensor_bytes, unit)
                 total = total + sum(s * c for s, c in zip(stashed, self._crossing[stage - 1], strict=True))
-            for peak, layers in _by_value(_floors(mode.peak, unit)):
+            for peak, layers in _by_value(floors(mode.peak, unit)):
                 here = self.model.new_bool_var("")
                 for layer in layers:
                     self.model.add(here >= self._runs_in(self._behind, stage, layer))
@@ -205,22 +205,22 @@ class LayerModel:
         """`A * max t + B * sum t + max y`, each part at least what the choice of its stage makes it."""
         model, stages = self.model, self._case.stages
         most = limit // max(scale.slowest, scale.total, 1)
-        times: list[Term] = []
+        times = [model.new_int_var(0, most, f"own {stage}") for stage in range(stages)]
         sync = model.new_int_var(0, limit // scale.sync, "sync")
-        for stage in range(stages):
-            own = model.new_int_var(0, most, f"own {stage}")
+        for stage, own in enumerate(times):
             model.add(own >= self._over(stage, [scale.ticks(t) for t in self._least_work().tolist()]))
             for choice, taken in self._taken[stage].items():
                 self._stage_counts(stage, choice, taken, scale, own, sync)
-            times.append(own)
-        for boundary in range(stages - 1):
-            for stage in (boundary, boundary + 1):
-                times[stage] = times[stage] + self._transfer(boundary, stage, scale, most)
+        messages: list[dict[int, Term]] = [defaultdict(int) for _ in times]
+        for boundary, stage in [(i, j) for i in range(stages - 1) for j in (i, i + 1)]:
+            for level, spent in self._transfer(boundary, stage, scale, most).items():
+                messages[stage][level] += spent
         slowest = model.new_int_var(0, most, "slowest")
         whole = [model.new_int_var(0, most, f"time {stage}") for stage in range(stages)]
-        for variable, time in zip(whole, times, strict=True):
-            model.add(variable == time)
+        for stage, variable in enumerate(whole):
+            model.add(variable >= times[stage] + sum(messages[stage].values()))
             model.add(slowest >= variable)
+            self._ports_are_occupied(stage, variable, messages[stage], scale)
         self.batch_ticks = model.new_int_var(0, limit, "batch")
         model.add(self.batch_ticks == scale.slowest * slowest + scale.total * sum(whole) + scale.sync * sync)
         model.minimize(self.batch_ticks)
@@ -321,7 +321,7 @@ class LayerModel:
         spent = prices[0] * self._any(stage, tuple(layer for layer, size in enumerate(sizes) if size > 0))
         if max(prices) <= prices[0]:
             return spent
-        held = self._over(stage, _floors(numpy.array(sizes), total / UNITS))
+        held = self._over(stage, floors(numpy.array(sizes), total / UNITS))
         for step in range(1, SIZES + 1):
             reached = self.model.new_bool_var("")
             self.model.add(held < step * UNITS // SIZES - len(sizes)).only_enforce_if(~reached)
@@ -338,9 +338,20 @@ class LayerModel:
             self.model.add(some >= self._runs_in(self._behind, stage, layer))
         return some
 
-    def _transfer(self, boundary: int, stage: int, scale: Scale, most: int) -> IntVar:
-        """Ticks a stage spends on a boundary: every tensor across, over the boundary's level."""
-        spent = self.model.new_int_var(0, most, "")
+    def _ports_are_occupied(self, stage: int, time: IntVar, messages: dict[int, Term], scale: Scale) -> None:
+        """A stage takes at least as long as layers and messages occupy a port; ZeRO may spare one with more bytes."""
+        for choice, taken in self._taken[stage].items():
+            used, mode = self._candidate(choice), self._candidate(choice).mode(choice.recompute)
+            more = 0.0 if mode.busy is None else mode.busy
+            for level, busy in enumerate([] if used.busy is None else (used.busy + more).tolist()):
+                occupied = self._over(stage, [scale.ticks(seconds) for seconds in busy]) + messages[level]
+                self.model.add(time >= occupied).only_enforce_if(taken)
+
+    def _transfer(self, boundary: int, stage: int, scale: Scale, most: int) -> dict[int, Term]:
+        """Ticks a stage spends on a boundary of each level: every tensor across; without ports all count as one."""
+        alike = not has_ports(self._instance, self._case)
+        levels = [0] if alike else self._placement.levels[boundary]
+        spent: dict[int, Term] = {level: self.model.new_int_var(0, most, "") for level in levels}
         crossing = self._crossing[boundary]
         for candidate in self._case.candidates:
             sizes = self._instance.candidates[candidate].tensor_bytes
@@ -355,7 +366,7 @@ class LayerModel:
                 total = scale.ticks(link.latency) * some + sum(t * c for t, c in zip(ticks, crossing, strict=True))
                 both = self.model.new_bool_var("")
                 self.model.add(both >= near + used - 1)
-                self.model.add(spent >= total).only_enforce_if(both)
+                self.model.add(spent[0 if alike else level] >= total).only_enforce_if(both)
         return spent
 
     def forbid(self, value: Callable[[IntVar], int], stage: int) -> None:
@@ -379,11 +390,6 @@ class LayerModel:
             stages.append(StageDecision(layers, choice.candidate, choice.recompute, choice.zero, offset))
         case = self._case
         return Solution(case.replicas, case.rank_order, case.schedule.name, tuple(stages), zero_degree=case.zero_degree)
-
-
-def _floors(values: Floats, unit: float) -> list[int]:
-    """Whole units, rounded down; what exceeds any limit is cut off, and still does."""
-    return [int(min(v, LARGEST_COEFFICIENT)) for v in numpy.floor(values * (1 - SUM_ERROR) / unit)]
 
 
 def _by_value(values: list[int]) -> Iterator[tuple[int, list[int]]]:

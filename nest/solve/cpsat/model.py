@@ -12,10 +12,11 @@ import numpy
 
 from nest.instance import Instance, Solution, StageDecision
 from nest.solve.cpsat.bounds import Relaxation
-from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.narrow import Choices
 from nest.solve.cpsat.network import Integers, point_to_point
 from nest.solve.cpsat.placement import place
+from nest.solve.cpsat.ports import StagePorts, together
 from nest.solve.cpsat.scaling import Scale
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 MOST_CHOICES = 300_000
 """Choices of all stages together up to which a model is built; more do not fit a small machine's memory."""
-
-TERMS = 3
-"""Numbers rounded down on their own in a stage's time: the stage itself, what arrives and what returns."""
 
 
 class TooManyChoicesError(Exception):
@@ -149,6 +147,9 @@ class PathModel:
             arriving = returning if alone else self._crossing(boundary, boundary + 1, cuts.first, scale)
             times[boundary] = times[boundary] + returning
             times[boundary + 1] = times[boundary + 1] + arriving
+        sync = self.model.new_int_var(0, limit // scale.sync, "sync")
+        if has_ports(self._instance, self._case):
+            times = [time + self._stage_ports(i, scale).waits(sync) for i, time in enumerate(times)]
         largest = limit // max(scale.slowest, scale.total, 1)
         slowest = self.model.new_int_var(0, largest, "slowest")
         taken = [self.model.new_int_var(0, largest, f"time {i}") for i in range(len(times))]
@@ -156,13 +157,31 @@ class PathModel:
             # Variables of their own, so that no weight multiplies the coefficients of a time.
             self.model.add(variable == time)
             self.model.add(slowest >= variable)
-        sync = self.model.new_int_var(0, limit // scale.sync, "sync")
         for i, each in enumerate(self._choices):
             self.model.add(sync >= self._weighed(i, [scale.sync_ticks(y) for y in each.sync.tolist()]))
         self.batch_ticks = self.model.new_int_var(0, limit, "batch")
         self.model.add(self.batch_ticks == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
         if self._alone:
             self.model.minimize(self.batch_ticks)
+
+    def _stage_ports(self, index: int, scale: Scale) -> StagePorts:
+        choices, case, cuts = self._choices[index], self._case, self._relaxation.cuts
+        around = [(each, ends) for each, ends in ((index - 1, cuts.first), (index, cuts.last)) if 0 <= each]
+        around = [(each, ends) for each, ends in around if each < len(self._choices) - 1]
+        sizes = [numpy.zeros(len(choices)) for _ in around]
+        parts = []
+        for candidate in case.candidates:
+            costs, own = self._relaxation.book.costs(case, candidate), choices.candidate == candidate
+            parts.append((own, costs.ports and costs.ports.at(choices.mode[own], choices.stage[own])))
+            for size, (_, ends) in zip(sizes, around, strict=True):
+                size[own] = costs.bytes[ends[choices.stage[own]]]
+        boundaries = []
+        for size, (boundary, _) in zip(sizes, around, strict=True):
+            near = self._placement.levels[boundary]
+            boundaries.append((near, {level: point_to_point(self._instance.cluster, size, level) for level in near}))
+        ports = together(parts, len(self._instance.cluster.levels))
+        taken = self._taken[index]
+        return StagePorts(self.model, scale, case.micro_batches, taken, choices.time, choices.sync, ports, boundaries)
 
     def _weighed(self, index: int, values: list[int]) -> Term:
         from ortools.sat.python.cp_model import LinearExpr

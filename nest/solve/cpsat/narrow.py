@@ -9,6 +9,7 @@ from nest.solve.cpsat.bounds import Relaxation, backward, forward, least_largest
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers
 from nest.solve.cpsat.even import even_stages
+from nest.solve.cpsat.stages import StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 Overfull = frozenset[tuple[int, int, Mode, int]]
@@ -23,8 +24,8 @@ class Choices:
         candidate: index of the candidate.
         mode: index of the mode in the candidate's costs.
         stage: index in `Cuts`.
-        time: seconds per micro-batch without transfers.
-        sync: seconds per batch.
+        time: seconds per micro-batch without transfers, as if there were no ports.
+        sync: seconds per batch, as if there were no ports.
     """
 
     candidate: Integers
@@ -87,13 +88,15 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
 
 
 def _with_transfers(relaxation: Relaxation, case: Case, choices: Choices) -> Floats:
-    """Seconds of each choice with its tensors sent over the cheapest levels."""
+    """Seconds of each choice with its tensors sent over the cheapest levels; its ports are occupied no shorter."""
     time = choices.time.copy()
     for candidate in case.candidates:
         rows = choices.candidate == candidate
         cheapest = relaxation.transfers(case, candidate)
         stage = choices.stage[rows]
         time[rows] += cheapest[relaxation.cuts.first[stage]] + cheapest[relaxation.cuts.last[stage]]
+        busiest = relaxation.book.costs(case, candidate).busiest
+        time[rows] = numpy.maximum(time[rows], busiest[choices.mode[rows], stage])
     return time
 
 
@@ -129,7 +132,7 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
             others = [other for other in rows if other != row]
             needed = fits[row].copy()
             for other in others:
-                needed &= ~(fits[other] & _wins(costs.time, costs.sync, other, row))
+                needed &= ~(fits[other] & _wins(costs, other, row, case.micro_batches))
             stages = numpy.nonzero(needed)[0]
             found.append(
                 Choices(
@@ -144,9 +147,7 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
     return Choices(*(numpy.concatenate([getattr(each, name) for each in found]) for name in fields))
 
 
-def _wins(time: Floats, sync: Floats, one: int, other: int) -> Booleans:
+def _wins(costs: StageCosts, one: int, other: int, micro_batches: int) -> Booleans:
     """Where mode `one` is at least as fast as mode `other`, and faster or listed first."""
-    as_fast = (time[one] <= time[other]) & (sync[one] <= sync[other])
-    faster = (time[one] < time[other]) | (sync[one] < sync[other])
-    wins: Booleans = as_fast & (faster | (one < other))
-    return wins
+    wins: Booleans = costs.as_fast(one, other, micro_batches)
+    return wins if one < other else wins & ~costs.as_fast(other, one, micro_batches)

@@ -12,9 +12,10 @@ from nest.instance import chunks_of
 from nest.solve.cpsat.bounds import Relaxation
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Cuts
-from nest.solve.cpsat.model import TERMS, PathModel, TooManyChoicesError
+from nest.solve.cpsat.model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.narrow import Narrowed, Overfull, narrow
 from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.scaling import TERMS
 from nest.solve.cpsat.search import NEAR, Open, Search
 from nest.solve.cpsat.stages import StageBook
 

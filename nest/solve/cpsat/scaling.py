@@ -9,7 +9,9 @@ falls short of the real one by `Scale.error` at most.
 from fractions import Fraction
 from math import ceil, floor, lcm
 
+import numpy
 from attrs import frozen
+from numpy.typing import NDArray
 
 from nest.tolerances import SUM_ERROR
 
@@ -23,6 +25,9 @@ PRECISION = 2**29
 
 FINEST_PARTS = 2**20
 """Weights are kept exactly where they are multiples of a part that is no finer; those of known schedules are."""
+
+TERMS = 3
+"""Numbers rounded down on their own in a stage's time: the stage itself, what arrives and what returns."""
 
 WHOLE = 1e-14
 """Share by which a weight may miss a fraction and still be taken for it, as 1/3 in floating point does. The limit is
@@ -109,3 +114,8 @@ def _parts(weights: tuple[float, float]) -> int:
     common = lcm(*(fraction.denominator for fraction in near))
     exact = all(abs(fraction - weight) <= WHOLE * weight for fraction, weight in zip(near, weights, strict=True))
     return common if exact and common <= finest else finest
+
+
+def floors(values: NDArray[numpy.float64], unit: float) -> list[int]:
+    """Whole units, rounded down; what exceeds any limit is cut off, and still does."""
+    return [int(min(v, LARGEST_COEFFICIENT)) for v in numpy.floor(values * (1 - SUM_ERROR) / unit)]

@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from nest.errors import InternalError
 from nest.instance import Instance, Solution, Standing, chunks_of
 from nest.solve.cpsat.bounds import ComputeBound
-from nest.solve.cpsat.cases import Case, cases
+from nest.solve.cpsat.cases import Case, cases, has_ports
 from nest.solve.cpsat.dealt_search import DealtCases
 from nest.solve.cpsat.scaling import Scale, scale
 from nest.solve.cpsat.verification import Price, Pricing, Verification
@@ -296,7 +296,8 @@ class Search:
         """The scale of a case and its limit on the batch time in integers; None where any plan is better."""
         if self.best == inf:
             return None, None
-        scaled = scale(case.weights, case.stages, self.best, terms)
+        # What a stage waits for ports is a number of its own.
+        scaled = scale(case.weights, case.stages, self.best, terms + has_ports(self.instance, case))
         self._error = max(self._error, scaled.error / self.best)
         return scaled, scaled.limit(self.target)
 

@@ -1,12 +1,16 @@
 """What each stage costs with one candidate, as arrays over the stages of `Cuts` (PROBLEM.md section 4)."""
 
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, Level
+from nest.instance import Candidate, Instance, Level, port_seconds
 from nest.solve.cpsat.cases import Case, Mode
-from nest.solve.cpsat.cuts import Cuts, Floats
+from nest.solve.cpsat.cuts import Booleans, Cuts, Floats
 from nest.solve.cpsat.network import Peers, peers
+from nest.solve.cpsat.ports import Ports
 
 
 @frozen(eq=False)
@@ -15,8 +19,9 @@ class StageCosts:
 
     Attributes:
         modes: what the rows of the arrays are.
-        time: seconds per micro-batch without transfers. Shape `(modes, stages)`.
-        sync: seconds per batch. Shape `(modes, stages)`.
+        time: seconds per micro-batch without transfers, as if there were no ports. Shape `(modes, stages)`.
+        sync: seconds per batch, as if there were no ports. Shape `(modes, stages)`.
+        ports: what stages keep ports occupied with; None: the candidate does not say.
         one: bytes with one micro-batch in flight, the reserve included. Shape `(modes, stages)`.
         more: bytes of each further one. Shape `(modes, stages)`.
         bytes: what crosses each cut. Shape `(cuts,)`.
@@ -25,9 +30,22 @@ class StageCosts:
     modes: tuple[Mode, ...]
     time: Floats
     sync: Floats
+    ports: Ports | None
     one: Floats
     more: Floats
     bytes: Floats
+
+    @cached_property
+    def busiest(self) -> Floats:
+        """Seconds for which the busiest port is occupied, messages aside; 0 without ports. Shape `(modes, stages)`."""
+        return numpy.broadcast_to(0.0, self.time.shape) if self.ports is None else self.ports.busy.max(axis=1)
+
+    def as_fast(self, one: int, other: int, micro_batches: int) -> Booleans:
+        """Where row `one` makes no stage slower than row `other`, wherever its block lies. Shape `(stages,)`."""
+        found: Booleans = (self.time[one] <= self.time[other]) & (self.sync[one] <= self.sync[other])
+        if self.ports is not None:
+            found &= self.ports.as_free(self.time, self.sync, one, other, micro_batches)
+        return found
 
     def rows(self, modes: tuple[Mode, ...]) -> list[int]:
         """The rows of some modes."""
@@ -65,13 +83,17 @@ class Parts:
     Attributes:
         candidate: of the stages.
         compute: seconds of forward and backward.
+        busy: seconds for which the layers' collectives occupy the port at each level, of shape `(levels, stages)`; no
+            levels where the candidate does not say.
         state: by parameter group, its sums.
-        recompute: by mode, `extra` seconds, bytes of `one` micro-batch in flight and of each one `more`.
+        recompute: by mode, `extra` seconds, bytes of `one` micro-batch in flight and of each one `more`, and what it
+            adds to `busy`.
         bytes: what crosses each cut.
     """
 
     candidate: Candidate
     compute: Floats
+    busy: Floats
     state: tuple[dict[str, Floats], ...]
     recompute: dict[str, dict[str, Floats]]
     bytes: Floats
@@ -87,31 +109,38 @@ class Parts:
                 "extra": cuts.sums(mode.extra),
                 "one": cuts.sums(mode.first) + cuts.largest(mode.peak),
                 "more": cuts.sums(mode.more) + stashed,
+                "busy": rows_of(mode.busy, cuts.sums),
             }
         names = ("weights", "gradients", "optimizer", "update")
         state = tuple({name: cuts.sums(getattr(group, name)) for name in names} for group in candidate.state)
-        return cls(candidate, cuts.sums(candidate.forward + candidate.backward), state, recompute, crossing)
+        compute = cuts.sums(candidate.forward + candidate.backward)
+        return cls(candidate, compute, rows_of(candidate.busy, cuts.sums), state, recompute, crossing)
+
+
+def rows_of(values: Floats | None, sums: Callable[[Floats], Floats]) -> Floats:
+    """What the layers of each stage add up to, row by row; without values no rows."""
+    return numpy.array([sums(row) for row in ([] if values is None else values)])
 
 
 def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> StageCosts:
     """Stages with every mode that the space knows; `groups` are the devices of each parameter group."""
-    modes = tuple(
-        (mode.name, zero) for mode in parts.candidate.recompute for zero in dict.fromkeys(instance.space.zero)
-    )
-    sharded = {zero: _sharded(instance, parts, groups, zero) for zero in dict.fromkeys(instance.space.zero)}
-    rows = []
+    zeros = tuple(dict.fromkeys(instance.space.zero))
+    modes = tuple((mode.name, zero) for mode in parts.candidate.recompute for zero in zeros)
+    sharded = {zero: _sharded(instance, parts, groups, zero) for zero in zeros}
+    times, syncs = [], []
     for recompute, zero in modes:
-        waited = instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
-        mode, (every, once, update, held) = parts.recompute[recompute], sharded[zero]
-        work = parts.compute + mode["extra"]
-        rows.append((mode, work + _shown(instance, every, work), _shown(instance, waited * once, work) + update, held))
+        work, shared = parts.compute + parts.recompute[recompute]["extra"], sharded[zero]
+        times.append(work + _shown(instance, shared.often[0], work))
+        syncs.append(_shown(instance, shared.once[0], work) + shared.update)
+    each = [(parts.recompute[recompute], sharded[zero]) for recompute, zero in modes]
     reserve = instance.cluster.reserve
     return StageCosts(
         modes=modes,
-        time=numpy.array([time for _, time, _, _ in rows]),
-        sync=numpy.array([sync for _, _, sync, _ in rows]),
-        one=numpy.array([mode["one"] + held + reserve for mode, _, _, held in rows]),
-        more=numpy.array([mode["more"] for mode, _, _, _ in rows]),
+        time=numpy.array(times),
+        sync=numpy.array(syncs),
+        ports=None if parts.candidate.busy is None else _ports(instance, parts, each),
+        one=numpy.array([mode["one"] + shared.held + reserve for mode, shared in each]),
+        more=numpy.array([mode["more"] for mode, _ in each]),
         bytes=parts.bytes,
     )
 
@@ -122,46 +151,82 @@ def _shown(instance: Instance, seconds: Floats, work: Floats) -> Floats:
     return numpy.maximum(shown, seconds - work) if instance.space.hiding else shown
 
 
-def _sharded(
-    instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: int
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Seconds a ZeRO stage communicates per micro-batch and per batch, the update's seconds, and the bytes kept."""
-    every, once, update, held = (numpy.zeros_like(parts.compute) for _ in range(4))
+@frozen(eq=False)
+class _Sharded:
+    """What a ZeRO stage costs, with nothing hidden.
+
+    Attributes:
+        often: seconds of communication per micro-batch, then those for which it occupies the port at each level, if
+            the candidate has ports. Shape `(1, stages)` or `(1 + levels, stages)`.
+        once: the same once per batch, the first row with the waiting for other ranks.
+        update: seconds of the optimizer step. Shape `(stages,)`.
+        held: bytes. Shape `(stages,)`.
+    """
+
+    often: Floats
+    once: Floats
+    update: Floats
+    held: Floats
+
+
+def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[dict[str, Floats], _Sharded]]) -> Ports:
+    """The ports of stages, by recompute mode and ZeRO stage."""
+    hides = instance.space.exposed < 1
+    busy = [parts.busy + shared.often[1:] + (mode["busy"] if mode["busy"].size else 0.0) for mode, shared in each]
+    return Ports(
+        busy=numpy.array(busy),
+        once=numpy.array([shared.once[0] + shared.update for _, shared in each]),
+        used=numpy.array([(shared.once[1:] > 0) & hides for _, shared in each]),
+    )
+
+
+def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: int) -> _Sharded:
+    rows = 1 + len(parts.busy)
+    often, once = (numpy.zeros((rows, len(parts.compute))) for _ in range(2))
+    update, held = (numpy.zeros_like(parts.compute) for _ in range(2))
     held += parts.candidate.gathered if zero == 3 else 0.0
     for sums, group in zip(parts.state, groups, strict=True):
-        scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards, group.count)
-        gather = _collective(instance, "all_gather", sums["weights"], group.shards, group.count)
+        scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards, group.count, rows)
+        gather = _collective(instance, "all_gather", sums["weights"], group.shards, group.count, rows)
         if zero and group.replicates:
-            across = group.members // group.count
-            once += _collective(instance, "all_reduce", sums["gradients"] / group.count, group.replicates, across)
+            across, shard = group.members // group.count, sums["gradients"] / group.count
+            once += _collective(instance, "all_reduce", shard, group.replicates, across, rows)
         update += sums["update"] / (group.count if zero else 1)
         if zero == 0:
-            once += _collective(instance, "all_reduce", sums["gradients"], (group.shape,), group.members)
+            once += _collective(instance, "all_reduce", sums["gradients"], (group.shape,), group.members, rows)
         elif zero == 1:
             once += scatter + gather
         elif zero == 2:
-            every += scatter
+            often += scatter
             once += gather
         else:
-            every += scatter + 2 * gather
+            often += scatter + 2 * gather
         held += sums["weights"] / (group.count if zero == 3 else 1)
         held += sums["gradients"] / (group.count if zero >= 2 else 1)
         held += sums["optimizer"] / (group.count if zero >= 1 else 1)
-    return every, once, update, held
+    once[0] *= instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
+    return _Sharded(often, once, update, held)
 
 
 def _collective(
-    instance: Instance, kind: str, sizes: Floats, shapes: tuple[tuple[int, ...], ...], members: int
+    instance: Instance, kind: str, sizes: Floats, shapes: tuple[tuple[int, ...], ...], members: int, rows: int
 ) -> Floats:
     """Seconds for each size, on the slowest of groups of these shapes and so many members; none for no bytes.
 
     Equal sizes, of which identical layers make many, are asked for once.
+
+    Returns: of shape `(rows, *sizes.shape)`: the seconds; then, if there are more rows, those for which the port at
+        each level is occupied, where it is for longest.
     """
     different, place = numpy.unique(sizes, return_inverse=True)
     levels: tuple[Level, ...] = instance.cluster.levels
-    price = instance.collectives.time
+    model = instance.collectives
     seconds = [
-        max(float(price(kind, size, shape, levels, members=members)) for shape in shapes) if size else 0.0
+        max(float(model.time(kind, size, shape, levels, members=members)) for shape in shapes) if size else 0.0
         for size in different.tolist()
     ]
-    return numpy.array(seconds)[place]
+    found = numpy.array([seconds])
+    if rows > 1:
+        ports = [port_seconds(model, kind, different, shape, levels, members) for shape in shapes]
+        found = numpy.concatenate([found, numpy.maximum.reduce(ports)])
+    return found[:, place]
