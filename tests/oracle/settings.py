@@ -181,6 +181,8 @@ class Rules:
         self.even = given(problem.get("search"), "even", False)  # No key of a problem: what a target may ask for.
         fixed = dict(problem.get("fixed") or {})
         self.stages = fixed.pop("stages", None)
+        if fixed.get("zero_degree") == "all":  # No number: `zero_degrees_of` leaves no other choice.
+            del fixed["zero_degree"]
         self.equalities = fixed
         texts = [text.strip() for text in problem.get("constraints") or []]
         self.together = [eval(t, {"same_stage": lambda *names: names}) for t in texts if t.startswith("same_")]
