@@ -86,7 +86,7 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
             allowed = [_modes(instance, setting, candidate, devices) for candidate in setting.candidates]
             for modes in _choices(instance, allowed):
                 kept = [(each, used) for each, used in zip(setting.candidates, modes, strict=True) if used]
-                if _fits(instance, setting, [each for each, _ in kept]):
+                if _fits(instance, setting, [each for each, _ in kept], devices):
                     yield Case(
                         candidates=tuple(each for each, _ in kept),
                         modes=tuple(used for _, used in kept),
@@ -221,14 +221,17 @@ def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dic
     return values
 
 
-def _fits(instance: Instance, setting: _Setting, candidates: Sequence[int]) -> bool:
+def _fits(instance: Instance, setting: _Setting, candidates: Sequence[int], devices: int | None) -> bool:
     """Whether so many blocks have room, one of them as wide as the setting says and the others as narrow as they go.
 
-    A plan without a block that wide belongs to a setting of narrower ones.
+    A plan without a block that wide belongs to a setting of narrower ones. Where constraints leave blocks of one width
+    only, `devices` must be what these have.
     """
     widths = [instance.candidates[each].width for each in candidates]
     room = setting.widest * (instance.cluster.size // (setting.replicas * setting.widest))
-    return setting.widest in widths and setting.widest + (setting.stages - 1) * min(widths) <= room
+    if setting.widest not in widths or setting.widest + (setting.stages - 1) * min(widths) > room:
+        return False
+    return devices in (None, setting.stages * setting.widest) or min(widths) < max(widths)
 
 
 def _choices(instance: Instance, allowed: Sequence[tuple[Mode, ...]]) -> Iterator[Sequence[tuple[Mode, ...]]]:

@@ -56,3 +56,10 @@ def test_constraints_leave_the_cases_that_they_mean(text: str) -> None:
 
 def _decided(case: Case) -> tuple[object, ...]:
     return case.candidates, case.replicas, case.rank_order, case.schedule.name, case.stages, case.zero_degree
+
+
+def test_blocks_of_one_width_have_the_devices_of_their_case() -> None:
+    """Three devices are a wide block and a narrow one; where constraints leave no narrow one, they are none."""
+    asked = ["devices <= 3", "tp == 2"]
+    problem = instance([NARROW, WIDE], mixed=True, machines=cluster((4,)), global_batch=1, constraints=asked)
+    assert {(case.stages, case.block_devices) for case in cases(problem, 3)} == {(1, 2)}
