@@ -90,7 +90,9 @@ def embedding_problem(instance: Instance, solution: Solution, pairs: Pairs) -> E
     cluster = instance.cluster
     matrix = worst_levels(pairs, cluster)
     widths = tuple(instance.candidates[stage.candidate].width for stage in solution.stages)
+    ported, instance = evaluate(instance, solution), _without_ports(instance)
     priced = evaluate(instance, solution)
+    occupied = any(stage.ports is not None for stage in ported.stages)
     links = [*_boundaries(instance, solution, matrix), *_gradients(instance, solution, matrix, priced)]
     alone = solution.replicas == 1
     leaf = cluster.capacities[0]
@@ -110,6 +112,12 @@ def embedding_problem(instance: Instance, solution: Solution, pairs: Pairs) -> E
         syncs=tuple(stage.sync if alone else 0.0 for stage in priced.stages),
         weights=priced.weights,
         start=_start(instance, solution),
+        least_times=tuple(max(stage.ports or (0.0,)) for stage in ported.stages) if occupied else (),
+        least_syncs=tuple(
+            stage.sync if stage.sync > alike.sync else 0.0
+            for stage, alike in zip(ported.stages, priced.stages, strict=True)
+            if occupied
+        ),
     )
 
 
@@ -182,6 +190,15 @@ def _few(values: Floats, kept: list[float], last: float) -> Floats:
         # Either end: bandwidths are rounded down to the upper, latencies up to the lower.
         found.add(float(values[gap + 1] if last == values[0] else values[gap]))
     return numpy.array(sorted(found))
+
+
+def _without_ports(instance: Instance) -> Instance:
+    """The instance with candidates that do not say how busy ports are."""
+    candidates = tuple(
+        evolve(each, busy=None, recompute=tuple(evolve(mode, busy=None) for mode in each.recompute))
+        for each in instance.candidates
+    )
+    return evolve(instance, candidates=candidates)
 
 
 def _at_levels(instance: Instance, solution: Solution, matrix: LevelMatrix) -> list[PricedPlan]:

@@ -168,6 +168,25 @@ def test_a_slow_link_is_avoided_and_a_plan_says_so() -> None:
     assert nest.check(plan).ok
 
 
+def test_ports_are_as_full_as_on_levels_wherever_blocks_lie() -> None:
+    problem = written(ring(6, 1), memory="8 GB", batch=32)
+    free = nest.solve(problem)
+    (candidate,) = problem["profile"]["candidates"]
+    levels = len(formulated(problem)[0].cluster.levels)
+    for milliseconds, held in ((1, False), (40, True)):
+        candidate["busy"] = [[f"{milliseconds} ms"] * 4] * levels
+        plan = nest.solve(problem)
+        assert nest.check(plan).ok
+        assert plan.placement is not None
+        assert free.placement is not None
+        instance, solution, network = formulated(problem)
+        asked = embedding_problem(instance, solution, network)
+        assert asked.price(asked.start) <= evaluate(instance, solution).batch_time * (1 + 1e-12)
+        assert (plan.placement.batch_time > free.placement.batch_time) == held
+        if held:
+            assert min(asked.least_times) >= 0.04
+
+
 def test_the_same_plan_twice() -> None:
     problem = written(ring(6, 1), memory="8 GB", batch=32)
     one, two = (json.dumps(nest.solve(problem).to_dict()) for _ in range(2))

@@ -156,6 +156,9 @@ class _Model:
             model.add(slowest >= stage)
         for seconds, terms in zip(problem.syncs, syncs, strict=True):
             model.add(sync >= LinearExpr.sum(terms) + scale.sync_ticks(seconds))
+        for stage, least_time in zip(stages, problem.least_times, strict=False):
+            model.add(stage >= scale.ticks(least_time))
+        model.add(sync >= scale.sync_ticks(max(problem.least_syncs, default=0.0)))
         batch = scale.slowest * slowest + scale.total * LinearExpr.sum(stages) + scale.sync * sync
         model.add(batch <= limit)
         model.minimize(batch)

@@ -60,6 +60,8 @@ class EmbeddingProblem:
         syncs: seconds once per batch that no placement changes, of each stage.
         weights: `(A, B)` of the schedule (PROBLEM.md section 4).
         start: a placement that is allowed.
+        least_times: seconds per micro-batch that ports take at least, of each stage; empty where there are none.
+        least_syncs: the same once per batch.
     """
 
     level: NDArray[numpy.int8]
@@ -73,6 +75,8 @@ class EmbeddingProblem:
     syncs: tuple[float, ...]
     weights: tuple[float, float]
     start: Placement
+    least_times: tuple[float, ...] = ()
+    least_syncs: tuple[float, ...] = ()
 
     @property
     def devices(self) -> int:
@@ -97,6 +101,10 @@ class EmbeddingProblem:
                 times[stage] += seconds
             if link.sync is not None:
                 syncs[link.sync] += seconds
+        times, syncs = (
+            [max(each) for each in zip(found, least, strict=True)] if least else found
+            for found, least in ((times, self.least_times), (syncs, self.least_syncs))
+        )
         slowest, total = self.weights
         return slowest * max(times) + total * sum(times) + max(syncs)
 

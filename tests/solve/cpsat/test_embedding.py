@@ -55,6 +55,9 @@ def price(problem: EmbeddingProblem, placement: Placement) -> float:
             times[stage] += taken * link.stages.count(stage)
         if link.sync is not None:
             syncs[link.sync] += taken
+    for found, least in ((times, problem.least_times), (syncs, problem.least_syncs)):
+        for stage, bound in enumerate(least):
+            found[stage] = max(found[stage], bound)
     return problem.weights[0] * max(times) + problem.weights[1] * sum(times) + max(syncs)
 
 
@@ -123,6 +126,8 @@ def problems(draw: st.DrawFn) -> EmbeddingProblem:
         syncs=draw(amounts),
         weights=draw(st.sampled_from([(7.0, 1.0), (3.0, 0.0), (31.5, 0.5), (0.0, 1.0)])),
         start=start,
+        least_times=draw(st.one_of(st.just(()), amounts)),
+        least_syncs=draw(st.one_of(st.just(()), amounts)),
     )
 
 
