@@ -11,7 +11,7 @@ from nest import spec
 from nest.cli import app
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.guard import KINDS
-from tests.docs import calibration_reference, hook_reference, stack_reference
+from tests.docs import calibration_reference, hook_reference, published_runs, stack_reference
 from tests.docs.document import REPOSITORY
 
 REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
@@ -75,6 +75,13 @@ def test_every_command_and_option_is_described() -> None:
 def test_tables_of_coefficients_are_those_of_the_code(page: str) -> None:
     text = (REPOSITORY / page).read_text()
     assert calibration_reference.refreshed(text) == text, f"python -m tests.docs.refresh {page}"
+
+
+def test_published_runs_are_told_as_they_were_found() -> None:
+    page = "docs/explanation/published-runs.md"
+    text = (REPOSITORY / page).read_text()
+    assert all(published_runs.begin(part) in text for part in published_runs.PARTS)
+    assert published_runs.refreshed(text) == text, f"python -m tests.docs.refresh {page}"
 
 
 def test_every_table_of_coefficients_is_in_a_page_and_names_what_there_is() -> None:
