@@ -78,6 +78,7 @@ class Cell:
                 "schedule": "nest",
                 "uneven_batch": True,
                 "memory_margin": 0,
+                "stack": "none",  # The paper hides no communication.
             },
             "cluster": {"device": entry.device, "memory": entry.memory, "levels": levels},
             "strategies": {"cp": [1]},

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import screen, tell_assumed, tell_outside, tell_violated, to_json, warn
+from nest.cli.output import screen, tell_assumed, tell_outside, tell_stack, tell_violated, to_json, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -86,6 +86,7 @@ def evaluate(
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
+            tell_stack(plan)
             typer.echo(summary(plan, screen()))
 
 

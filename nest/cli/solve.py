@@ -7,7 +7,7 @@ import typer
 import typer.core
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, screen, tell_assumed, tell_outside, to_json, unwritten, warn
+from nest.cli.output import DONE, NO_PLAN, screen, tell_assumed, tell_outside, tell_stack, to_json, unwritten, warn
 from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def solve(
         if as_json or len(problems) > 1 or failed is not None:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
+            tell_stack(plan)
             typer.echo(summary(plan, screen()))
             if plan.verification is not None:
                 typer.echo("\n" + verdict_text(plan.verification, screen()))

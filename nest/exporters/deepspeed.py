@@ -128,7 +128,7 @@ def _configuration(shape: Deployment, problem: Problem, family: str) -> dict[str
 def _zero(shape: Deployment, problem: Problem) -> dict[str, Any]:
     found: dict[str, Any] = {"stage": shape.zero[0]}
     if shape.zero[0] > 0:
-        found["overlap_comm"] = problem.training.overlap.data
+        found["overlap_comm"] = bool(problem.training.overlap.data)
         found["contiguous_gradients"] = True
     if "optimizer" in problem.training.offload:
         found["offload_optimizer"] = {"device": "cpu", "pin_memory": True}

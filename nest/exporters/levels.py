@@ -18,3 +18,12 @@ def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
     if isinstance(found, (LinkGraph, Pairs)):
         return reduce(pairs(found) if isinstance(found, LinkGraph) else found).best.levels
     return network_levels(found) if isinstance(found, tuple) else found.levels
+
+
+def domain_of(plan: PlanDocument) -> int:
+    """Devices of the innermost group of the network, which the scale-up network joins.
+
+    Raises:
+        InputError: nobody knows the cluster that the plan's problem names.
+    """
+    return plan_levels(plan)[0].fanout

@@ -4,15 +4,15 @@ from pathlib import Path
 
 from attrs import evolve
 
-from nest.catalogue import clusters, devices
+from nest.catalogue import clusters
 from nest.files import read, structure
 from nest.formulate.cluster import described
 from nest.formulate.link_profile import is_file
 from nest.formulate.sources import resolve_model
-from nest.formulate.stack import with_stack
+from nest.formulate.stack import device_of, with_stack
 from nest.formulate.topology import in_place
 from nest.hooks.registry import Registry, registry
-from nest.spec import NO_STACK, ClusterSpec, DeviceSpec, PlanDocument, Problem, ProfileSpec
+from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
 
 
 def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
@@ -50,16 +50,6 @@ def carried_problem(plan: PlanDocument, known: Registry) -> Problem:
     if problem.model is not None and problem.training.stack is None:  # It was made before there were stacks.
         problem = evolve(problem, training=evolve(problem.training, stack=NO_STACK))
     return self_contained(problem, None, known)
-
-
-def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
-    """The device of a cluster in place; None: it has none, or one of a name that is unknown.
-
-    That is told with what else is wrong, when the problem is formulated.
-    """
-    named = clusters().get(cluster.name or "")
-    device = cluster.device or (None if named is None else named.device)
-    return devices().get(device) if isinstance(device, str) else device
 
 
 def _with_machines(cluster: ClusterSpec) -> ClusterSpec:

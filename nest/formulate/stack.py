@@ -5,12 +5,22 @@ from pathlib import Path
 
 from attrs import evolve, fields, fields_dict, frozen
 
-from nest.catalogue import unknown_name
+from nest.catalogue import clusters, devices, unknown_name
 from nest.errors import InputError
-from nest.files import read, there_is
+from nest.files import read, structure, there_is
 from nest.formulate.link_profile import is_file
 from nest.hooks.registry import Registry
-from nest.spec import NO_STACK, DeviceSpec, Overlap, Problem, StackDefaults, StackSpec, Training
+from nest.spec import (
+    NO_STACK,
+    ClusterSpec,
+    DeviceSpec,
+    Overlap,
+    PlanDocument,
+    Problem,
+    StackDefaults,
+    StackSpec,
+    Training,
+)
 
 PLACE = "training.stack"
 
@@ -112,3 +122,33 @@ def _over(written: Overlap, usual: Overlap) -> Overlap:
     """What is written, and else what is usual."""
     left_out = {each.name: getattr(usual, each.name) for each in fields(Overlap) if getattr(written, each.name) is None}
     return evolve(written, **left_out)
+
+
+def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
+    """The device of a cluster in place; None: it has none, or one of a name that is unknown.
+
+    That is told with what else is wrong, when the problem is formulated.
+    """
+    named = clusters().get(cluster.name or "")
+    device = cluster.device or (None if named is None else named.device)
+    return devices().get(device) if isinstance(device, str) else device
+
+
+HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "pipeline": "pipeline", "experts": "expert-parallel"}
+"""Communication by the keys of `overlap`."""
+
+
+def told_of_stack(plan: PlanDocument, known: Registry) -> str | None:
+    """Of the problem of a plan: the stack that was implied and what hides, in a sentence; None: the problem names one.
+
+    Args:
+        plan: as planned here.
+        known: offers stacks.
+    """
+    problem = structure(plan.problem, Problem)
+    usual = implied(problem, device_of(problem.cluster), known) if problem.model is not None else None
+    if usual is None or usual.name != problem.training.stack:
+        return None
+    hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
+    listed = " and ".join(filter(None, [", ".join(hidden[:-1]), *hidden[-1:]])) or "no"
+    return f"{usual.name}, {usual.why}: {listed} communication hides under compute."

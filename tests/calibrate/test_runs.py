@@ -12,6 +12,7 @@ from nest.calibrate.runs import Runs
 from nest.catalogue import published_devices
 from nest.errors import InputError
 from nest.formulate.ledger import ledger
+from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import registry
 from nest.plan import evaluate
 from nest.spec import DeviceSpec
@@ -21,7 +22,8 @@ from tests.calibrate.synthetic import SPREAD, drawn, on, problem, read, seconds
 
 def runs(*problems: Mapping[str, Any]) -> Runs:
     known = registry()
-    return Runs([ledger(read(each), known) for each in problems], known.cost_models()["roofline"])
+    whole = [self_contained(read(each), None, known) for each in problems]
+    return Runs([ledger(each, known) for each in whole], known.cost_models()["roofline"])
 
 
 def devices(of: Runs) -> dict[str, DeviceSpec]:

@@ -108,7 +108,7 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
     zero = draw(st.sampled_from([0, 1])) if pp > 1 else draw(st.sampled_from([0, 1, 2, 3]))
     copies = width // (tp * cp)
     micro_batch = draw(st.sampled_from([1, 2]))
-    overlap = {"data": draw(st.booleans()), "tensor": draw(st.booleans()) and ep == 1 and not sparse}
+    overlap = {"data": draw(st.booleans()), "tensor": draw(st.booleans()) and not sparse, "experts": False}
     sp = tp > 1 and (sparse or overlap["tensor"] or draw(st.booleans()))
     fixed: dict[str, Any] = {
         "tp": tp,

@@ -108,7 +108,7 @@ def test_what_is_no_number_is_no_flag(strange: Any) -> None:
 @pytest.mark.parametrize("name", ["megatron", "megatron-bridge"])
 def test_ranks_that_share_a_micro_batch_have_their_part_of_it(name: str) -> None:
     """With `batch` a block's ranks divide the samples: Megatron-LM counts those of one rank."""
-    asked = problem({"tp": 2, "batch": 2, "pp": 2, "dp": 2, "micro_batch": 4, "zero": 1})
+    asked = problem({"tp": 2, "sp": True, "batch": 2, "pp": 2, "dp": 2, "micro_batch": 4, "zero": 1})
     document = nest.evaluate({**asked, "strategies": {"batch": [1, 2]}})
     assert document.micro_batches == 32 // (2 * 4)
     text = next(text for file, text in registry().exporters()[name].export(document).items() if file.endswith("yaml"))

@@ -102,7 +102,12 @@ def test_the_expert_tensor_degree_is_the_tensor_degree_unless_said() -> None:
         ({"use_precision_aware_optimizer": "", "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"},
          {"optimizer": "adam-bf16"}),
         ({"use_precision_aware_optimizer": "", "optimizer_cpu_offload": ""}, {"offload": ["optimizer"]}),
-        ({"overlap_grad_reduce": "", "tp_comm_overlap": ""}, {"overlap": {"data": True, "tensor": True}}),
+        ({"overlap_grad_reduce": "", "tp_comm_overlap": ""},
+         {"overlap": {"data": True, "tensor": True, "experts": False}}),
+        ({"overlap_moe_expert_parallel_comm": ""},
+         {"overlap": {"data": False, "tensor": False, "experts": True}}),
+        ({"moe_token_dispatcher_type": "flex", "moe_enable_deepep": ""}, {"dispatch": "per-node"}),
+        ({"moe_token_dispatcher_type": "alltoall"}, {"dispatch": "all-to-all", "stack": "megatron-core"}),
         ({"attention_backend": "unfused"}, {"attention": "unfused"}),
         ({"context_parallel_size": "2", "cp_comm_type": "allgather"}, {"context_exchange": "all_gather"}),
         ({"recompute_granularity": "selective", "recompute_modules": "layernorm"},
@@ -193,7 +198,7 @@ def test_what_costs_and_is_not_priced_is_told_and_what_costs_nothing_is_not() ->
 def test_flags_without_a_model_leave_it_and_what_they_do_not_say_to_the_problem() -> None:
     found = exporter.read("A=(--tensor-model-parallel-size 2 --micro-batch-size 1 --overlap-grad-reduce)")
     assert set(found.settings) == {"training", "fixed"}
-    assert found.settings["training"] == {"overlap": {"data": True, "tensor": False}}
+    assert found.settings["training"] == {"overlap": {"data": True, "tensor": False, "experts": False}}
 
 
 def test_a_vocabulary_nobody_says_is_asked_for() -> None:

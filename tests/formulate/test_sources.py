@@ -120,7 +120,7 @@ def test_unknown_widths_are_named(folder):
 
 def test_a_problem_is_made_complete(folder):
     cluster = ClusterSpec(levels=(LevelSpec(fanout=2),), device="h100-sxm")
-    problem = Problem(nest=1, training=TRAINING, cluster=cluster, model="config.json")
+    problem = Problem(nest=1, training=evolve(TRAINING, stack="none"), cluster=cluster, model="config.json")
     whole = self_contained(problem, folder)
     assert whole == evolve(problem, model=CONFIG)
     assert self_contained(whole, None) == whole

@@ -102,16 +102,16 @@ def _sections(flags: Flags, shape: Deployment, training: Training) -> dict[str, 
         "ddp": {
             "use_distributed_optimizer": distributed,
             "num_distributed_optimizer_instances": flags.get("--num-distributed-optimizer-instances", 1),
-            "overlap_grad_reduce": training.overlap.data,
-            "overlap_param_gather": training.overlap.data and distributed,
+            "overlap_grad_reduce": bool(training.overlap.data),
+            "overlap_param_gather": bool(training.overlap.data) and distributed,
             "use_megatron_fsdp": bool(flags.get("--use-megatron-fsdp")),
             "data_parallel_sharding_strategy": flags.get("--data-parallel-sharding-strategy", "no_shard"),
         },
         "comm_overlap": {
             "_target_": OVERLAP,
             "tp_comm_overlap": bool(flags.get("--tp-comm-overlap")),
-            "overlap_grad_reduce": training.overlap.data,
-            "overlap_param_gather": training.overlap.data and distributed,
+            "overlap_grad_reduce": bool(training.overlap.data),
+            "overlap_param_gather": bool(training.overlap.data) and distributed,
             "overlap_moe_expert_parallel_comm": bool(flags.get("--overlap-moe-expert-parallel-comm")),
         },
         "dist": {
@@ -146,7 +146,8 @@ def _model(flags: Flags, shape: Deployment, training: Training) -> Section:
         found |= {
             "expert_model_parallel_size": shape.ep,
             "expert_tensor_parallel_size": shape.etp,
-            "moe_token_dispatcher_type": "alltoall",
+            "moe_token_dispatcher_type": flags["--moe-token-dispatcher-type"],
+            "moe_flex_dispatcher_backend": flags.get("--moe-flex-dispatcher-backend"),
             "moe_expert_capacity_factor": flags.get("--moe-expert-capacity-factor"),
             "moe_pad_expert_input_to_capacity": bool(flags.get("--moe-pad-expert-input-to-capacity")),
         }

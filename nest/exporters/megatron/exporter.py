@@ -6,6 +6,7 @@ from attrs import frozen
 
 from nest.deployment import Deployment, FlagsRead, Limits, deployment, rank_table, violations
 from nest.errors import InputErrors
+from nest.exporters.levels import domain_of
 from nest.exporters.megatron.details import detail_flags, left_out
 from nest.exporters.megatron.limits import megatron_limits, transformer_of
 from nest.exporters.megatron.model import model_flags
@@ -99,7 +100,7 @@ def flag_groups(plan: PlanDocument) -> Mapping[str, Flags]:
         "MODEL_ARGS": model_flags(model, training.sequence_length or 1) | detail_flags(problem.model, model),
         "PARALLEL_ARGS": parallel_flags(shape, model),
         "BATCH_ARGS": batch_flags(shape),
-        "COMMUNICATION_ARGS": communication_flags(shape, training, model),
+        "COMMUNICATION_ARGS": communication_flags(shape, training, model, domain_of(plan)),
         "RECOMPUTE_ARGS": recompute_flags(shape.recompute[0], training.selective),
         "PRECISION_ARGS": precision_flags(training),
         "OPTIMIZER_ARGS": {**optimizer_flags(training), **sharding_flags(shape, training)},
@@ -122,7 +123,19 @@ def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> lis
         f"{shape.world_size} ranks: {shape.stages} pipeline stages of {shape.width} devices, "
         f"{shape.replicas} replicas; {shape.micro_batches} micro-batches a step.",
         f"Rank order {words}. {placed}",
+        *_beyond_domain(plan, shape),
         *(f"{sentence}." for sentence in left_out(plan.problem.get("model"), model)),
+    ]
+
+
+def _beyond_domain(plan: PlanDocument, shape: Deployment) -> list[str]:
+    """Why tensor parallelism does not overlap although it should."""
+    domain = domain_of(plan)
+    if shape.tp <= domain or not structure(plan.problem, Problem).training.overlap.tensor:
+        return []
+    return [
+        f"--tp-comm-overlap is left out: it works among the {domain} devices of a scale-up network only, and tensor "
+        f"parallelism spans {shape.tp}."
     ]
 
 

@@ -89,7 +89,10 @@ def _training_constraints(training: Training, model: Architecture) -> dict[str, 
     elif eight_bit_weights(training):
         found["zero >= 1"] = "Megatron-LM keeps weights in 8 bits only with its distributed optimizer"
     if training.overlap.tensor:
-        found["tp == 1 or sp > 1"] = "Megatron-LM overlaps tensor parallelism only with sequence parallelism"
+        found["tp == 1 or sp > 1"] = (
+            "Megatron-LM overlaps tensor parallelism only with sequence parallelism; give that, or say "
+            "overlap.tensor: false"
+        )
     if training.key_exchange == "ring" and any(windows(model)):
         found["cp == 1"] = (
             "Transformer Engine passes keys on in a ring only where there is no attention window; "
@@ -111,7 +114,7 @@ def _expert_constraints(training: Training) -> dict[str, str]:
             "Megatron-LM trains mixtures of experts with tensor parallelism only where the sequence is parallel too"
         )
     }
-    if training.overlap.tensor:
+    if training.overlap.experts:
         found['ep == 1 or (pp == 1 or chunks > 1) and recompute != "full"'] = (
             "Megatron-LM overlaps the exchange of experts only without a pipeline or with an interleaved one, and not "
             "with full recomputation"

@@ -159,5 +159,4 @@ def _expert_flags(model: Architecture) -> Flags:
         "--moe-shared-expert-gate": mixture.shared_gate,
         "--moe-layer-freq": write_pattern(pattern) if dense else None,
         "--moe-grouped-gemm": True,
-        "--moe-token-dispatcher-type": "alltoall",
     }

@@ -60,8 +60,8 @@ def sharding_flags(shape: Deployment, training: Training) -> Flags:
     flags: Flags = {
         "--use-distributed-optimizer": stage > 0,
         "--num-distributed-optimizer-instances": instances if instances > 1 else None,
-        "--overlap-grad-reduce": training.overlap.data,
-        "--overlap-param-gather": training.overlap.data and stage > 0,
+        "--overlap-grad-reduce": bool(training.overlap.data),
+        "--overlap-param-gather": bool(training.overlap.data) and stage > 0,
     }
     if stage in SHARDING:
         # What Megatron-LM's own script for Megatron FSDP gives with it
@@ -74,21 +74,41 @@ def sharding_flags(shape: Deployment, training: Training) -> Flags:
             "--init-model-with-meta-device": True,
         }
     elif training.precision == "mxfp8" and eight_bit_weights(training):
-        flags["--reuse-grad-buf-for-mxfp8-param-ag"] = training.overlap.data
+        flags["--reuse-grad-buf-for-mxfp8-param-ag"] = bool(training.overlap.data)
     return flags
 
 
-def communication_flags(shape: Deployment, training: Training, model: Architecture) -> Flags:
-    """How ranks of one block pass on what they need of each other, and what of that hides."""
+def communication_flags(shape: Deployment, training: Training, model: Architecture, domain: int) -> Flags:
+    """How ranks of one block pass on what they need of each other, and what of that hides.
+
+    Args:
+        shape: of the plan.
+        training: how the model is trained.
+        model: what it is made of.
+        domain: devices that are joined by the scale-up network, beyond which tensor parallelism cannot overlap.
+    """
     sparse = feed_forwards(model)[1]
     padded = bool(sparse) and training.expert_capacity > 1
     return {
         "--cp-comm-type": CONTEXT_EXCHANGES[training.key_exchange] if shape.cp > 1 else None,
-        "--tp-comm-overlap": training.overlap.tensor and shape.tp > 1,
-        "--overlap-moe-expert-parallel-comm": training.overlap.tensor and shape.ep > 1,
+        "--tp-comm-overlap": bool(training.overlap.tensor) and 1 < shape.tp <= domain,
+        "--overlap-moe-expert-parallel-comm": bool(training.overlap.experts) and shape.ep > 1,
+        **(dispatcher_flags(shape, training) if sparse else {}),
         "--moe-expert-capacity-factor": training.expert_capacity if padded else None,
         "--moe-pad-expert-input-to-capacity": padded,
     }
+
+
+def dispatcher_flags(shape: Deployment, training: Training) -> Flags:
+    """How tokens reach their experts.
+
+    HybridEP forwards tokens within nodes as DeepEP does, on all devices from Ampere on, pads to a capacity, and knows
+    domains larger than a node (Megatron-Bridge@067f987d, training/flex_dispatcher_backend.py). The flex dispatcher
+    wants several expert ranks (`MoEFlexTokenDispatcher`).
+    """
+    if training.dispatch == "per-node" and shape.ep * shape.etp > 1:
+        return {"--moe-token-dispatcher-type": "flex", "--moe-flex-dispatcher-backend": "hybridep"}
+    return {"--moe-token-dispatcher-type": "alltoall"}
 
 
 CONTEXT_EXCHANGES = {"ring": "p2p", "all_gather": "all_gather"}

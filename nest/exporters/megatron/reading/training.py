@@ -10,6 +10,9 @@ from nest.exporters.megatron.recompute import MODULES, OPTIONAL
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, LatentAttention, MixtureOfExperts
 
+STACK = "megatron-core"
+"""What runs the flags (`nest.spec.StackSpec`)."""
+
 EXCHANGES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather"}
 
 
@@ -24,7 +27,9 @@ def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, An
         "precision": _precision(flags),
         "optimizer": _optimizer(flags),
         "attention": _attention(flags),
-        "overlap": {"data": flags.has("--overlap-grad-reduce"), "tensor": _tensor_overlap(flags)},
+        "stack": STACK,
+        "overlap": _overlap(flags),
+        "dispatch": _dispatch(flags),
         "context_exchange": _context_exchange(flags),
         "selective": _selective(flags, model),
         "expert_capacity": _capacity(flags),
@@ -41,7 +46,9 @@ SPEAKERS = {
     "precision": ("--bf16", "--fp16", "--fp8-format", "--fp4-format"),
     "optimizer": ("--optimizer", "--exp-avg-dtype", "--exp-avg-sq-dtype"),
     "attention": ("--attention-backend", "--use-flash-attn"),
+    "stack": (),
     "overlap": ("--overlap-grad-reduce", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
+    "dispatch": ("--moe-token-dispatcher-type",),
     "context_exchange": ("--cp-comm-type",),
     "selective": ("--recompute-modules",),
     "expert_capacity": ("--moe-expert-capacity-factor",),
@@ -132,12 +139,23 @@ def _attention(flags: FlagReader) -> str:
     return found
 
 
-def _tensor_overlap(flags: FlagReader) -> bool:
-    experts = flags.has("--overlap-moe-expert-parallel-comm")
-    found = flags.has("--tp-comm-overlap")
-    if found and not flags.has("--sequence-parallel"):
+def _overlap(flags: FlagReader) -> dict[str, bool]:
+    """What hides; messages between stages do with interleaved schedules, as the stack says, unless told otherwise."""
+    tensor = flags.has("--tp-comm-overlap")
+    if tensor and not flags.has("--sequence-parallel"):
         flags.problem("--tp-comm-overlap needs --sequence-parallel.")
-    return found or experts
+    exposed = {"pipeline": False} if flags.has("--no-overlap-p2p-communication") else {}
+    experts = flags.has("--overlap-moe-expert-parallel-comm")
+    return {"data": flags.has("--overlap-grad-reduce"), "tensor": tensor, "experts": experts, **exposed}
+
+
+def _dispatch(flags: FlagReader) -> str:
+    found = flags.word("--moe-token-dispatcher-type")
+    if found not in (None, "alltoall", "flex"):
+        flags.note(f"--moe-token-dispatcher-type {found} is not priced: alltoall is taken.")
+    for flag in ("--moe-flex-dispatcher-backend", "--moe-enable-deepep"):
+        flags.has(flag)  # Whichever it is, it forwards tokens within nodes.
+    return "per-node" if found == "flex" else "all-to-all"
 
 
 def _context_exchange(flags: FlagReader) -> str:

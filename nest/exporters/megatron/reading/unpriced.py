@@ -6,8 +6,6 @@ COSTLY = {
     "--mtp-num-layers": "the layers that predict further tokens are left out",
     "--rampup-batch-size": "the batch that it ends with is taken",
     "--fp8-margin": "",
-    "--moe-enable-deepep": "experts are taken to exchange tokens by all-to-all",
-    "--moe-flex-dispatcher-backend": "experts are taken to exchange tokens by all-to-all",
     "--moe-latent-size": "experts are taken to work on the model's width",
     "--moe-layer-recompute": "it is taken to recompute nothing",
     "--hierarchical-context-parallel-sizes": "context parallelism is taken to be of one kind",
@@ -99,9 +97,6 @@ def tell_unpriced(flags: FlagReader) -> None:
     for flag, assumed in COSTLY.items():
         if flags.has(flag):
             flags.note(f"{flag} is not priced{': ' + assumed if assumed else ''}.")
-    dispatcher = flags.word("--moe-token-dispatcher-type")
-    if dispatcher not in (None, "alltoall"):
-        flags.note(f"--moe-token-dispatcher-type {dispatcher} is not priced: alltoall is taken.")
     unread = [flag for flag in flags.words if flag not in flags.asked and not _harmless(flag)]
     if unread:
         flags.note(f"these flags were not read: {', '.join(sorted(unread))}.")
