@@ -8,20 +8,20 @@ from tests.reporting.reading import Page
 
 
 def test_flags_are_the_exporters() -> None:
-    plan = decided(zero=1)
+    plan = decided(zero=1, sp=True)
     (text, *_) = exporting.export(plan, ("megatron",)).files.values()
     assert Page(quick(plan)).listings[0] == text
 
 
 def test_launchers_start_the_ranks_of_the_framework() -> None:
-    plan = decided(zero=1, rank_order="pp-inner")
+    plan = decided(zero=1, sp=True, rank_order="pp-inner")
     listings = Page(quick(plan)).listings
     together = exporting.export(plan, ("megatron", "torchrun", "slurm")).files
     assert {text for text in together.values() if len(text) <= LONGEST} <= set(listings)
 
 
 def test_every_framework_is_there_or_says_why_not() -> None:
-    for plan in (solved(), decided(), decided(zero=1)):
+    for plan in (solved(), decided(), decided(zero=1, sp=True)):
         page = Page(quick(plan))
         against = exporting.reasons(plan, registry())
         refused = [table for table in page.tables if table.caption == "Frameworks that cannot run this plan"]
