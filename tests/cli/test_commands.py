@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nest.cli import output
 from tests.command_line import call
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -26,6 +27,25 @@ def test_the_table_names_what_a_person_needs(
     assert printed.err == ""
     for words in ("Optimal plan", "replicas", "bubble share", "of capacity", "link behind", "Runner-up"):
         assert words in printed.out
+
+
+def test_the_stack_that_a_problem_leaves_to_its_device_is_told_beside_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "problem.yaml"
+    path.write_text(
+        "nest: 1\nmodel: {transformer: {layers: 2, hidden: 256, ffn: 1024, heads: 4, vocab: 1000}}\n"
+        "training: {global_batch: 4, sequence_length: 256, micro_batch: [1]}\n"
+        "cluster: {device: b200-sxm, levels: [{fanout: 2, link: nvlink5}]}\n"
+    )
+    for command in ("solve", "evaluate"):
+        monkeypatch.setattr(output, "_told", set())
+        assert call(monkeypatch, command, str(path), "--json") == 0
+        assert capsys.readouterr().err == ""
+        assert call(monkeypatch, command, str(path)) == 0
+        assert capsys.readouterr().err.startswith(
+            "nest: stack: megatron-core, the usual one of b200-sxm: data-parallel"
+        )
 
 
 def test_json_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

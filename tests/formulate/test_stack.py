@@ -13,7 +13,7 @@ from nest.catalogue import device
 from nest.errors import InputError
 from nest.files import structure
 from nest.formulate.self_contained import carried_problem, self_contained
-from nest.formulate.stack import with_stack
+from nest.formulate.stack import told_of_stack, with_stack
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.spec import NO_STACK, Overlap, Problem, StackDefaults, StackSpec, Training
@@ -33,6 +33,8 @@ MINE = StackSpec(
     training=StackDefaults(overlap=Overlap(data=True, tensor=False), dispatch="per-node", attention="unfused"),
     pipeline_overlap=("interleaved", "1f1b"),
 )
+
+USUAL = "megatron-core, the usual one of h100-sxm"
 
 
 def problem(training: dict[str, Any] | None = None, **sections: Any) -> Problem:
@@ -187,3 +189,34 @@ def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> N
     del before.problem["training"]["stack"]
     assert carried_problem(before, registry()).training.stack == NO_STACK
     assert planner.check(before).ok
+
+
+@pytest.mark.parametrize(
+    ("training", "sections", "told"),
+    [
+        ({}, {}, f"{USUAL}: data-parallel and tensor-parallel communication hides under compute."),
+        (
+            {"overlap": {"tensor": False}},
+            {},
+            f"{USUAL}: data-parallel communication hides under compute.",
+        ),
+        (
+            {"overlap": {"data": False, "tensor": False}},
+            {},
+            f"{USUAL}: no communication hides under compute.",
+        ),
+        (
+            {},
+            {"search": {"target": "torchtitan"}},
+            "fsdp, that of torchtitan: data-parallel communication hides under compute.",
+        ),
+        ({"stack": "maxtext"}, {}, None),
+        ({"stack": "none"}, {}, None),
+    ],
+)
+def test_a_stack_that_was_implied_is_told_in_one_line(
+    training: dict[str, Any], sections: dict[str, Any], told: str | None
+) -> None:
+    cluster = {**WRITTEN["cluster"], "device": "h100-sxm"}
+    plan = planner.solve(problem(training, cluster=cluster, **sections))
+    assert told_of_stack(plan, registry()) == told
