@@ -144,14 +144,13 @@ def test_the_framework_default_fills_the_cluster_with_replicas() -> None:
 def test_zero_3_between_slow_nodes_is_not_free_because_data_parallel_communication_overlaps() -> None:
     training = {**SMALL["training"], "overlap": {"data": True}}
     decided = {"replicas": 8, "pp": 1, "zero": 3, "micro_batch": 1}
-    found, free, all_shows = (
-        nest.evaluate({**SMALL, "training": {**training, **more}}, fix=decided).batch_time
+    found, bare, all_shows = (
+        nest.evaluate({**SMALL, "training": {**training, **more}}, fix=decided)
         for more in ({}, {"exposed": 0.0}, {"exposed": 1.0})
     )
-    assert found is not None
-    assert free is not None
-    assert all_shows is not None
-    assert 1.5 * free < found < all_shows
+    computed = found.summary["time_shares"]["compute"]
+    # Even where nothing is said to show, its ports must send it.
+    assert 1.5 * computed < (bare.batch_time or 0.0) <= (found.batch_time or 0.0) < (all_shows.batch_time or 0.0)
 
 
 def test_a_decision_on_the_call_wins_over_the_file() -> None:

@@ -149,7 +149,10 @@ TERMS = (
     ),
     coefficient("host_launch", "the host is never late"),
     coefficient("tensor_exposed", "all of a layer's collectives hide where `overlap.tensor` is set"),
-    coefficient("data_exposed", "all of data-parallel communication may hide where `overlap.data` is set"),
+    coefficient("experts_exposed", "all of the exchange between experts hides where `overlap.experts` is set"),
+    coefficient("ring_exposed", "all that rings send may hide under attention"),
+    coefficient("data_exposed", "all that data parallelism sends once per batch may hide where `overlap.data` is set"),
+    coefficient("gathers_exposed", "all that ZeRO 2 and 3 send in every micro-batch may hide where it is"),
     Term(
         "synchronisation",
         "ranks never wait for each other",

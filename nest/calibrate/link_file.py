@@ -14,6 +14,8 @@ def link_text(link: Link) -> str:
         rows.append(f"description = {_text(link.description)}")
     if link.generations:
         rows.append(f"generations = [{', '.join(map(_text, link.generations))}]")
+    if link.scale_up:
+        rows.append("scale_up = true")
     if link.bandwidth is not None:
         rows.append(f"bandwidth = {_number(link.bandwidth)}")
     rows += [f"latency = {_number(link.latency)}", f"efficiency = {_number(link.efficiency)}", "sources = ["]

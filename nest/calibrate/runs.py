@@ -12,7 +12,9 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.formulate.exposure import data_parallel_exposure
+from nest.formulate.layer_times import Direction
 from nest.formulate.ledger import Ledger
+from nest.formulate.priced import PricedOperator
 from nest.graph import Operator
 from nest.hooks.protocols import CostModel
 from nest.plan import evaluate
@@ -20,6 +22,9 @@ from nest.spec import DeviceSpec, Training
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
+
+OVERLAPS = ("tensor", "experts")
+"""Keys of `training.overlap` by which collectives hide under a layer's computation."""
 
 
 @frozen(eq=False)
@@ -62,7 +67,7 @@ def _content(operator: Operator) -> tuple[object, ...]:
 
     learned = tuple((each.shape, each.group) for each in operator.parameters)
     figures = (operator.kind, operator.space, operator.flops_per_point, operator.backward_flops_ratio)
-    return (*figures, shapes(operator.inputs), shapes(operator.outputs), learned, operator.contracted)
+    return (*figures, shapes(operator.inputs), shapes(operator.outputs), learned, operator.contracted, operator.steps)
 
 
 @frozen(eq=False)
@@ -75,6 +80,8 @@ class _Calls:
         under: the operator that hides it, by place; where there is none, any, with `share` 0.
         share: of that operator's time under which it hides.
         launches: calls the host makes.
+        hides: by which key of `training.overlap` the framework hides them under the layer's computation, an index into
+            `OVERLAPS`; its length where it does not.
     """
 
     layer: Indices
@@ -82,6 +89,7 @@ class _Calls:
     under: Indices
     share: Array
     launches: Array
+    hides: Indices
 
 
 @frozen(eq=False)
@@ -112,13 +120,11 @@ class Runs:
             computing = [row for row in layer.rows if row.operator.collective is None]
             place = {row.operator.name: self._operators.place(row.operator, device, training) for row in computing}
             for row in layer.rows:
-                forward = row.forward + row.hidden[0]
-                ahead.add(index, row.operator, forward, place, "forward")
-                behind.add(index, row.operator, row.backward + row.hidden[1], place, "backward")
+                ahead.add(index, row, place, Direction.FORWARD)
+                behind.add(index, row, place, Direction.BACKWARD)
                 if row.operator.name in layer.again:
-                    again.add(index, row.operator, forward, place, "forward")
+                    again.add(index, row, place, Direction.FORWARD)
         self._ahead, self._behind, self._again = ahead.done(), behind.done(), again.done()
-        self._overlap = numpy.array([self.ledgers[run].problem.training.overlap.tensor for run in self._run_of_layer])
 
     def _stages(self) -> None:
         first = numpy.cumsum([0, *(len(each.layers) for each in self.ledgers)])
@@ -129,16 +135,22 @@ class Runs:
         for run, ledger in enumerate(self.ledgers):
             shown = evaluate(_exposing(ledger, 1.0), ledger.solution)
             silent = evaluate(_exposing(ledger, 0.0), ledger.solution)
+            priced = evaluate(ledger.instance, ledger.solution)
             self._schedule.append(shown.weights)
-            for own, loud, quiet in zip(ledger.stages, shown.stages, silent.stages, strict=True):
+            for own, loud, quiet, full in zip(ledger.stages, shown.stages, silent.stages, priced.stages, strict=True):
                 counts += [(len(stages), int(first[run]) + kind, count) for kind, count in own.items()]
                 between = loud.arriving + loud.returning
-                stages.append((run, between, loud.sharding, loud.sync - quiet.sync, quiet.sync))
+                ports = [*zip(full.ports or (), full.once_ports or (), strict=True)]
+                busiest = max((often for often, _ in ports), default=0.0)
+                used = max((often for often, once in ports if once > 0), default=-numpy.inf)
+                synced = (loud.sync - quiet.sync, quiet.sync)
+                stages.append((run, between, loud.sharding, *synced, busiest, used, priced.micro_batches))
             sharded += [stage.zero > 0 for stage in ledger.solution.stages]
         self._counts = numpy.array(counts, dtype=numpy.int64)
         self._sharded = numpy.array(sharded)
         self._run_of_stage = numpy.array([row[0] for row in stages], dtype=numpy.int64)
-        self._between, self._sharding, self._sync, self._update = numpy.array([row[1:] for row in stages]).T
+        self._between, self._sharding, self._sync, self._update, *ports = numpy.array([row[1:] for row in stages]).T
+        self._busiest, self._busiest_used, self._micro_batches = ports
         asked = {each.pricing.device.name: each.pricing.device for each in self.ledgers}
         hosts = [each.pricing.host for each in self.ledgers]
         here = numpy.array([host is None or not host.holds_optimizer for host in hosts])[self._run_of_stage]
@@ -151,10 +163,14 @@ class Runs:
         """Batch times on devices by name, seconds. Shape `(runs,)`."""
         prices = self._operators.prices(devices)
         terms = [devices[name].calibration for name in self._devices]
-        exposed = self._per_layer([each.tensor_exposed for each in terms])
+        shown = numpy.array(
+            [self._per_layer([getattr(each, f"{name}_exposed") for each in terms]) for name in OVERLAPS]
+            + [numpy.ones(len(self._run_of_layer))]
+        )
+        ring = self._per_layer([each.ring_exposed for each in terms])
         launch = self._per_layer([each.host_launch for each in terms])
         layers = sum(
-            self._seconds(direction, seconds, prices.host, exposed, launch)
+            self._seconds(direction, seconds, prices.host, (shown, ring), launch)
             for direction, seconds in (
                 (self._ahead, prices.forward),
                 (self._behind, prices.backward),
@@ -163,18 +179,24 @@ class Runs:
         )
         return self._batch_times(self._of_stages(numpy.asarray(layers)), devices, prices)
 
-    def _seconds(self, direction: _Direction, seconds: Array, host: Array, exposed: Array, launch: Array) -> Array:
-        """Of each layer in one direction (`nest.formulate.layer_times`)."""
+    def _seconds(
+        self, direction: _Direction, seconds: Array, host: Array, exposed: tuple[Array, Array], launch: Array
+    ) -> Array:
+        """Of each layer in one direction (`nest.formulate.layer_times`).
+
+        `exposed` are the shares that show: of what hides under a layer's computation, a row of layers for each of
+        `OVERLAPS` and one for what does not hide, and of rings, which hide under one operator.
+        """
         calls = direction.calls
-        hidden = numpy.minimum(calls.seconds, calls.share * seconds[calls.under])
-        communication = self._add(calls.layer, calls.seconds - hidden)
+        under = calls.share * seconds[calls.under]
+        least = numpy.where(under > 0, exposed[1][calls.layer], 0.0) * calls.seconds
+        shown = numpy.maximum(calls.seconds - under, least)
+        beside = self._add(calls.layer, exposed[0][calls.hides, calls.layer] * shown)
         computation = self._of_layers(direction, seconds)
         launching = self._of_layers(direction, numpy.where(seconds > 0, host, 0.0))
         launching += launch * self._add(calls.layer, calls.launches)
-        overlapped = numpy.maximum(
-            computation + exposed * communication, communication + self._add(calls.layer, hidden)
-        )
-        return numpy.maximum(numpy.where(self._overlap, overlapped, computation + communication), launching)
+        communication = self._add(calls.layer, calls.seconds)
+        return numpy.maximum(numpy.maximum(computation + beside, communication), launching)
 
     def _batch_times(self, compute: Array, devices: Mapping[str, DeviceSpec], prices: Prices) -> Array:
         """PROBLEM.md section 4, for all runs; `compute` are the seconds of stages per micro-batch."""
@@ -182,24 +204,31 @@ class Runs:
             data_parallel_exposure(ledger.problem, devices[name])
             for ledger, name in zip(self.ledgers, self._devices, strict=True)
         ]
-        share, waiting, sharded = (
-            numpy.array([getattr(each, name) for each in found])[self._run_of_stage]
-            for name in ("exposed", "synchronisation", "sharded_synchronisation")
+        share, often, waiting, sharded = (
+            numpy.array([getattr(each, name) for each in found], dtype=numpy.float64)[self._run_of_stage]
+            for name in ("exposed", "exposed_often", "synchronisation", "sharded_synchronisation")
         )
+        often = numpy.where(numpy.isnan(often), share, often)
         once = waiting * numpy.where(self._sharded, sharded, 1.0) * self._sync
         hides = self._hiding[self._run_of_stage]
 
-        def shown(seconds: Array) -> Array:
-            return numpy.where(hides, numpy.maximum(share * seconds, seconds - compute), share * seconds)
+        def shown(seconds: Array, least: Array) -> Array:
+            return numpy.where(hides, numpy.maximum(least * seconds, seconds - compute), least * seconds)
 
         before = self._updates
         now = self._of_stages(self._of_layers(self._ahead, prices.update))
         ratio = numpy.divide(now, before, out=numpy.ones_like(now), where=before > 0)
-        times = compute + self._between + shown(self._sharding)
+        times = numpy.maximum(compute + self._between + shown(self._sharding, often), self._busiest)
+        # What hides does so under what ports leave free (PROBLEM.md section 4, Ports).
+        held_up = numpy.where(share < 1, once - self._micro_batches * (times - self._busiest_used), 0.0)
         slowest = self._most(times)
         total = numpy.bincount(self._run_of_stage, times, minlength=len(self.ledgers))
         first, second = numpy.array(self._schedule).T
-        return numpy.asarray(first * slowest + second * total + self._most(shown(once) + ratio * self._update))
+        return numpy.asarray(
+            first * slowest
+            + second * total
+            + self._most(numpy.maximum(shown(once, share), held_up) + ratio * self._update)
+        )
 
     def _per_layer(self, values: Sequence[float]) -> Array:
         return numpy.array(values)[self._run_of_layer]
@@ -221,9 +250,20 @@ class Runs:
 
 
 def _exposing(ledger: Ledger, share: float) -> Any:
-    """The instance with `share` of data-parallel communication exposed, whatever could hide it."""
-    space = evolve(ledger.instance.space, exposed=share, hiding=False, synchronisation=1.0, sharded_synchronisation=1.0)
-    return evolve(ledger.instance, space=space)
+    """The instance with `share` of data-parallel communication exposed, whatever could hide it, and without ports."""
+    space = evolve(
+        ledger.instance.space,
+        exposed=share,
+        exposed_often=None,
+        hiding=False,
+        synchronisation=1.0,
+        sharded_synchronisation=1.0,
+    )
+    candidates = tuple(
+        evolve(each, busy=None, recompute=tuple(evolve(mode, busy=None) for mode in each.recompute))
+        for each in ledger.instance.candidates
+    )
+    return evolve(ledger.instance, space=space, candidates=candidates)
 
 
 class _Collector:
@@ -231,25 +271,29 @@ class _Collector:
 
     def __init__(self) -> None:
         self._computing: list[tuple[int, int]] = []
-        self._calls: list[tuple[int, float, int, float, int]] = []
+        self._calls: list[tuple[float, ...]] = []
 
-    def add(self, layer: int, operator: Operator, seconds: float, place: Mapping[str, int], direction: str) -> None:
-        """Add one operator, with the seconds of its calls; `place` says where those of the layer are priced."""
-        made = operator.collective
+    def add(self, layer: int, row: PricedOperator, place: Mapping[str, int], direction: Direction) -> None:
+        """Add one operator; `place` says where those of the layer that compute are priced."""
+        made = row.operator.collective
         if made is None:
-            self._computing.append((layer, place[operator.name]))
+            self._computing.append((layer, place[row.operator.name]))
             return
-        calls = made.forward if direction == "forward" else made.backward
+        calls = made.forward if direction is Direction.FORWARD else made.backward
+        seconds = sum(row.times(direction)[1:]) + row.under_another(direction)
         under, share = (place[made.under], made.share) if made.under in place else (0, 0.0)
-        self._calls.append((layer, seconds, under, share, len(calls)))
+        hides = len(OVERLAPS) if row.exposed is None else OVERLAPS.index(made.overlap)
+        self._calls.append((layer, seconds, under, share, len(calls), hides))
 
     def done(self) -> _Direction:
         """All that was added."""
         computing = numpy.array(self._computing, dtype=numpy.int64).reshape(-1, 2).T
-        layer, seconds, under, share, launches = _columns(self._calls)
-        calls = _Calls(layer.astype(numpy.int64), seconds, under.astype(numpy.int64), share, launches)
+        layer, seconds, under, share, launches, hides = _columns(self._calls)
+        calls = _Calls(
+            layer.astype(numpy.int64), seconds, under.astype(numpy.int64), share, launches, hides.astype(numpy.int64)
+        )
         return _Direction(computing[0], computing[1], calls)
 
 
 def _columns(rows: Sequence[tuple[float, ...]]) -> Array:
-    return numpy.asarray(numpy.array(rows, dtype=numpy.float64).reshape(-1, 5).T)
+    return numpy.asarray(numpy.array(rows, dtype=numpy.float64).reshape(-1, 6).T)

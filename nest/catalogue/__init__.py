@@ -21,7 +21,7 @@ from nest.catalogue.load import (
     stacks,
 )
 from nest.catalogue.names import unknown_name
-from nest.catalogue.network import named_cluster, network_levels
+from nest.catalogue.network import named_cluster, network_levels, scale_up_levels
 
 __all__ = [
     "Calibration",
@@ -44,6 +44,7 @@ __all__ = [
     "profile",
     "profiles",
     "published_devices",
+    "scale_up_levels",
     "stacks",
     "unknown_name",
 ]

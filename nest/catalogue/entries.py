@@ -60,6 +60,8 @@ class Link:
         generations: for a family of links, those of its members with a bandwidth of their own: a level of that
             bandwidth is made of them.
         description: one line.
+        scale_up: whether it is of the network that joins the accelerators of a node or a rack directly (NVLink,
+            Infinity Fabric, a TPU's interconnect), through which frameworks overlap tensor parallelism piece by piece.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Link:
     lines: tuple[LinkLine, ...] = ()
     generations: tuple[str, ...] = ()
     description: str = ""
+    scale_up: bool = False
 
 
 @frozen

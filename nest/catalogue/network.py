@@ -56,6 +56,19 @@ def _generation(kind: Link, bandwidth: float) -> Link:
     )
 
 
+def scale_up_levels(levels: Sequence[Level]) -> int:
+    """How many levels, from the innermost outwards, are of the scale-up network.
+
+    Where no link is named, that is the innermost level alone.
+    """
+    found = 0
+    for index, level in enumerate(levels):
+        if not (index == 0 if level.link is None else link(level.link).scale_up):
+            break
+        found += 1
+    return found
+
+
 def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
     """The cluster called `name`; `name-N` is the same network with `N` devices in place of its usual number.
 

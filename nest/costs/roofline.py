@@ -66,12 +66,17 @@ class Roofline:
         if operator.parameters:
             state = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
             update = operator.parameter_count * state / bandwidth
+        if operator.steps > 1:
+            # What each step finds is added to what those before it found: read, read and written.
+            merged = 3.0 * (operator.steps - 1) * operator.bytes_written / bandwidth
+            forward, backward = forward + merged, backward + merged
+        launching = operator.steps * device.launch_overhead
         return OperatorCost(
-            forward + device.launch_overhead,
-            backward + device.launch_overhead if learns else 0.0,
+            forward + launching,
+            backward + launching if learns else 0.0,
             update=update,
             transient=_gradient_bytes(operator),
-            host=device.calibration.host_launch,
+            host=operator.steps * device.calibration.host_launch,
         )
 
 
@@ -154,7 +159,8 @@ def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
         chosen, nominal = _first_peak(formats.products, device, training)
     share = efficiency(device, _kind(operator), chosen) * device.calibration.sustained
     if any(parameter.group == "expert" for parameter in operator.parameters):
-        share *= device.calibration.grouped
+        # The rank with the busiest experts is waited for.
+        share *= device.calibration.grouped / (training.expert_imbalance or 1.0)
     return Peak(nominal * min(share, 1.0), nominal, wide, chosen != wide_format)
 
 

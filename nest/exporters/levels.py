@@ -1,6 +1,8 @@
 """The levels of a plan's cluster in numbers, for exporters."""
 
-from nest.catalogue import network_levels
+from math import prod
+
+from nest.catalogue import network_levels, scale_up_levels
 from nest.hooks.networks import cluster_spec, network_of
 from nest.instance import Level
 from nest.instance.pairs import Pairs
@@ -21,9 +23,10 @@ def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
 
 
 def domain_of(plan: PlanDocument) -> int:
-    """Devices of the innermost group of the network, which the scale-up network joins.
+    """Devices of a group that the scale-up network joins.
 
     Raises:
         InputError: nobody knows the cluster that the plan's problem names.
     """
-    return plan_levels(plan)[0].fanout
+    levels = plan_levels(plan)
+    return prod(level.fanout for level in levels[: scale_up_levels(levels)])

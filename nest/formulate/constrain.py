@@ -91,6 +91,8 @@ def build_space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
             exposed=exposure.exposed,
+            exposed_often=exposure.exposed_often,
+            whole_gradients=problem.training.accumulation == "whole",
             schedules=_with_chunks(
                 allowed_schedules(problem, registry), (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks")
             ),

@@ -27,21 +27,16 @@ class Timing:
     Attributes:
         model: puts them together.
         engines: of the device, by name (docs/explanation/operator-scheduling.md).
-        overlap: whether the framework cuts collectives up so that they hide under what they wait for and what waits
-            for them (`training.overlap.tensor`).
-        exposed: share of collectives that such an overlap does not hide.
         host_launch: seconds the host takes to launch a collective.
     """
 
     model: LayerTimes
     engines: tuple[str, ...]
-    overlap: bool
-    exposed: float = 0.0
     host_launch: float = 0.0
 
     def seconds(
         self,
-        times: Sequence[tuple[float, float]],
+        times: Sequence[tuple[float, float, float]],
         engines: Sequence[str],
         precedence: Sequence[tuple[int, int]],
         hidden: float = 0.0,
@@ -49,22 +44,21 @@ class Timing:
     ) -> float:
         """Seconds of a layer in one direction.
 
-        With `overlap` the longer of two things counts: computation, held up by the exposed share of collectives, and
-        all collectives. No layer takes less than the host needs to launch it.
+        The longer of two things counts: computation with what shows of the collectives, and all collectives. No layer
+        takes less than the host needs to launch it.
 
         Args:
-            times: seconds of computation and of communication of each operator.
+            times: of each operator, seconds of computation, of communication that shows, and of communication that a
+                framework hides under what it waits for and what waits for it.
             engines: the engine of each operator.
             precedence: `(before, after)`, indices of operators.
             hidden: seconds of communication that other operators hide, beside those of `times`: it keeps links busy all
                 the same.
             host: seconds the host takes to launch all of it.
         """
-        if not self.overlap:
-            return max(self.model.seconds([sum(pair) for pair in times], engines, precedence), host)
-        computation = self.model.seconds([pair[0] for pair in times], engines, precedence)
-        communication = sum(pair[1] for pair in times)
-        return max(computation + self.exposed * communication, communication + hidden, host)
+        working = self.model.seconds([own + shown for own, shown, _ in times], engines, precedence)
+        communication = sum(shown + hides for _, shown, hides in times)
+        return max(working, communication + hidden, host)
 
 
 def engine_of(operator: Operator, engines: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from nest.formulate.overheads import Beside
 from nest.formulate.priced import PricedLayer, PricedOperator, shares
 from nest.formulate.recompute import Kept, from_elsewhere, recompute_modes, tensor_bytes
 from nest.formulate.working_set import WorkingSet, working_sets
-from nest.instance import Overheads, RecomputeMode
+from nest.instance import Array, Overheads, RecomputeMode
 from nest.spec import Training
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
@@ -39,13 +39,15 @@ class Bill:
         more: bytes kept for each further one.
         peak: transient bytes.
         buffers: bytes of them that communication fills and empties.
+        busy: seconds for which what runs again occupies a device's port at each level, shape `(levels,)`.
     """
 
     extra: float
     first: float
     more: float
     peak: float
-    buffers: float = 0.0
+    buffers: float
+    busy: Array
 
 
 Bills = dict[str, list[Bill]]
@@ -59,6 +61,7 @@ def modes(
     training: Training,
     timing: Timing,
     by_operator: bool,
+    levels: int,
     host: Host | None = None,
     besides: Beside = NOTHING_BESIDES,
 ) -> tuple[RecomputeMode, ...]:
@@ -72,6 +75,7 @@ def modes(
         timing: how the times of operators become a layer's.
         by_operator: whether cuts may fall inside layers. What a block recomputed in full then reads of the stage in
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
+        levels: of the network.
         host: where activations may be kept, in the mode `offload`.
         besides: what the layers need beside what their operators keep and work on.
     """
@@ -79,7 +83,7 @@ def modes(
     entering = max((layer.passing for layer in layers), default=0.0)
     key = ("bills", entering, frozenset(data))
     bills = [
-        dict(layer.once(key, partial(_bills, layer, again, training, timing, data, entering)))
+        dict(layer.once(key, partial(_bills, layer, again, training, timing, data, entering, levels)))
         for layer, again in zip(layers, repeated, strict=True)
     ]
     names: tuple[str, ...] = RECOMPUTE_MODES
@@ -113,6 +117,7 @@ def _add_offloaded(
                 more=0.0 if again else part.more,
                 peak=part.peak + size + moving,
                 buffers=part.buffers,
+                busy=part.busy,
             )
             for part, extra in zip(bill["none"], waiting, strict=True)
         ]
@@ -126,6 +131,7 @@ def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: 
         for column in ("extra", "first", "more", "peak", "buffers")
     )
     used = 1 - besides.fragmentation
+    busy = numpy.array([row.busy for row in rows])[index].T
     return RecomputeMode(
         name,
         extra,
@@ -134,6 +140,7 @@ def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: 
         peak=peak + besides.buffers + besides.framework,
         stash_inputs=stash,
         overheads=Overheads(besides.fragmentation, besides.framework, buffers + besides.buffers),
+        busy=busy if busy.any() else None,
     )
 
 
@@ -144,6 +151,7 @@ def _bills(
     timing: Timing,
     data: Collection[str],
     entering: float,
+    levels: int,
 ) -> Bills:
     """For each mode what the parts of a layer cost and keep.
 
@@ -156,6 +164,7 @@ def _bills(
         timing: how the times of operators become the layer's.
         data: names of the tensors that come with the data.
         entering: bytes that enter a stage which begins inside a layer, at most.
+        levels: of the network.
     """
     operators = [row.operator for row in layer.rows]
     sizes = tensor_bytes(operators)
@@ -180,7 +189,8 @@ def _bills(
         first = [each + own for each, own in zip(first, _saved_beside(layer, kept, one=True), strict=True)]
         more = [each + own for each, own in zip(more, _saved_beside(layer, kept, one=False), strict=True)]
         buffers = [each.buffers for each in largest]
-        found[mode] = [Bill(*row) for row in zip(extra, first, more, peaks, buffers, strict=True)]
+        busy = layer.ports(Direction.FORWARD, levels, names)
+        found[mode] = [Bill(*row) for row in zip(extra, first, more, peaks, buffers, busy, strict=True)]
     return found
 
 

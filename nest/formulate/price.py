@@ -1,20 +1,22 @@
 """From a block of operators to a candidate in numbers (PROBLEM.md section 2)."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy
 from attrs import field, frozen
 
-from nest.catalogue import Optimizer, Precision
+from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.errors import InputError
+from nest.formulate.calls import Calls
 from nest.formulate.layer_kinds import LayerKinds
 from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.memory import modes
 from nest.formulate.offload import Host
 from nest.formulate.operators import inseparable, owners, passing
 from nest.formulate.overheads import beside
-from nest.formulate.priced import PricedLayer, PricedOperator
+from nest.formulate.priced import PricedLayer, PricedOperator, shares
 from nest.formulate.recompute import tensor_bytes
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
@@ -24,8 +26,11 @@ from nest.spec import DeviceSpec, Training
 NOTHING = OperatorCost(0.0, 0.0)
 """What a communication operator computes."""
 
+PIECEWISE = "tensor"
+"""The key of `training.overlap` whose collectives are cut into pieces that go through buffers shared inside a node."""
 
-@frozen
+
+@frozen(slots=False)
 class Pricing:
     """What prices operators.
 
@@ -73,12 +78,42 @@ class Pricing:
             self._shapes[key] = tuple(dict.fromkeys(self.cluster.shape(group) for group in block.groups(axis)))
         return self._shapes[key]
 
+    @cached_property
+    def calls(self) -> Calls:
+        """What prices collective calls."""
+        return Calls(self.cluster, self.collectives, self.training, scale_up_levels(self.cluster.levels))
+
+    def call_seconds(self, call: Communication, block: Block) -> float:
+        """Seconds of one call."""
+        return self.calls.seconds(call, self.shapes(call.axis, block), len(block.ranks(call.axis)))
+
+    def ports(self, calls: Sequence[Communication], block: Block) -> Array:
+        """Seconds for which `calls` occupy a device's port at each level, shape `(levels,)`."""
+        rows = (self.calls.ports(call, self.shapes(call.axis, block), len(block.ranks(call.axis))) for call in calls)
+        return sum(rows, numpy.zeros(len(self.cluster.levels)))
+
     @property
     def timing(self) -> Timing:
         """How the times of operators become a layer's."""
-        terms = self.device.calibration
-        overlap = bool(self.training.overlap.tensor)
-        return Timing(self.layer_times, self.device.engines, overlap, terms.tensor_exposed, terms.host_launch)
+        return Timing(self.layer_times, self.device.engines, self.device.calibration.host_launch)
+
+    def exposed(self, made: Collective, block: Block) -> float | None:
+        """The share that shows of calls that the framework hides under the layer's computation; None: it does not.
+
+        Where overlap of tensor parallelism reaches as far as the scale-up network only, every group of ranks must lie
+        inside, and the calls must be gathers and scatters, which go piece by piece (NVIDIA/TransformerEngine, issues
+        746 and 1071).
+        """
+        if not made.overlap or not getattr(self.training.overlap, made.overlap):
+            return None
+        share: float = getattr(self.device.calibration, f"{made.overlap}_exposed")
+        if made.overlap != PIECEWISE or self.training.overlap_reach != "domain":
+            return share
+        every = (*made.forward, *made.backward)
+        if any(call.kind == "all_reduce" for call in every):
+            return None
+        shapes = (shape for call in every for shape in self.shapes(call.axis, block))
+        return share if all(members == 1 for shape in shapes for members in shape[self.calls.inside :]) else None
 
     def layer(
         self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
@@ -134,11 +169,34 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         micro_batch=block.micro_batch,
         forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
         backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
+        busy=_busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
-        recompute=modes(priced, repeated, index, pricing.training, timing, layers.by_operator, pricing.host, besides),
+        recompute=modes(
+            priced,
+            repeated,
+            index,
+            pricing.training,
+            timing,
+            layers.by_operator,
+            len(pricing.cluster.levels),
+            pricing.host,
+            besides,
+        ),
         tensor_bytes=_crossing_bytes(block, layers),
         gathered=besides.gathered,
     )
+
+
+def _busy(layers: Sequence[PricedLayer], levels: int) -> Array:
+    """Seconds for which each part of `layers` occupies a device's port, shape `(levels, parts)`."""
+    rows = [
+        ahead + behind
+        for layer in layers
+        for ahead, behind in zip(
+            layer.ports(Direction.FORWARD, levels), layer.ports(Direction.BACKWARD, levels), strict=True
+        )
+    ]
+    return numpy.array(rows).T
 
 
 def priced_layers(block: Block, layers: LayerKinds, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
@@ -177,10 +235,13 @@ def _priced_layer(
 def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> list[PricedOperator]:
     costs = {operator.name: pricing.cost(operator) for operator in operators}
 
+    ring_exposed = pricing.device.calibration.ring_exposed
+
     def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
-        """Of calls that run while something else does for `hiding` seconds: what takes longer, and what is hidden."""
-        whole = sum(call.count * _call(call, block, pricing) for call in calls)
-        return max(whole - hiding, 0.0), min(whole, hiding)
+        """Of calls that run while something else does for `hiding` seconds: what shows, and what is hidden."""
+        whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
+        shown = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
+        return shown, whole - shown
 
     rows = []
     for operator in operators:
@@ -189,17 +250,12 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
         forward, hidden_forward = seconds(made.forward, made.share * under.forward)
         backward, hidden_backward = seconds(made.backward, made.share * under.backward)
         hidden = hidden_forward, hidden_backward
-        rows.append(PricedOperator(operator, costs[operator.name], forward, backward, hidden))
+        exposed = pricing.exposed(made, block)
+        ports = None
+        if operator.collective is not None:
+            ports = pricing.ports(made.forward, block), pricing.ports(made.backward, block)
+        rows.append(PricedOperator(operator, costs[operator.name], forward, backward, hidden, exposed, ports))
     return rows
-
-
-def _call(call: Communication, block: Block, pricing: Pricing) -> float:
-    """One collective, of the groups of ranks that lie worst in the network; of no bytes it takes no time."""
-    if call.bytes == 0:
-        return 0.0
-    price, members = pricing.collectives.time, len(block.ranks(call.axis))
-    shapes, levels = pricing.shapes(call.axis, block), pricing.cluster.levels
-    return max(price(call.kind, call.bytes, shape, levels, members=members) for shape in shapes)
 
 
 def _groups(block: Block) -> list[str]:
@@ -234,6 +290,7 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
         gradients=parameters * pricing.precision.gradients,
         optimizer=parameters * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision)),
         update=spread(updates),
+        pieces=spread(lambda layer: shares(1.0, counts(layer))),
     )
 
 

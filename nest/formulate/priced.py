@@ -4,16 +4,18 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy
 from attrs import field, frozen
 
 from nest.formulate.layer_times import Direction, Timing, engine_of, precedence
 from nest.graph import Operator
 from nest.hooks.protocols import OperatorCost
+from nest.instance import Array
 
 T = TypeVar("T")
 
 
-@frozen
+@frozen(eq=False)
 class PricedOperator:
     """An operator and its times, seconds per micro-batch.
 
@@ -23,6 +25,10 @@ class PricedOperator:
         forward: communication in the forward pass.
         backward: communication in the backward pass.
         hidden: of communication that runs under another operator, what that hides: forward and backward.
+        exposed: share of its communication that shows although the framework hides it under the layer's computation;
+            None: it does not.
+        ports: seconds for which its communication occupies a device's port at each level: forward and backward, of
+            shape `(levels,)` each; None: it has none.
     """
 
     operator: Operator
@@ -30,14 +36,17 @@ class PricedOperator:
     forward: float
     backward: float
     hidden: tuple[float, float] = (0.0, 0.0)
+    exposed: float | None = None
+    ports: tuple[Array, Array] | None = None
 
-    def times(self, direction: Direction) -> tuple[float, float]:
-        """Seconds of computation and of communication in one direction."""
-        if direction is Direction.FORWARD:
-            return self.cost.forward, self.forward
-        return self.cost.backward, self.backward
+    def times(self, direction: Direction) -> tuple[float, float, float]:
+        """Seconds of computation, of communication that shows, and of communication that hides, in one direction."""
+        forward = direction is Direction.FORWARD
+        own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
+        shown = sent if self.exposed is None else self.exposed * sent
+        return own, shown, sent - shown
 
-    def hides(self, direction: Direction) -> float:
+    def under_another(self, direction: Direction) -> float:
         """Seconds of `hidden` in one direction."""
         return self.hidden[0 if direction is Direction.FORWARD else 1]
 
@@ -95,11 +104,28 @@ class PricedLayer:
             [self.rows[place].times(direction) for place in counted],
             [engine_of(self.rows[place].operator, timing.engines) for place in counted],
             waiting,
-            sum(self.rows[place].hides(direction) for place in counted),
+            sum(self.rows[place].under_another(direction) for place in counted),
             sum(self.rows[place].launching(direction, timing.host_launch) for place in counted),
         )
         parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
         return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])
+
+    def ports(self, direction: Direction, levels: int, among: frozenset[str] | None = None) -> list[Array]:
+        """Seconds for which each part's communication occupies a device's port, by level, shape `(levels,)` each.
+
+        Args:
+            direction: which way the layer runs.
+            levels: of the network.
+            among: names of the operators that count; None: all.
+        """
+        which = 0 if direction is Direction.FORWARD else 1
+        return [
+            sum(
+                (row.ports[which] for row in part if row.ports and (among is None or row.operator.name in among)),
+                numpy.zeros(levels),
+            )
+            for part in self.parts
+        ]
 
 
 def shares(whole: float, weights: Sequence[float]) -> list[float]:

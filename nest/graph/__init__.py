@@ -22,7 +22,7 @@ Axes have standard names, by which strategies recognise what they may split:
 """
 
 from nest.graph.block import COPIES, Axis, Block, Fold
-from nest.graph.operator import COLLECTIVES, Collective, Communication, Operator
+from nest.graph.operator import COLLECTIVES, Collective, Communication, Operator, Routing
 from nest.graph.operator_graph import LayerTensor, OperatorGraph
 from nest.graph.tensor import Parameter, Shape, Tensor, axis_size, divide, elements, has_axis, scale
 
@@ -38,6 +38,7 @@ __all__ = [
     "Operator",
     "OperatorGraph",
     "Parameter",
+    "Routing",
     "Shape",
     "Tensor",
     "axis_size",

@@ -9,6 +9,33 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "poin
 
 
 @frozen
+class Routing:
+    """How tokens choose experts.
+
+    Attributes:
+        copies: experts that a token visits, and so copies of it that an exchange without any sharing sends.
+        groups: groups of neighbouring experts that a token chooses from first; 1: it chooses from all at once.
+        visited: groups that it keeps.
+    """
+
+    copies: int
+    groups: int = 1
+    visited: int = 1
+
+    def reached(self, parts: int) -> float:
+        """Of so many equal parts of the experts, how many hold some that a token visits, on average.
+
+        Experts are taken to be chosen evenly and independently; of `groups`, `visited` are chosen first (node-limited
+        routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+        """
+        within = float(parts)
+        if self.groups > 1:
+            share = self.visited / self.groups
+            within = parts * share if parts >= self.groups else parts * (1 - (1 - 1 / parts) ** self.visited)
+        return within * (1 - (1 - 1 / within) ** self.copies) if within > 1 else 1.0
+
+
+@frozen
 class Communication:
     """One collective call.
 
@@ -17,12 +44,14 @@ class Communication:
         bytes: the full (unsharded) buffer; for `all_to_all` what each member holds (PROBLEM.md section 1).
         axis: the axis of the block whose ranks take part.
         count: how many such calls are made, one after the other.
+        routing: of an `all_to_all` of tokens to their experts, how they choose them; None: it carries something else.
     """
 
     kind: str
     bytes: float
     axis: str
     count: int = 1
+    routing: Routing | None = None
 
 
 @frozen
@@ -35,12 +64,15 @@ class Collective:
         under: name of an operator of the same layer that runs at the same time; in each direction only what takes
             longer than its computation costs time. Empty: the calls hide under nothing.
         share: the part of that computation under which the calls can run, 0 to 1.
+        overlap: which key of `training.overlap` says that the framework hides the calls under the layer's computation;
+            empty: none does.
     """
 
     forward: tuple[Communication, ...] = ()
     backward: tuple[Communication, ...] = ()
     under: str = ""
     share: float = 1.0
+    overlap: str = "tensor"
 
     def divided(self, degree: int) -> "Collective":
         """The calls for one of `degree` shares of the tensors they handle."""
@@ -73,6 +105,8 @@ class Operator:
             runs it (the convention of utilisation figures: PaLM, arXiv 2204.02311, appendix B); None:
             `flops_per_point`.
         split: the strategies, or the axes, that divided its work over their ranks; the ranks of others repeat it.
+        steps: kernels that do its work one after the other, each on an equal part of what is contracted.
+        routing: of the operator that hands tokens to routed experts, how they choose them.
     """
 
     name: str
@@ -89,6 +123,8 @@ class Operator:
     contracted: tuple[str, ...] = ()
     model_flops_per_point: float | None = None
     split: tuple[str, ...] = ()
+    steps: int = 1
+    routing: Routing | None = None
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

@@ -32,6 +32,8 @@ class ParameterGroup:
         gradients: bytes per device before ZeRO.
         optimizer: bytes per device before ZeRO.
         update: seconds of the optimizer step before ZeRO.
+        pieces: calls in which a layer's weights are gathered, and its gradients scattered, where ZeRO does so in every
+            micro-batch; a stage makes the sum of them, each of an equal part. None: one for the whole stage.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ParameterGroup:
     gradients: Array = field(converter=read_only, repr=False)
     optimizer: Array = field(converter=read_only, repr=False)
     update: Array = field(converter=read_only, repr=False)
+    pieces: Array | None = field(default=None, converter=optional(read_only), repr=False)
 
 
 @frozen(eq=False)
@@ -174,6 +177,8 @@ class Candidate:
         for group in self.state:
             for name in ("weights", "gradients", "optimizer", "update"):
                 found.append((f"state.{group.name}.{name}", getattr(group, name)))
+            if group.pieces is not None:
+                found.append((f"state.{group.name}.pieces", group.pieces))
         for mode in self.recompute:
             for name in ("extra", "first", "more", "peak"):
                 found.append((f"recompute.{mode.name}.{name}", getattr(mode, name)))

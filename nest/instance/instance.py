@@ -83,6 +83,9 @@ class Space:
         global_batch: samples per optimizer step.
         uneven_batch: whether `M` may be rounded up.
         exposed: share of data-parallel communication that is not hidden (`e`); with `hiding`, that no compute hides.
+        exposed_often: the same of what ZeRO 2 and 3 send in every micro-batch; None: as `exposed`.
+        whole_gradients: whether ZeRO 2 adds up the gradients of all micro-batches and reduces them once per batch, so
+            that it costs and keeps what ZeRO 1 does; else it is that of PROBLEM.md section 4.
         schedules: pipeline schedules to choose from, preferred first.
         rank_orders: rank orders to choose from, preferred first.
         zero: ZeRO stages to choose from, preferred first.
@@ -125,6 +128,17 @@ class Space:
     synchronisation: float = 1.0
     sharded_synchronisation: float = 1.0
     wishes: tuple[Constraint, ...] = ()
+    exposed_often: float | None = None
+    whole_gradients: bool = False
+
+    @property
+    def often_exposed(self) -> float:
+        """Share of what ZeRO sends in every micro-batch that shows, however much compute there is."""
+        return self.exposed if self.exposed_often is None else self.exposed_often
+
+    def effective_zero(self, zero: int) -> int:
+        """The ZeRO stage of PROBLEM.md section 4 by which a stage with `zero` sends and keeps."""
+        return 1 if zero == 2 and self.whole_gradients else zero
 
 
 @frozen(eq=False)

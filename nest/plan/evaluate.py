@@ -41,6 +41,7 @@ class PricedStage:
         bytes_out: bytes that each device sends to the next stage per micro-batch.
         ports: seconds per micro-batch for which a device's port at each level is occupied (`b_i`); None: the candidate
             does not say.
+        once_ports: the same once per batch.
     """
 
     compute: float
@@ -63,6 +64,7 @@ class PricedStage:
     upper_memory: float
     bytes_out: float
     ports: tuple[float, ...] | None
+    once_ports: tuple[float, ...] | None
 
     @property
     def time(self) -> float:
@@ -267,8 +269,8 @@ def _price_stage(
     arriving = sum(_point_to_point(instance.cluster, each, around[0]) for each in entering)
     returning = sum(_point_to_point(instance.cluster, each, around[1]) for each in leaving)
     shared = state_costs(instance, stage, peers)
-    sharding = exposed(instance, shared.often, compute + recompute)
-    once = exposed(instance, shared.once, compute + recompute)
+    sharding = exposed(instance, shared.often, compute + recompute, instance.space.often_exposed)
+    once = exposed(instance, shared.once, compute + recompute, instance.space.exposed)
     port_wait, ports = 0.0, None
     if candidate.busy is not None:
         ports = _ports(candidate, mode, layers, shared, ((around[0], arriving), (around[1], returning)))
@@ -303,6 +305,7 @@ def _price_stage(
         upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
         bytes_out=sum(leaving),
         ports=ports,
+        once_ports=None if ports is None else tuple(shared.once_ports.tolist()),
     )
 
 

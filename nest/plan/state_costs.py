@@ -76,7 +76,8 @@ class StateCosts:
 
 def state_costs(instance: Instance, stage: StageDecision, peers: tuple[Peers, ...]) -> StateCosts:
     """What a stage's parameter groups cost; `peers` are those of its candidate."""
-    candidate, zero, layers = instance.candidates[stage.candidate], stage.zero, list(stage.layers)
+    candidate, layers = instance.candidates[stage.candidate], list(stage.layers)
+    zero = instance.space.effective_zero(stage.zero)
     updating = 0.0
     often, once = numpy.zeros((2, 1 + len(instance.cluster.levels)))
     held = [0.0, 0.0, 0.0]
@@ -91,10 +92,13 @@ def state_costs(instance: Instance, stage: StageDecision, peers: tuple[Peers, ..
             # Shards are summed over the replicate groups once per batch.
             across = peer.members // peer.sharing
             once += _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates, across)
-            repeated = {1: (0, 0), 2: (1, 0), 3: (1, 2)}[zero]
-            single = {1: (1, 1), 2: (0, 1), 3: (0, 0)}[zero]
-            often += repeated[0] * scatter + repeated[1] * gather
-            once += single[0] * scatter + single[1] * gather
+            if zero < 3:
+                once += gather if zero == 2 else scatter + gather
+            if zero >= 2:
+                pieces = 1.0 if group.pieces is None else max(float(group.pieces[layers].sum()), 1.0)
+                often += pieces * _slowest(instance, "reduce_scatter", gradients / pieces, peer.shards, peer.sharing)
+            if zero == 3:
+                often += 2 * pieces * _slowest(instance, "all_gather", weights / pieces, peer.shards, peer.sharing)
         updating += update / (peer.sharing if zero else 1)
         for index, (size, sharded_from) in enumerate(((weights, 3), (gradients, 2), (optimizer, 1))):
             held[index] += size / (peer.sharing if zero >= sharded_from else 1)
@@ -109,9 +113,12 @@ def state_costs(instance: Instance, stage: StageDecision, peers: tuple[Peers, ..
     )
 
 
-def exposed(instance: Instance, seconds: float, work: float) -> float:
-    """What `seconds` of data-parallel communication add beside `work` seconds of compute (docs: "Hiding")."""
-    shown = instance.space.exposed * seconds
+def exposed(instance: Instance, seconds: float, work: float, share: float) -> float:
+    """What `seconds` of data-parallel communication add beside `work` seconds of compute (docs: "Hiding").
+
+    `share` of them shows however much compute there is.
+    """
+    shown = share * seconds
     return max(shown, seconds - work) if instance.space.hiding else shown
 
 

@@ -10,7 +10,7 @@ from nest.plan.document import solution_of
 from nest.report import figures
 from nest.spec import PlanDocument, Problem
 
-PARTS_OF_THE_BATCH_TIME = {"compute", "recompute", "pipeline", "sharding", "bubble", "sync"}
+PARTS_OF_THE_BATCH_TIME = {"compute", "recompute", "pipeline", "sharding", "ports", "bubble", "sync"}
 
 
 def figured(plan: PlanDocument, problem: Problem, known: Registry) -> PlanDocument:

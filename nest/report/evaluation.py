@@ -12,6 +12,7 @@ SHARE_NAMES = {
     "recompute": "recompute",
     "pipeline": "stage boundaries",
     "sharding": "ZeRO per micro-batch",
+    "ports": "waiting for ports",
     "bubble": "bubble",
     "sync": "gradients and update",
 }
@@ -36,10 +37,10 @@ class ModelFacts:
 def time_shares(priced: PricedPlan) -> dict[str, float]:
     """Where the batch time goes, seconds; the parts add up to it.
 
-    The slowest stage works on `M` micro-batches, which `compute`, `recompute`, `pipeline` (its boundaries) and
-    `sharding` (ZeRO communication in every micro-batch) share. `bubble` is what the schedule adds to that,
-    `sync` is the longest gradient reduction and optimizer step (PROBLEM.md section 4). Communication inside blocks is
-    part of `compute` and `recompute`.
+    The slowest stage works on `M` micro-batches, which `compute`, `recompute`, `pipeline` (its boundaries), `sharding`
+    (ZeRO communication in every micro-batch) and `ports` (what its busiest port needs beyond these) share. `bubble` is
+    what the schedule adds to that, `sync` is the longest gradient reduction and optimizer step (PROBLEM.md section 4).
+    Communication inside blocks is part of `compute` and `recompute`.
     """
     slowest = max(priced.stages, key=lambda stage: stage.time)
     count = priced.micro_batches
@@ -48,6 +49,7 @@ def time_shares(priced: PricedPlan) -> dict[str, float]:
         "recompute": count * slowest.recompute,
         "pipeline": count * (slowest.arriving + slowest.returning),
         "sharding": count * slowest.sharding,
+        "ports": count * slowest.port_wait,
     }
     parts["bubble"] = priced.batch_time - priced.sync - sum(parts.values())
     parts["sync"] = priced.sync

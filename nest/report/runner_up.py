@@ -18,6 +18,7 @@ _WORDS = {
     "recompute": "recomputation",
     "pipeline": "communication between stages",
     "sharding": "ZeRO communication in every micro-batch",
+    "ports": "waiting for its network port",
     "bubble": "the pipeline bubble",
     "sync": "gradient reduction and optimizer step",
 }

@@ -11,6 +11,7 @@ TIME_CAUSES: Mapping[str, str] = {
     "recompute": "recomputation",
     "pipeline": "stage boundaries",
     "sharding": "ZeRO in every micro-batch",
+    "ports": "waiting for ports",
     "sync": "gradients and update",
     "bubble": "bubble",
 }
@@ -21,7 +22,8 @@ def time_causes(subject: Subject) -> tuple[dict[str, float], ...]:
     """Seconds of the batch by cause, for each stage; they add up to the batch time on every stage.
 
     Per micro-batch a stage computes, takes part in the collectives of its layers, runs again what was not kept,
-    receives from its neighbours and takes part in ZeRO's communication (PROBLEM.md section 4); once per batch it
+    receives from its neighbours, takes part in ZeRO's communication and waits until its ports have sent all that hides
+    (PROBLEM.md section 4); once per batch it
     reduces gradients and updates weights. In the rest, the bubble, it waits: for the pipeline to fill and drain, for
     slower stages, and for those whose gradients take longer. Of measured layers nobody knows the collectives, which
     are part of compute.
@@ -44,6 +46,7 @@ def time_causes(subject: Subject) -> tuple[dict[str, float], ...]:
             "recompute": count * stage.recompute,
             "pipeline": count * (stage.arriving + stage.returning),
             "sharding": count * stage.sharding,
+            "ports": count * stage.port_wait,
             "sync": stage.sync,
         }
         causes["bubble"] = max(priced.batch_time - sum(causes.values()), 0.0)

@@ -72,6 +72,7 @@ CAUSES: Mapping[str, str] = {
     "recompute": "violet",
     "pipeline": "cyan",
     "sharding": "ochre",
+    "ports": "magenta",
     "sync": "rose",
     "bubble": "grey",
     # Of tasks of a timeline (nest.simulate.records).

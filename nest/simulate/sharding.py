@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.instance import Array, Instance, ParameterGroup, Solution, StageDecision, port_seconds
 from nest.simulate.boundaries import replica_size
@@ -104,7 +104,8 @@ def sharding(instance: Instance, groups: Groups, stage: StageDecision, work: flo
         stage: the stage.
         work: seconds it computes per micro-batch, recomputation included.
     """
-    candidate = instance.candidates[stage.candidate]
+    candidate, space = instance.candidates[stage.candidate], instance.space
+    stage = evolve(stage, zero=space.effective_zero(stage.zero))
     sent = numpy.zeros((4, 1 + len(instance.cluster.levels)))
     update = state = 0.0
     for group in candidate.state:
@@ -114,15 +115,14 @@ def sharding(instance: Instance, groups: Groups, stage: StageDecision, work: flo
         state += _share(group.weights, stage, 3, sharing) + _share(group.gradients, stage, 2, sharing)
         state += _share(group.optimizer, stage, 1, sharing)
     gather, scatter, reduce, refresh = (float(seconds) for seconds in sent[:, 0])
-    space = instance.space
-    often = _shown(instance, 2 * gather + scatter, work)
+    often = _shown(instance, 2 * gather + scatter, work, space.often_exposed)
     waited = space.synchronisation * (space.sharded_synchronisation if stage.zero else 1.0)
     return Sharding(
         gather=gather * often,
         scatter=scatter * often,
         reduce=reduce * waited,
         refresh=refresh * waited,
-        shown=_shown(instance, waited * (reduce + refresh), work),
+        shown=_shown(instance, waited * (reduce + refresh), work, space.exposed),
         update=update,
         state=state,
         in_step=groups.in_step(candidate.width, candidate.state),
@@ -155,12 +155,16 @@ def _sent(groups: Groups, stage: StageDecision, width: int, group: ParameterGrou
     nothing = numpy.zeros_like(gather)
     if zero == 1:
         return numpy.array([nothing, nothing, scatter + across, gather])
+    if group.pieces is not None and (count := float(group.pieces[layers].sum())) > 1:
+        scatter = count * groups.slowest("reduce_scatter", gradients / count, width, group.ranks, 1)
+        if zero == 3:
+            gather = count * groups.slowest("all_gather", weights / count, width, group.ranks, 1)
     return numpy.array([gather if zero == 3 else nothing, scatter, across, gather if zero == 2 else nothing])
 
 
-def _shown(instance: Instance, seconds: float, work: float) -> float:
-    """Share of `seconds` of communication that shows beside `work` seconds of compute (section "Hiding")."""
+def _shown(instance: Instance, seconds: float, work: float, share: float) -> float:
+    """What shows of `seconds` beside `work` seconds of compute, `share` at least (section "Hiding"), as a share."""
     if seconds == 0:
         return 0.0
     hidden = (seconds - work) / seconds if instance.space.hiding else 0.0
-    return max(instance.space.exposed, hidden)
+    return max(share, hidden)

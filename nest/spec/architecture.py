@@ -79,6 +79,8 @@ class MixtureOfExperts:
         gated: whether experts have a gating branch.
         shared_width: inner width of the shared expert; 0: there is none.
         shared_gate: whether the shared expert's result is scaled by a learned sigmoid gate.
+        groups: groups of experts that a token chooses from first.
+        visited_groups: groups that it keeps.
     """
 
     experts: int
@@ -87,6 +89,8 @@ class MixtureOfExperts:
     gated: bool = True
     shared_width: int = 0
     shared_gate: bool = False
+    groups: int = 1
+    visited_groups: int = 1
 
 
 @frozen

@@ -56,7 +56,10 @@ class Coefficients:
         host_launch: seconds the host takes to launch an operator's kernels, in each direction: a layer takes no less
             than its operators together.
         tensor_exposed: share of a layer's collectives that `training.overlap.tensor` does not hide.
-        data_exposed: share of data-parallel communication that `training.overlap.data` does not hide.
+        experts_exposed: the same of `training.overlap.experts`.
+        ring_exposed: share of what rings under attention send that attention does not hide.
+        data_exposed: share of what data parallelism sends once per batch that `training.overlap.data` does not hide.
+        gathers_exposed: share of what ZeRO 2 and 3 send in every micro-batch that it does not hide.
         synchronisation: seconds that gradients and weights take once per batch, where `training.overlap.data` hides
             none, over those of the collective model: ranks out of step, many small buckets, several groups on one link.
         sharded_synchronisation: what it is multiplied by where the optimizer's state is sharded (ZeRO 1 and up):
@@ -74,7 +77,10 @@ class Coefficients:
     cast: float = _coefficient(0.0, 0.1, 8.0, 2.0, 0.5)
     host_launch: float = _coefficient(0.0, 1e-6, 1e-4, 1e-5, 0.5)
     tensor_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
+    experts_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
+    ring_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.1, 0.7)
     data_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)
+    gathers_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)
     synchronisation: float = _coefficient(1.0, 0.5, 6.0, 1.3, 0.6)
     sharded_synchronisation: float = _coefficient(1.0, 0.5, 6.0, 1.2, 0.6)
 

@@ -14,9 +14,9 @@ from nest.spec.stack import (
 )
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 
-MOST_SAMPLES = 2**24
+MOST_SAMPLES = 10**9
 """Samples per optimizer step at most: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
-(`nest.solve.cpsat.scaling.LARGEST_WEIGHT`)."""
+(`nest.solve.cpsat.scaling.LARGEST_COEFFICIENT`)."""
 
 OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")

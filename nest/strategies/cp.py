@@ -81,9 +81,11 @@ class ContextParallelism:
                 layer=operator.layer,
                 kind="collective",
                 inputs=travelling,
-                collective=Collective(steps, steps + steps, under=operator.name, share=(degree - 1) / degree),
+                collective=Collective(
+                    steps, steps + steps, under=operator.name, share=(degree - 1) / degree, overlap=""
+                ),
             )
-            return (ring, operator)
+            return (ring, evolve(operator, steps=operator.steps * degree))
 
         return graph.map_operators(change)
 
@@ -114,7 +116,7 @@ class ContextParallelism:
             inputs=(tensor,),
             outputs=(_gathered(tensor, degree),),
             saves=(tensor.name,) if saved else (),
-            collective=Collective(gather, (*(gather if saved else ()), *scatter)),
+            collective=Collective(gather, (*(gather if saved else ()), *scatter), overlap=""),
         )
 
 

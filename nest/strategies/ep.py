@@ -40,10 +40,11 @@ class ExpertParallelism:
 
     def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
         """The share of one of `degree` ranks, with the all-to-alls in front of and behind its experts."""
+        routing = next((operator.routing for operator in block.graph.operators if operator.routing), None)
 
         def exchange(tensor: Tensor) -> Collective:
-            calls = (Communication("all_to_all", tensor.bytes, self.name),)
-            return Collective(calls, calls if tensor.differentiable else ())
+            calls = (Communication("all_to_all", tensor.bytes, self.name, routing=routing),)
+            return Collective(calls, calls if tensor.differentiable else (), overlap="experts")
 
         def share(operator: Operator) -> Operator:
             parameters = tuple(

@@ -89,12 +89,11 @@ class ExpertTensorParallelism:
             return (Communication(kind, tensor.bytes * degree, self.name),)
 
         def enter(tensor: Tensor) -> Collective:
-            return Collective(
-                calls("all_gather", tensor), calls("reduce_scatter", tensor) if tensor.differentiable else ()
-            )
+            gradients = calls("reduce_scatter", tensor) if tensor.differentiable else ()
+            return Collective(calls("all_gather", tensor), gradients, overlap="experts")
 
         def leave(tensor: Tensor) -> Collective:
-            return Collective(calls("reduce_scatter", tensor), calls("all_gather", tensor))
+            return Collective(calls("reduce_scatter", tensor), calls("all_gather", tensor), overlap="experts")
 
         return Crossing("gather", inside, enter, leave)
 
@@ -107,8 +106,8 @@ class ExpertTensorParallelism:
         return Crossing(
             "sum",
             inside=lambda shape: divide(shape, AXIS, degree),
-            enter=lambda tensor: Collective(backward=calls(tensor) if tensor.differentiable else ()),
-            leave=lambda tensor: Collective(forward=calls(tensor)),
+            enter=lambda tensor: Collective(backward=calls(tensor) if tensor.differentiable else (), overlap="experts"),
+            leave=lambda tensor: Collective(forward=calls(tensor), overlap="experts"),
         )
 
 

@@ -119,7 +119,9 @@ def _random_lists(random: Random, *, experts: bool) -> dict[str, Any]:
         found["search"] = search
     if random.random() < 0.7:
         # Where one stage is the fastest no schedule matters.
-        found["constraints"] = [random.choice(["pp > 1", "pp > 1", "pp >= 3", "pp == 2", "replicas == 1", "pp * tp > 3"])]
+        found["constraints"] = [
+            random.choice(["pp > 1", "pp > 1", "pp >= 3", "pp == 2", "replicas == 1", "pp * tp > 3"])
+        ]
     return found
 
 

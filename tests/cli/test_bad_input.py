@@ -146,7 +146,7 @@ VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     (DESCRIBED, "cluster.levels.0.fanout", 10**400, "too large: whole numbers go up to 2"),
     (DESCRIBED, "model.transformer.layers", 1e300, "too large: whole numbers go up to 2"),
     (DESCRIBED, "model.transformer.layers", 0, "must be at least 1"),
-    (DESCRIBED, "training.global_batch", 0, "must be at least 1"),
+    (DESCRIBED, "training.global_batch", 0, "must be from 1 to 1e.09, is 0"),
     (DESCRIBED, "training.global_batch", "16", "must be a whole number, is '16'"),
     (DESCRIBED, "training.exposed", 1.5, "must be from 0 to 1, is 1.5"),
     (DESCRIBED, "training.uneven_batch", 1, "must be true or false, is 1"),

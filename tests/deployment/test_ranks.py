@@ -111,7 +111,7 @@ def test_groups_are_those_that_gradients_are_reduced_over(problem: dict[str, Any
     except InputError:  # Some degrees do not go together.
         return
     table = rank_table(plan)
-    instance, solution = fixed_plan(self_contained(_problem(problem), None), registry())
+    instance, solution, *_ = fixed_plan(self_contained(_problem(problem), None), registry())
     size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
     for index, stage in enumerate(solution.stages):
         candidate = instance.candidates[stage.candidate]

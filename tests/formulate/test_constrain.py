@@ -136,9 +136,7 @@ def test_a_schedule_of_chunks_is_one_for_every_number_of_chunks_that_comes_out_e
     assert len(space(asked).blocks_and_ends) == blocks + 2
     counts, numbers = range(2, blocks), (blocks, blocks + 2)
     even = [
-        chunks
-        for chunks in counts
-        if any(number % (chunks * stages) == 0 for stages in counts for number in numbers)
+        chunks for chunks in counts if any(number % (chunks * stages) == 0 for stages in counts for number in numbers)
     ]
     assert len(even) > 0
     assert found == [*(("interleaved", chunks) for chunks in even), ("1f1b", 1)]

@@ -11,7 +11,8 @@ from nest.spec import ClusterSpec, Coefficients, LevelSpec, Overlap, Problem, Tr
 from tests.bare_devices import bare
 
 DEVICE = evolve(
-    bare("h100-sxm"), calibration=Coefficients(data_exposed=0.25, synchronisation=3.0, sharded_synchronisation=1.5)
+    bare("h100-sxm"),
+    calibration=Coefficients(data_exposed=0.25, gathers_exposed=0.4, synchronisation=3.0, sharded_synchronisation=1.5),
 )
 HIDDEN = {"overlap": Overlap(data=True)}
 
@@ -20,14 +21,14 @@ HIDDEN = {"overlap": Overlap(data=True)}
     ("training", "expected"),
     [
         ({}, Exposure(1.0, False, 3.0, 1.5)),
-        (HIDDEN, Exposure(0.25, True, 1.0, 1.0)),
+        (HIDDEN, Exposure(0.25, True, 1.0, 1.0, 0.4)),
         ({"synchronisation": 2.0}, Exposure(1.0, False, 2.0, 1.0)),
         ({"sharded_synchronisation": 2.0}, Exposure(1.0, False, 3.0, 2.0)),
-        ({**HIDDEN, "synchronisation": 2.0, "sharded_synchronisation": 4.0}, Exposure(0.25, True, 2.0, 4.0)),
+        ({**HIDDEN, "synchronisation": 2.0, "sharded_synchronisation": 4.0}, Exposure(0.25, True, 2.0, 4.0, 0.4)),
         ({"exposed": 0.5}, Exposure(0.5, False, 1.0, 1.0)),
         ({**HIDDEN, "exposed": 0.5}, Exposure(0.5, False, 1.0, 1.0)),
         ({**HIDDEN, "exposed": 0.5, "hiding": True}, Exposure(0.5, True, 1.0, 1.0)),
-        ({**HIDDEN, "hiding": False}, Exposure(0.25, False, 1.0, 1.0)),
+        ({**HIDDEN, "hiding": False}, Exposure(0.25, False, 1.0, 1.0, 0.4)),
         ({"hiding": True}, Exposure(1.0, True, 3.0, 1.5)),
     ],
 )
@@ -39,7 +40,7 @@ def test_the_problem_comes_first_then_the_device(
 
 def test_a_device_without_a_calibration_hides_all_that_fits(problem: Callable[..., Problem]) -> None:
     assert data_parallel_exposure(problem(), bare("tpu-v4")) == Exposure(1.0, False, 1.0, 1.0)
-    assert data_parallel_exposure(problem(training=HIDDEN), bare("tpu-v4")) == Exposure(0.0, True, 1.0, 1.0)
+    assert data_parallel_exposure(problem(training=HIDDEN), bare("tpu-v4")) == Exposure(0.0, True, 1.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize(

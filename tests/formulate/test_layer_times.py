@@ -26,8 +26,14 @@ LAYER = PricedLayer(ROWS, (ROWS,))
 SECONDS = st.floats(0, 10)
 
 
-def timing(overlap: bool = False, exposed: float = 0.0, host_launch: float = 0.0) -> Timing:
-    return Timing(registry().layer_times()["sequential"], ("matrix",), overlap, exposed, host_launch)
+def overlapped(exposed: float) -> PricedLayer:
+    """The layer with its collective hidden but for a share."""
+    rows = tuple(evolve(row, exposed=None if row.operator.collective is None else exposed) for row in ROWS)
+    return PricedLayer(rows, (rows,))
+
+
+def timing(host_launch: float = 0.0) -> Timing:
+    return Timing(registry().layer_times()["sequential"], ("matrix",), host_launch)
 
 
 def seconds(of: PricedLayer, direction: Direction, how: Timing) -> float:
@@ -37,20 +43,20 @@ def seconds(of: PricedLayer, direction: Direction, how: Timing) -> float:
 
 
 @pytest.mark.parametrize(
-    ("how", "forward", "backward"),
+    ("layer", "how", "forward", "backward"),
     [
-        (timing(), 8.0, 8.0),  # one after the other
-        (timing(overlap=True), 4.0, 6.0),  # all hidden: the longer of 4 and 4, of 6 and 2
-        (timing(overlap=True, exposed=0.25), 5.0, 6.5),  # a quarter of 4 and of 2 holds computation up
-        (timing(overlap=True, exposed=1.0), 8.0, 8.0),  # nothing hides
-        (timing(host_launch=7.0), 9.0, 15.0),  # 2 operators and a call forward; 1 operator and 2 calls backward
-        (timing(overlap=True, exposed=0.25, host_launch=7.0), 9.0, 15.0),
-        (timing(host_launch=5.0), 8.0, 11.0),  # forward the host is ahead
+        (LAYER, timing(), 8.0, 8.0),  # one after the other
+        (overlapped(0.0), timing(), 4.0, 6.0),  # all hidden: the longer of 4 and 4, of 6 and 2
+        (overlapped(0.25), timing(), 5.0, 6.5),  # a quarter of 4 and of 2 holds computation up
+        (overlapped(1.0), timing(), 8.0, 8.0),  # nothing hides
+        (LAYER, timing(host_launch=7.0), 9.0, 15.0),  # 2 operators and a call forward; 1 operator and 2 calls backward
+        (overlapped(0.25), timing(host_launch=7.0), 9.0, 15.0),
+        (LAYER, timing(host_launch=5.0), 8.0, 11.0),  # forward the host is ahead
     ],
 )
-def test_by_hand(how: Timing, forward: float, backward: float) -> None:
-    assert seconds(LAYER, Direction.FORWARD, how) == pytest.approx(forward)
-    assert seconds(LAYER, Direction.BACKWARD, how) == pytest.approx(backward)
+def test_by_hand(layer: PricedLayer, how: Timing, forward: float, backward: float) -> None:
+    assert seconds(layer, Direction.FORWARD, how) == pytest.approx(forward)
+    assert seconds(layer, Direction.BACKWARD, how) == pytest.approx(backward)
 
 
 def test_only_what_runs_again_is_launched_again() -> None:
@@ -59,9 +65,9 @@ def test_only_what_runs_again_is_launched_again() -> None:
 
 
 def test_what_hides_under_an_operator_keeps_the_links_busy() -> None:
-    hidden = evolve(LAYER, rows=(ROWS[0], evolve(ROWS[1], hidden=(5.0, 0.0)), ROWS[2]))
-    assert seconds(hidden, Direction.FORWARD, timing(overlap=True, exposed=0.25)) == pytest.approx(4.0 + 5.0)
-    assert seconds(hidden, Direction.FORWARD, timing()) == pytest.approx(8.0)
+    hiding = overlapped(0.25).rows
+    rows = (hiding[0], evolve(hiding[1], hidden=(5.0, 0.0)), hiding[2])
+    assert seconds(PricedLayer(rows, (rows,)), Direction.FORWARD, timing()) == pytest.approx(4.0 + 5.0)
 
 
 def test_parts_share_what_the_host_takes() -> None:
@@ -75,10 +81,13 @@ def test_parts_share_what_the_host_takes() -> None:
 def test_between_all_hidden_and_one_after_the_other(
     computing: float, sending: float, hidden: float, exposed: float, host: float
 ) -> None:
-    """More exposed is never faster, and no overlap takes longer than none, but for links that are busy anyway."""
-    row = [(computing, 0.0), (0.0, sending)]
-    engines = ["matrix", "matrix"]
-    found = timing(overlap=True, exposed=exposed).seconds(row, engines, [], hidden, host)
-    assert found >= timing(overlap=True).seconds(row, engines, [], hidden, host)
-    assert found >= max(computing, sending + hidden, host)
-    assert found <= max(timing().seconds(row, engines, [], hidden, host), sending + hidden) * (1 + 1e-12)
+    """More exposed is never faster, and no overlap takes longer than none."""
+    engines, hidden = ["matrix", "matrix"], min(hidden, computing)
+
+    def taken(share: float) -> float:
+        rows = [(computing, 0.0, 0.0), (0.0, share * sending, (1 - share) * sending)]
+        return timing().seconds(rows, engines, [], hidden, host)
+
+    assert taken(0.0) <= taken(exposed) * (1 + 1e-12)
+    assert taken(exposed) <= taken(1.0) * (1 + 1e-12)
+    assert taken(exposed) >= max(computing, sending + hidden, host) * (1 - 1e-12)

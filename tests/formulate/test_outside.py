@@ -13,7 +13,15 @@ from nest.cli import app
 from nest.errors import InputError
 from tests.test_any_problem import DESCRIBED, MEASURED
 
-LISTED = {"recompute": "none", "micro_batch": 1, "schedule": "1f1b", "rank_order": "pp-inner", "zero": 1, "tp": 2, "sp": True}
+LISTED = {
+    "recompute": "none",
+    "micro_batch": 1,
+    "schedule": "1f1b",
+    "rank_order": "pp-inner",
+    "zero": 1,
+    "tp": 2,
+    "sp": True,
+}
 
 
 def problem(fixed: dict[str, Any], **sections: Any) -> dict[str, Any]:

@@ -192,7 +192,7 @@ def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> Non
                 "device": "h100-sxm",
                 "levels": [
                     {"name": "node", "fanout": 2, "bandwidth": 4e10, "latency": 3e-6},
-                    {"name": "rack", "fanout": 2, "bandwidth": 1.414e9, "latency": 6e-6},
+                    {"name": "rack", "fanout": 2, "bandwidth": 1.49e9, "latency": 6e-6},
                 ],
             },
             "strategies": {"cp": [1], "sp": [1]},

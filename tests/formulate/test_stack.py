@@ -61,7 +61,7 @@ def test_what_is_left_out_is_as_the_stack_has_it() -> None:
     assert found.stack == "megatron-core"
     assert found.overlap == Overlap(data=True, tensor=True, pipeline=False, experts=False)
     assert (found.overlap_reach, found.dispatch, found.accumulation) == ("domain", "per-node", "sharded")
-    assert (found.attention, found.key_exchange) == ("flash", "ring")
+    assert (found.attention, found.key_exchange) == (None, "ring")
     assert (found.expert_imbalance, found.gradients) == (None, None)
 
 
@@ -69,7 +69,7 @@ def test_each_key_that_is_written_wins() -> None:
     written = {"overlap": {"data": False, "experts": True}, "dispatch": "all-to-all", "context_exchange": "all_gather"}
     found = filled(problem({"stack": "megatron-core", **written}))
     assert found.overlap == Overlap(data=False, tensor=True, pipeline=False, experts=True)
-    assert (found.dispatch, found.key_exchange, found.attention) == ("all-to-all", "all_gather", "flash")
+    assert (found.dispatch, found.key_exchange, found.attention) == ("all-to-all", "all_gather", None)
 
 
 def test_all_keys_that_a_stack_fills_in_are_keys_of_training_that_may_be_left_out() -> None:

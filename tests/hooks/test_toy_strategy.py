@@ -46,7 +46,7 @@ print(json.dumps({key: plan[key] for key in ("status", "candidate", "batch_time"
 PROBLEM = {
     "nest": 1,
     "model": {"transformer": {"layers": 4, "hidden": 4096, "ffn": 65536, "heads": 32, "vocab": 1000}},
-    "training": {"global_batch": 1, "sequence_length": 4096, "micro_batch": [1]},
+    "training": {"global_batch": 1, "sequence_length": 4096, "micro_batch": [1], "stack": "none"},
     "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 2, "bandwidth": "300 GB/s"}]},
     "strategies": {"tp": [1]},
 }

@@ -99,6 +99,7 @@ COMMANDS = (
     Command(("devices", "h100-sxm"), (), (JSON,)),
     Command(("clusters", "dgx-h100-superpod-64"), (), (JSON,)),
     Command(("strategies",), (), (JSON, STRICT)),
+    Command(("stacks",), (), (JSON, STRICT)),
     Command(("schema", "problem"), (), (OUTPUT,)),
     Command(("plugins", "list"), (), (JSON, STRICT)),
     Command(("plugins", "new", "nest-own"), (), (("--kind", ("strategy", "schedule")), OUTPUT)),

@@ -23,7 +23,7 @@ from nest.spec import (
 )
 from nest.spec.cluster import ENGINES
 from nest.spec.problem import RANK_ORDERS
-from nest.spec.training import PRECISIONS
+from nest.spec.training import MOST_SAMPLES, PRECISIONS
 
 words = st.text("abc xyz.0-_é'\"#:\\", min_size=1, max_size=8)
 """Names, some of which need quotes in YAML and TOML."""
@@ -115,7 +115,7 @@ def profiles(draw: st.DrawFn) -> ProfileSpec:
 
 @st.composite
 def trainings(draw: st.DrawFn) -> Training:
-    batch = draw(counts)
+    batch = draw(st.integers(1, MOST_SAMPLES))
     return Training(
         global_batch=batch,
         sequence_length=draw(counts),

@@ -11,7 +11,7 @@ from nest.formulate.layer_kinds import layer_kinds
 from nest.formulate.model_library import library_models
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.recompute import recompute_modes, tensor_bytes
-from nest.graph import Block, Communication, Operator, OperatorGraph
+from nest.graph import Block, Communication, Operator, OperatorGraph, Routing
 from nest.hooks.protocols import OperatorCost, StrategyContext
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Level
@@ -169,12 +169,12 @@ def test_tokens_go_to_experts_and_back(top_k: int, capacity: float, degree: int,
     )
     training = Training(1, sequence_length=tokens, expert_capacity=capacity)
     layer = shard(source, training, ep=degree).graph.by_layer[1]
-    room = top_k * tokens * capacity / experts
+    room, routing = top_k * tokens * capacity / experts, Routing(top_k)
     for direction in ("forward", "backward"):
         found = [call for call in calls(layer, direction) if call.bytes > 4.0 * tokens * top_k]
-        assert found == [Communication("all_to_all", experts * room * hidden * 2.0, "ep")] * 2
+        assert found == [Communication("all_to_all", experts * room * hidden * 2.0, "ep", routing=routing)] * 2
         weights = [call for call in calls(layer, direction) if call not in found]
-        assert weights == [Communication("all_to_all", 4.0 * tokens * top_k, "ep")]
+        assert weights == [Communication("all_to_all", 4.0 * tokens * top_k, "ep", routing=routing)]
 
 
 @pytest.mark.parametrize(("degree", "etp"), [(64, 1), (32, 1), (32, 2), (8, 8)])

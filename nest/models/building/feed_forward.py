@@ -1,6 +1,6 @@
 """Feed-forward sub-layers: dense networks and mixtures of experts."""
 
-from nest.graph import Shape, Tensor
+from nest.graph import Routing, Shape, Tensor
 from nest.models.building.layer import FP32, LayerBuilder
 from nest.spec.architecture import FeedForward, MixtureOfExperts
 
@@ -36,7 +36,8 @@ def _add_mixture(layer: LayerBuilder, mixture: MixtureOfExperts, source: Tensor)
     # The probabilities the backward pass needs overwrite the logits.
     layer.add("routing", "softmax", (logits,), (weights,), space=logits.shape, saves=(logits,))
     dispatched = layer.tensor("dispatched", top_k, hidden, itemsize=layer.itemsize * layer.capacity)
-    layer.add("dispatch", "elementwise", (source, weights), (dispatched,))
+    routing = Routing(mixture.top_k, mixture.groups, mixture.visited_groups)
+    layer.add("dispatch", "elementwise", (source, weights), (dispatched,), routing=routing)
     inner = _inner(EXPERT_WIDTH, mixture.width, mixture.gated)
     up = layer.project("expert_up", dispatched, inner, experts=mixture.experts)
     activated = _activate(layer, "expert_activated", up, (EXPERT_WIDTH, mixture.width), (weights,))

@@ -45,12 +45,15 @@ def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
 
 
 def _mixture(config: ConfigReader) -> MixtureOfExperts:
-    width = config.integer("moe_intermediate_size")
+    width, groups = config.integer("moe_intermediate_size"), config.integer("n_group", 1)
     mixture = MixtureOfExperts(
         experts=config.integer("n_routed_experts"),
         top_k=config.integer("num_experts_per_tok"),
         width=width,
         shared_width=width * config.integer("n_shared_experts", 0, minimum=0),
+        groups=groups,
+        visited_groups=config.integer("topk_group", 1) if groups > 1 else 1,
     )
+    config.at_most("topk_group", mixture.visited_groups, "n_group", groups)
     config.at_most("num_experts_per_tok", mixture.top_k, "n_routed_experts", mixture.experts)
     return mixture

@@ -2,7 +2,7 @@
 
 from attrs import define, field
 
-from nest.graph import Operator, Parameter, Shape, Tensor
+from nest.graph import Operator, Parameter, Routing, Shape, Tensor
 from nest.spec import Training
 
 FP32 = 4.0
@@ -71,6 +71,7 @@ class LayerBuilder:
         flops_per_point: float = 0.0,
         model_flops_per_point: float | None = None,
         backward_flops_ratio: float = 2.0,
+        routing: Routing | None = None,
     ) -> None:
         """Add any operator; its space is the first output's shape unless given."""
         self.operators.append(
@@ -87,6 +88,7 @@ class LayerBuilder:
                 saves=tuple(tensor.name for tensor in saves),
                 contracted=contracted,
                 model_flops_per_point=model_flops_per_point,
+                routing=routing,
             )
         )
 

@@ -2,8 +2,8 @@
 
 Every bound forgets something that could only make plans dearer, and so never exceeds the batch time of a plan:
 
-* `compute_bound` forgets memory, transfers, synchronisation and ports. The slowest stage takes no less than the mean, and
-  no less than the slowest layer.
+* `compute_bound` forgets memory, transfers, synchronisation and ports. The slowest stage takes no less than the mean,
+  and no less than the slowest layer.
 * `Relaxation` sends every tensor over its cheapest level, whatever the places, and lets the sum, the slowest stage and
   the slowest synchronisation each choose stages and modes for itself. What is left are paths through the cuts. A stage
   takes at least as long as its busiest port is occupied without messages; that synchronisation waits for ports is

@@ -65,13 +65,19 @@ class LayerSearch(Search):
 def terms(instance: Instance, case: Case) -> int:
     """Numbers that are rounded down on their own in one stage's time."""
     groups = max(len(instance.candidates[each].state) for each in case.candidates)
-    layers = len(instance.graph.layers) * (2 if instance.space.hiding else 1)
+    # Computation, what it hides, and what goes in pieces, layer by layer.
+    pieces = any(group.pieces is not None for each in case.candidates for group in instance.candidates[each].state)
+    layers = len(instance.graph.layers) * (1 + instance.space.hiding + 3 * pieces)
     return layers + 2 * len(instance.graph.tensors) + 4 * groups + 2
 
 
 def exact(instance: Instance, case: Case) -> bool:
     """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
-    if instance.space.exposed == 0 and not instance.space.hiding and not has_ports(instance, case):
+    if (
+        instance.space.exposed == instance.space.often_exposed == 0
+        and not instance.space.hiding
+        and not has_ports(instance, case)
+    ):
         return True
     groups = [each for candidate in case.candidates for each in peers(instance, case, candidate)]
     return all(each.count == 1 and not each.replicates for each in groups)

@@ -24,6 +24,7 @@ from nest.solve.cpsat.even import even_stages
 from nest.solve.cpsat.network import Peers, peers
 from nest.solve.cpsat.placement import place
 from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Scale, floors
+from nest.solve.cpsat.stages import least_pieces, rows_of_state
 from nest.tolerances import LIMIT_SLACK
 
 if TYPE_CHECKING:
@@ -167,9 +168,8 @@ class LayerModel:
             self.model.add(total == self._case.block_devices)
 
     def _groups(self, choice: Choice) -> Iterator[tuple[dict[str, Floats], Peers]]:
-        names = ("weights", "gradients", "optimizer", "update")
         for group, found in zip(self._candidate(choice).state, self._peers(choice.candidate), strict=True):
-            yield {name: getattr(group, name) for name in names}, found
+            yield rows_of_state(group), found
 
     @cache  # noqa: B019 - a model lives as long as its case is asked
     def _peers(self, candidate: int) -> tuple[Peers, ...]:
@@ -183,9 +183,10 @@ class LayerModel:
         for choice, taken in self._taken[stage].items():
             used, mode = self._candidate(choice), self._candidate(choice).mode(choice.recompute)
             held = mode.first + (flying - 1) * mode.more
+            zero = self._instance.space.effective_zero(choice.zero)
             for sums, group in self._groups(choice):
                 held = held + sums["weights"] / (group.count if choice.zero == 3 else 1)
-                held = held + sums["gradients"] / (group.count if choice.zero >= 2 else 1)
+                held = held + sums["gradients"] / (group.count if zero >= 2 else 1)
                 held = held + sums["optimizer"] / (group.count if choice.zero >= 1 else 1)
             total = self._over(stage, floors(held, unit))
             if choice.zero == 3:
@@ -234,11 +235,11 @@ class LayerModel:
         space, work = self._instance.space, self._work(choice)
         computed = self._over(stage, [scale.ticks(t) for t in work.tolist()])
         update = self._update(stage, choice, scale)
-        per_micro_batch, per_batch = self._sharding(stage, choice, scale, space.exposed)
+        per_micro_batch, per_batch = self._sharding(stage, choice, scale, space.often_exposed, space.exposed)
         self.model.add(own >= computed + per_micro_batch).only_enforce_if(taken)
         self.model.add(sync >= per_batch + update).only_enforce_if(taken)
         if space.hiding:
-            per_micro_batch, per_batch = self._sharding(stage, choice, scale, 1.0)
+            per_micro_batch, per_batch = self._sharding(stage, choice, scale, 1.0, 1.0)
             self.model.add(own >= per_micro_batch).only_enforce_if(taken)
             hidden = [scale.covering_ticks(t) for t in work.tolist()]
             # Without this the model only forgets a bound; with coefficients so large CP-SAT can be wrong.
@@ -255,41 +256,41 @@ class LayerModel:
         least: Floats = numpy.minimum.reduce([self._work(choice) for choice in self._choices])
         return least
 
-    def _sharding(self, stage: int, choice: Choice, scale: Scale, share: float) -> tuple[Term, Term]:
-        """This share of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
+    def _sharding(self, stage: int, choice: Choice, scale: Scale, share: float, share_once: float) -> tuple[Term, Term]:
+        """These shares of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
         per_micro_batch: Term = 0
         per_batch: Term = 0
-        space = self._instance.space
-        once = share * space.synchronisation * (space.sharded_synchronisation if choice.zero else 1.0)
+        space, zero = self._instance.space, self._instance.space.effective_zero(choice.zero)
+        once = share_once * space.synchronisation * (space.sharded_synchronisation if zero else 1.0)
         for sums, group in self._groups(choice):
             gradients, weights = (tuple(sums[name].tolist()) for name in ("gradients", "weights"))
             shards = partial(self._collective, stage=stage, shapes=group.shards, members=group.count)
             scatter = partial(shards, kind="reduce_scatter", sizes=gradients)
             gather = partial(shards, kind="all_gather", sizes=weights)
             reduce = partial(self._collective, once, stage, "all_reduce", ticks=scale.sync_ticks)
-            if choice.zero and group.replicates:
+            if zero and group.replicates:
                 held = tuple((sums["gradients"] / group.count).tolist())
                 across = group.members // group.count
                 per_batch = per_batch + reduce(sizes=held, shapes=group.replicates, members=across)
-            if choice.zero >= 2:
-                per_micro_batch = per_micro_batch + scatter(share, ticks=scale.ticks)
-            if choice.zero == 3:
-                per_micro_batch = per_micro_batch + 2 * gather(share, ticks=scale.ticks)
-            if choice.zero == 0:
+            sent = [("reduce_scatter", "gradients", scatter, 1)] if zero >= 2 else []
+            sent += [("all_gather", "weights", gather, 2)] if zero == 3 else []
+            for kind, of, whole, times in sent:
+                least = least_pieces(self._instance, kind, of, sums, group)
+                rows = None if least is None else [scale.ticks(share * each) for each in least.tolist()]
+                spent = whole(share, ticks=scale.ticks) if rows is None else self._over(stage, rows)
+                per_micro_batch = per_micro_batch + times * spent
+            if zero == 0:
                 per_batch = per_batch + reduce(sizes=gradients, shapes=(group.shape,), members=group.members)
-            if choice.zero == 1:
+            if zero == 1:
                 per_batch = per_batch + scatter(once, ticks=scale.sync_ticks)
-            if choice.zero in (1, 2):
+            if zero in (1, 2):
                 per_batch = per_batch + gather(once, ticks=scale.sync_ticks)
         return per_micro_batch, per_batch
 
     def _update(self, stage: int, choice: Choice, scale: Scale) -> Term:
         """What the optimizer step adds to the time per batch, in ticks of its own."""
-        total: Term = 0
-        for sums, group in self._groups(choice):
-            update = sums["update"] / (group.count if choice.zero else 1)
-            total = total + self._over(stage, [scale.sync_ticks(u) for u in update.tolist()])
-        return total
+        rows = (sums["update"] / (group.count if choice.zero else 1) for sums, group in self._groups(choice))
+        return sum((self._over(stage, [scale.sync_ticks(u) for u in row.tolist()]) for row in rows), start=0)
 
     @cache  # noqa: B019 - a model lives as long as its case is asked
     def _collective(

@@ -166,7 +166,7 @@ class PathModel:
 
     def _stage_ports(self, index: int, scale: Scale) -> StagePorts:
         choices, case, cuts = self._choices[index], self._case, self._relaxation.cuts
-        around = [(each, ends) for each, ends in ((index - 1, cuts.first), (index, cuts.last)) if 0 <= each]
+        around = [(each, ends) for each, ends in ((index - 1, cuts.first), (index, cuts.last)) if each >= 0]
         around = [(each, ends) for each, ends in around if each < len(self._choices) - 1]
         sizes = [numpy.zeros(len(choices)) for _ in around]
         parts = []

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, Level, port_seconds
+from nest.instance import Candidate, Instance, Level, ParameterGroup, port_seconds
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats
 from nest.solve.cpsat.network import Peers, peers
@@ -111,10 +111,15 @@ class Parts:
                 "more": cuts.sums(mode.more) + stashed,
                 "busy": rows_of(mode.busy, cuts.sums),
             }
-        names = ("weights", "gradients", "optimizer", "update")
-        state = tuple({name: cuts.sums(getattr(group, name)) for name in names} for group in candidate.state)
+        state = tuple({name: cuts.sums(row) for name, row in rows_of_state(group).items()} for group in candidate.state)
         compute = cuts.sums(candidate.forward + candidate.backward)
         return cls(candidate, compute, rows_of(candidate.busy, cuts.sums), state, recompute, crossing)
+
+
+def rows_of_state(group: ParameterGroup) -> dict[str, Floats]:
+    """What a parameter group says of its layers, by name."""
+    found = {name: getattr(group, name) for name in ("weights", "gradients", "optimizer", "update")}
+    return found if group.pieces is None else found | {"pieces": group.pieces}
 
 
 def rows_of(values: Floats | None, sums: Callable[[Floats], Floats]) -> Floats:
@@ -130,8 +135,8 @@ def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> Stage
     times, syncs = [], []
     for recompute, zero in modes:
         work, shared = parts.compute + parts.recompute[recompute]["extra"], sharded[zero]
-        times.append(work + _shown(instance, shared.often[0], work))
-        syncs.append(_shown(instance, shared.once[0], work) + shared.update)
+        times.append(work + _shown(instance, shared.often[0], work, instance.space.often_exposed))
+        syncs.append(_shown(instance, shared.once[0], work, instance.space.exposed) + shared.update)
     each = [(parts.recompute[recompute], sharded[zero]) for recompute, zero in modes]
     reserve = instance.cluster.reserve
     return StageCosts(
@@ -145,9 +150,9 @@ def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> Stage
     )
 
 
-def _shown(instance: Instance, seconds: Floats, work: Floats) -> Floats:
-    """What is seen of `seconds` of communication beside `work` seconds of compute."""
-    shown: Floats = instance.space.exposed * seconds
+def _shown(instance: Instance, seconds: Floats, work: Floats, share: float) -> Floats:
+    """What is seen of `seconds` of communication beside `work` seconds of compute, `share` of it at least."""
+    shown: Floats = share * seconds
     return numpy.maximum(shown, seconds - work) if instance.space.hiding else shown
 
 
@@ -180,8 +185,8 @@ def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[dict[str, Floa
     )
 
 
-def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: int) -> _Sharded:
-    rows = 1 + len(parts.busy)
+def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], asked: int) -> _Sharded:
+    zero, rows = instance.space.effective_zero(asked), 1 + len(parts.busy)
     often, once = (numpy.zeros((rows, len(parts.compute))) for _ in range(2))
     update, held = (numpy.zeros_like(parts.compute) for _ in range(2))
     held += parts.candidate.gathered if zero == 3 else 0.0
@@ -197,15 +202,22 @@ def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], zero: 
         elif zero == 1:
             once += scatter + gather
         elif zero == 2:
-            often += scatter
+            often += _in_pieces(instance, "reduce_scatter", "gradients", sums, group, rows)
             once += gather
         else:
-            often += scatter + 2 * gather
+            often += _in_pieces(instance, "reduce_scatter", "gradients", sums, group, rows)
+            often += 2 * _in_pieces(instance, "all_gather", "weights", sums, group, rows)
         held += sums["weights"] / (group.count if zero == 3 else 1)
         held += sums["gradients"] / (group.count if zero >= 2 else 1)
         held += sums["optimizer"] / (group.count if zero >= 1 else 1)
     once[0] *= instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
     return _Sharded(often, once, update, held)
+
+
+def _in_pieces(instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: Peers, rows: int) -> Floats:
+    """What a stage sends in every micro-batch, in as many equal calls as its layers have pieces; as `_collective`."""
+    calls = numpy.maximum(sums.get("pieces", numpy.ones(1)), 1.0)
+    return calls * _collective(instance, kind, sums[of] / calls, group.shards, group.count, rows)
 
 
 def _collective(
@@ -230,3 +242,17 @@ def _collective(
         ports = [port_seconds(model, kind, different, shape, levels, members) for shape in shapes]
         found = numpy.concatenate([found, numpy.maximum.reduce(ports)])
     return found[:, place]
+
+
+def least_pieces(instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: Peers) -> Floats | None:
+    """Seconds that what goes in pieces takes at least, layer by layer; None where it goes in one call.
+
+    No stage's pieces are smaller than the smallest of any layer. `sums` are those of single layers.
+    """
+    calls = numpy.where(sums[of] > 0, sums.get("pieces", numpy.zeros(1)), 0.0)
+    if not calls.any() or ((calls == 0) & (sums[of] > 0)).any():
+        return None
+    least = float((sums[of][calls > 0] / calls[calls > 0]).min())
+    price, levels = instance.collectives.time, instance.cluster.levels
+    seconds: Floats = calls * max(float(price(kind, least, each, levels, members=group.count)) for each in group.shards)
+    return seconds

@@ -38,7 +38,7 @@ class CandidateSums:
         cut: bytes that enter each downset, shape `(downsets,)`.
         compute: forward and backward seconds.
         modes: the recompute modes allowed, by name.
-        state: by parameter group, the weights, gradients, optimizer bytes and update seconds.
+        state: by parameter group, the weights, gradients, optimizer bytes, update seconds and pieces.
         busy: by level, seconds for which collectives occupy ports; none where the candidate has no ports.
     """
 
@@ -46,7 +46,7 @@ class CandidateSums:
     cut: Array
     compute: Sums
     modes: dict[str, ModeSums]
-    state: tuple[tuple[ParameterGroup, Sums, Sums, Sums, Sums], ...]
+    state: tuple[tuple[ParameterGroup, Sums, Sums, Sums, Sums, Sums | None], ...]
     busy: tuple[Sums, ...] = ()
 
 
@@ -56,15 +56,21 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
     chosen = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
     rows = [candidate.forward + candidate.backward]
     rows += [row for mode in chosen for row in (mode.extra, mode.first, mode.more)]
-    rows += [
-        row for group in candidate.state for row in (group.weights, group.gradients, group.optimizer, group.update)
-    ]
+    for group in candidate.state:
+        rows += [group.weights, group.gradients, group.optimizer, group.update]
+        rows += [] if group.pieces is None else [group.pieces]
     loads = [busy for busy in (candidate.busy, *(mode.busy for mode in chosen)) if busy is not None]
     rows += [row for busy in loads for row in busy]
     summed = iter(sums_of(rows, downsets))
     compute = next(summed)
     of_modes = [(next(summed), next(summed), next(summed)) for _ in chosen]
-    state = tuple((group, next(summed), next(summed), next(summed), next(summed)) for group in candidate.state)
+    state = tuple(
+        (
+            *(group, next(summed), next(summed), next(summed), next(summed)),
+            None if group.pieces is None else next(summed),
+        )
+        for group in candidate.state
+    )
 
     def ports(busy: Array | None) -> tuple[Sums, ...]:
         return () if busy is None else tuple(next(summed) for _ in busy)

@@ -195,9 +195,9 @@ def _not_dealt(instance: Instance) -> str:
     counted = f" ({ends} with embedding and head)" if ends else ""
     return (
         f"The schedule is tightest: {', '.join(named)} with {told_chunks} chunks for each stage deals "
-        f"{len(instance.space.blocks)} transformer blocks{counted} out evenly, to 2 stages or more that divide the number of "
-        "micro-batches and keep together what must be; no such number of stages has room. Allow another schedule in "
-        "training.schedule."
+        f"{len(instance.space.blocks)} transformer blocks{counted} out evenly, to 2 stages or more that divide the "
+        "number of micro-batches and keep together what must be; no such number of stages has room. Allow another "
+        "schedule in training.schedule."
     )
 
 

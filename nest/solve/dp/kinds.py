@@ -46,6 +46,7 @@ def _layer_costs(instance: Instance) -> Array:
             rows += [] if busy is None else list(busy)
         for group in candidate.state:
             rows += [group.weights, group.gradients, group.optimizer, group.update]
+            rows += [] if group.pieces is None else [group.pieces]
     return numpy.array(rows)
 
 

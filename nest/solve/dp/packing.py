@@ -17,7 +17,7 @@ def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
     """Bytes of state of each downset, sharded as far as a choice allows, shape `(downsets,)`."""
     zero = configuration.most_zero
     total: Array = numpy.zeros(len(sums.cut))
-    for group, *summed in sums.state:
+    for group, *summed, _ in sums.state:
         weights, gradients, optimizer, _ = (each.whole for each in summed)
         sharing = configuration.replicas * len(group.ranks) if zero else 1
         sharing = min(sharing, configuration.zero_degree or sharing)

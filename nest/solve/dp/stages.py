@@ -169,18 +169,20 @@ def stage_tables(
     stages = pairs.distinct
     compute = sums.compute.over(stages)
     reserve, exposed, hiding = instance.cluster.reserve, instance.space.exposed, instance.space.hiding
+    often = instance.space.often_exposed
     # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
     space = instance.space
     waiting = {n: space.synchronisation * (space.sharded_synchronisation if n else 1.0) for n in zeros}
     waited = {n: waiting[n] * each.once[0] for n, each in zeros.items()}
-    shown = {} if hiding else {n: (exposed * z.often[0], exposed * waited[n] + z.update) for n, z in zeros.items()}
+    shown = {} if hiding else {n: (often * z.often[0], exposed * waited[n] + z.update) for n, z in zeros.items()}
     modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
     tables = []
     for choice in choices:
         extra, first, more = modes[choice.recompute]
         zero, work = zeros[choice.zero], compute + extra
         if hiding:
-            time, sync = _left(zero.often[0], work, exposed), _left(waited[choice.zero], work, exposed) + zero.update
+            time = _left(zero.often[0], work, often)
+            sync = _left(waited[choice.zero], work, exposed) + zero.update
         else:
             time, sync = shown[choice.zero]
         ports = None

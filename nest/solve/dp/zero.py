@@ -51,7 +51,7 @@ def zero_tables(
     found = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((2, count))) for zero in zeros}
     for zero, table in found.items():
         table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
-    for group, *summed in sums.state:
+    for group, *summed, pieces in sums.state:
         weights, gradients, optimizer, update = (each.over(stages) for each in summed)
         stride = size if rank_order == "pp-inner" else sums.candidate.width
         shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
@@ -59,7 +59,8 @@ def zero_tables(
         if any(found):  # ZeRO 0 does neither.
             scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count, ports=ports)
             gather = _slowest(instance, "all_gather", weights, shared.shards, count, ports=ports)
-        for zero, table in found.items():
+        for asked, table in found.items():
+            zero = instance.space.effective_zero(asked)
             numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
             numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
             numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)
@@ -73,11 +74,15 @@ def zero_tables(
                 numpy.add(table.once, reduce, out=table.once)
             elif zero == 1:
                 numpy.add(table.once, scatter + gather, out=table.once)
-            elif zero == 2:
-                numpy.add(table.often, scatter, out=table.often)
-                numpy.add(table.once, gather, out=table.once)
             else:
-                numpy.add(table.often, scatter + 2 * gather, out=table.often)
+                calls = numpy.ones(len(stages)) if pieces is None else numpy.maximum(pieces.over(stages), 1.0)
+                each = _slowest(instance, "reduce_scatter", gradients / calls, shared.shards, count, ports=ports)
+                numpy.add(table.often, calls * each, out=table.often)
+                if zero == 2:
+                    numpy.add(table.once, gather, out=table.once)
+                    continue
+                each = _slowest(instance, "all_gather", weights / calls, shared.shards, count, ports=ports)
+                numpy.add(table.often, 2 * calls * each, out=table.often)
     return found
 
 

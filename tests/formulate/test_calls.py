@@ -1,0 +1,124 @@
+"""What collective calls take by the software that makes them: dispatch of tokens, reach of overlap, rings."""
+
+from typing import Any
+
+import numpy
+import pytest
+from attrs import evolve
+
+import nest
+from nest.formulate.calls import Calls
+from nest.graph import Communication, Routing
+from nest.hooks.registry import registry
+from nest.instance import Cluster, Level
+from nest.spec import Training
+
+NODE, NETWORK = Level("node", 8, 4e11, 0.0), Level("network", 8, 5e10, 0.0)
+TOKENS = 8e9
+"""Bytes that a rank hands over: eight copies of each token."""
+
+
+def calls(nodes: int, **training: Any) -> Calls:
+    cluster = Cluster((NODE, evolve(NETWORK, fanout=nodes)), 8e10)
+    return Calls(cluster, registry().collective_models()["alpha-beta"], Training(1, **training), 1)
+
+
+def sent(nodes: int, routing: Routing, **training: Any) -> Any:
+    """Bytes that a device's port at each level sends of an exchange over so many nodes."""
+    call = Communication("all_to_all", TOKENS, "ep", routing=routing)
+    seconds = calls(nodes, **training).ports(call, [(8, nodes)], 8 * nodes)
+    return seconds * [NODE.bandwidth, NETWORK.bandwidth] / TOKENS * routing.copies
+
+
+def test_a_token_travels_once_to_each_node() -> None:
+    """Of a token with eight experts on four nodes 2.7 copies leave the node, and not 6 (DeepSeek-V3, section 3.2.2)."""
+    routing = Routing(8)
+    assert sent(4, routing)[1] == pytest.approx(6.0)
+    inside, across = sent(4, routing, dispatch="per-node")
+    assert across == pytest.approx(4 * (1 - 0.75**8) * 3 / 4)
+    assert across == pytest.approx(2.7, abs=0.01)
+    # Each rank that has some of its experts gets it from the device of the same place.
+    assert inside == pytest.approx(32 * (1 - (31 / 32) ** 8) * 7 / 8)
+
+
+def test_node_limited_routing_reaches_fewer_nodes() -> None:
+    """Of eight groups of experts on eight nodes a token keeps four (DeepSeek-V3, section 2.1.2)."""
+    free, limited = Routing(8), Routing(8, groups=8, visited=4)
+    assert free.reached(8) == pytest.approx(8 * (1 - (7 / 8) ** 8))
+    assert limited.reached(8) == pytest.approx(4 * (1 - (3 / 4) ** 8))
+    assert limited.reached(64) == pytest.approx(32 * (1 - (31 / 32) ** 8))
+    assert sent(8, limited, dispatch="per-node")[1] == pytest.approx(limited.reached(8) * 7 / 8)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4, 8, 16, 256])
+@pytest.mark.parametrize("routing", [Routing(1), Routing(8), Routing(8, 8, 4), Routing(6, 4, 3)], ids=str)
+def test_no_more_parts_are_reached_than_there_are_or_copies(parts: int, routing: Routing) -> None:
+    assert 1 <= routing.reached(parts) <= min(parts, routing.copies) + 1e-12
+
+
+def test_the_busiest_experts_are_waited_for() -> None:
+    even, uneven = (sent(4, Routing(8), expert_imbalance=share) for share in (None, 1.25))
+    assert uneven == pytest.approx(1.25 * even)
+
+
+def test_ways_inside_and_across_are_under_way_at_once() -> None:
+    call = Communication("all_to_all", TOKENS, "ep", routing=Routing(8))
+    priced = calls(4, dispatch="per-node")
+    busy = priced.ports(call, [(8, 4)], 32)
+    assert priced.seconds(call, [(8, 4)], 32) == pytest.approx(busy.max())
+    assert priced.seconds(evolve(call, bytes=0.0), [(8, 4)], 32) == 0.0
+
+
+MODEL = {"layers": 8, "hidden": 4096, "ffn": 14336, "heads": 32, "vocab": 32000}
+
+
+def evaluated(devices: int = 16, training: dict[str, Any] | None = None, **fixed: Any) -> Any:
+    levels = [{"fanout": 8, "link": "nvlink4"}, {"fanout": max(devices // 8, 1), "link": "infiniband-ndr"}]
+    return nest.evaluate(
+        {
+            "nest": 1,
+            "model": {"transformer": MODEL},
+            "training": {"global_batch": 16, "sequence_length": 4096, "stack": "none", **(training or {})},
+            "cluster": {"device": "h100-sxm", "levels": levels},
+            "fixed": {"micro_batch": 1, **fixed},
+        }
+    )
+
+
+@pytest.mark.parametrize(("tp", "hides"), [(8, True), (16, False)])
+def test_overlap_reaches_as_far_as_its_links(tp: int, hides: bool) -> None:
+    """Inside a node with a reach of `domain` as with `network`; over two nodes as with no overlap."""
+
+    def time(overlap: bool, reach: str) -> float:
+        chosen = {"overlap": {"tensor": overlap}, "overlap_reach": reach}
+        return float(evaluated(training=chosen, tp=tp, sp=True).batch_time)
+
+    assert time(True, "network") < time(False, "network")
+    # The embedding's all-reduce never hides piece by piece.
+    assert time(True, "domain") == pytest.approx(time(hides, "network"), rel=1e-3)
+
+
+def test_rings_cost_something_where_all_hides() -> None:
+    """With twice the samples two ranks have the work of one, in shorter runs of keys, and a ring in between."""
+    alone = evaluated(devices=8, cp=1, dp=8, micro_batch=1)
+    ring = evaluated(devices=8, cp=2, dp=4, micro_batch=2)
+    assert ring.batch_time > alone.batch_time
+
+
+def test_experts_hide_by_their_own_switch() -> None:
+    model = {"layers": 4, "hidden": 2048, "ffn": 4096, "heads": 16, "vocab": 32000}
+    mixture = {"experts": 16, "top_k": 2, "moe_ffn": 2048}
+
+    def time(**overlap: bool) -> float:
+        levels = [{"fanout": 8, "link": "nvlink4"}, {"fanout": 2, "link": "infiniband-ndr"}]
+        problem = {
+            "nest": 1,
+            "model": {"transformer": {**model, **mixture}},
+            "training": {"global_batch": 16, "sequence_length": 2048, "stack": "none", "overlap": overlap},
+            "cluster": {"device": "h100-sxm", "levels": levels},
+            "fixed": {"ep": 16, "micro_batch": 1},
+        }
+        return float(nest.evaluate(problem).batch_time or numpy.inf)
+
+    assert time(tensor=True) == time()
+    assert time(experts=True) < time()

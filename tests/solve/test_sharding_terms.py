@@ -1,0 +1,103 @@
+"""What a model adds to the table of ZeRO: calls in pieces, a share of their own that shows, whole gradients.
+
+Profiles have none of it, so that the brute force of the tests knows nothing of it; here every plan is priced.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations, product
+from random import Random
+
+import numpy
+import pytest
+from attrs import evolve
+
+from nest.instance import Instance, Solution, StageDecision
+from nest.plan import evaluate
+from nest.solve.cpsat import Price, verify
+from nest.solve.dp import solve
+from tests.small_instances import candidate, cluster, instance
+
+LAYERS = 3
+
+
+def drawn(seed: int) -> Instance:
+    """A short chain on four devices, for which what ZeRO sends takes as long as what it hides under."""
+    random = Random(seed)
+    used = candidate(LAYERS, seed=seed)
+    group = evolve(used.state[0], pieces=[random.choice([0.0, 1.0, 2.0]) for _ in range(LAYERS)])
+    busy = [[random.choice([0.0, random.uniform(0.0, 6.0)]) for _ in range(LAYERS)] for _ in range(2)]
+    return instance(
+        [evolve(used, state=(group,), busy=random.choice([None, busy]))],
+        machines=cluster((2, 2), memory=random.choice([1e9, 60.0, 80.0])),
+        zero=(0, 2, 3),
+        recompute=("none",),
+        exposed=random.choice([0.1, 0.5]),
+        exposed_often=random.choice([None, 0.05, 0.7]),
+        whole_gradients=random.choice([False, True]),
+        hiding=random.choice([False, True]),
+        global_batch=8,
+    )
+
+
+def every_plan(problem: Instance) -> Iterator[Solution]:
+    """Every plan of a chain of one candidate of width 1 with 1F1B."""
+    size = problem.cluster.size
+    for replicas in (1, 2, 4):
+        for stages in range(1, min(LAYERS, size // replicas) + 1):
+            for cuts in combinations(range(1, LAYERS), stages - 1):
+                edges = (0, *cuts, LAYERS)
+                runs = [tuple(range(edges[i], edges[i + 1])) for i in range(stages)]
+                for offsets, zeros in product(
+                    combinations(range(size // replicas), stages), product((0, 2, 3), repeat=stages)
+                ):
+                    decided = tuple(
+                        StageDecision(run, 0, "none", zero, offset)
+                        for run, zero, offset in zip(runs, zeros, offsets, strict=True)
+                    )
+                    for order in ("pp-inner", "dp-inner"):
+                        yield Solution(replicas, order, "1f1b", decided)
+
+
+def price(problem: Instance, solution: Solution) -> Price:
+    """What the proof asks of a plan."""
+    found = evaluate(problem, solution)
+    return Price(found.batch_time, found.overfull)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_plan_is_faster_than_the_one_found(seed: int) -> None:
+    problem = drawn(seed)
+    every = [evaluate(problem, each) for each in every_plan(problem)]
+    fitting = [each.batch_time for each in every if each.fits]
+    found = solve(problem)
+    assert (found.solution is None) == (not fitting)
+    if found.solution is not None:
+        assert found.batch_time == pytest.approx(min(fitting), rel=1e-9)
+        assert evaluate(problem, found.solution).batch_time == pytest.approx(min(fitting), rel=1e-9)
+        verdict = verify(problem, found.batch_time, lambda each: price(problem, each))
+        assert verdict.status == "proved"
+
+
+def test_what_goes_in_pieces_pays_for_each() -> None:
+    problem = instance([candidate(LAYERS)], machines=cluster((4,)), zero=(3,))
+    used = problem.candidates[0]
+    stage = StageDecision(tuple(range(LAYERS)), 0, "none", 3, 0)
+    times = []
+    for pieces in (None, [1.0, 0.0, 0.0], [1.0, 1.0, 2.0]):
+        group = evolve(used.state[0], pieces=pieces)
+        changed = evolve(problem, candidates=(evolve(used, state=(group,)),))
+        times.append(evaluate(changed, Solution(4, "pp-inner", "1f1b", (stage,))).stages[0].sharding)
+    # Three more calls of each of three collectives, of three steps each.
+    assert times[0] == times[1]
+    assert times[2] - times[0] == pytest.approx(3 * 3 * 3 * problem.cluster.levels[0].latency)
+
+
+def test_whole_gradients_make_zero_2_what_zero_1_is() -> None:
+    problem = instance([candidate(LAYERS)], machines=cluster((4,)), zero=(1, 2), whole_gradients=True)
+    priced = []
+    for zero in (1, 2):
+        stage = StageDecision(tuple(range(LAYERS)), 0, "none", zero, 0)
+        priced.append(evaluate(problem, Solution(4, "pp-inner", "1f1b", (stage,))))
+    assert priced[0].batch_time == priced[1].batch_time
+    assert priced[0].stages[0].memory == priced[1].stages[0].memory
+    assert numpy.isfinite(priced[0].batch_time)
