@@ -15,6 +15,7 @@ from nest.files import structure
 from nest.spec import Problem
 
 
+@pytest.mark.slow
 def test_the_quick_part_runs_and_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
     told = capsys.readouterr().out

@@ -88,6 +88,7 @@ def test_a_process_that_takes_too_long_is_stopped() -> None:
     assert ended.memory > 1e6
 
 
+@pytest.mark.slow
 def test_a_measure_and_a_series_are_carried_out(tmp_path: Path) -> None:
     def small() -> dict[str, object]:
         return heterogeneous(3, (4, 2), 8)

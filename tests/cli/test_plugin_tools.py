@@ -94,6 +94,7 @@ def test_without_plug_ins_there_is_nothing_to_do(tmp_path: Path) -> None:
     assert len(told.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_built_ins_are_examined_too(tmp_path: Path) -> None:
     told = nest(tmp_path, "plugins", "doctor", "--built-ins", "--json")
     assert told.returncode == 0
