@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 # How long an example takes depends on the machine and on what is loaded when it runs first. The default run draws the
 # same examples every time; `HYPOTHESIS_PROFILE=search pytest` draws new ones. Where a fault is planted (tests/mutants),
 # any example will do, however large.
-EXAMPLES = 24
+EXAMPLES = 16
 settings.register_profile("nest", deadline=None, derandomize=True, max_examples=EXAMPLES)
 settings.register_profile(
     "planted", deadline=None, derandomize=True, max_examples=EXAMPLES, phases=[Phase.explicit, Phase.generate]

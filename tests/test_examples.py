@@ -72,6 +72,7 @@ def degrees(plan: PlanDocument) -> tuple[dict[str, int], int]:
     return plan.candidate.degrees, plan.candidate.width
 
 
+@pytest.mark.slow
 def test_experts_that_do_not_fit_are_split() -> None:
     split = plan_of("mixtral-8x7b-on-64-h100")
     assert degrees(split)[0]["ep"] > 1
@@ -89,6 +90,7 @@ def test_long_sequences_are_shared() -> None:
     assert shared.batch_time < kept.batch_time
 
 
+@pytest.mark.slow
 def test_a_slow_network_pushes_experts_and_contexts_into_the_node() -> None:
     fast, slow = (plan_of(f"mixtral-8x7b-at-32768-tokens{end}") for end in ("", "-on-a-slow-network"))
     for plan, inside in ((fast, False), (slow, True)):

@@ -39,7 +39,7 @@ def model_plan() -> PlanDocument:
     return planner.solve(MODEL)
 
 
-@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+@pytest.mark.parametrize("kind", ["plain", pytest.param("mixed", marks=pytest.mark.slow), "chunked"])
 def test_kept_and_best_are_what_the_oracle_says(kind: str) -> None:
     seen: set[tuple[bool, bool]] = set()
     for plan, problem, solver in solved(range(8), kind):

@@ -73,6 +73,7 @@ def test_where_all_stages_gather_it_is_memory_of_every_stage(seed: int, kind: st
     assert same(seconds(gathering(instance, 0.2)), seconds(with_peaks(instance, 0.2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_gathers_nothing_is_as_fast_as_without(kind: str) -> None:
     """Where ZeRO 3 needs more than a device has, it is as if it were not there."""
