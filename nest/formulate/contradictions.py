@@ -6,10 +6,11 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError, InputErrors
+from nest.formulate.constrain import profile_modes
 from nest.formulate.names import check_names
 from nest.hooks.registry import Registry
 from nest.instance import ChunkedSchedule, Schedule, chunks_of
-from nest.spec import Problem, ProfileSpec
+from nest.spec import Problem
 from nest.spec.problem import OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES
 
 
@@ -89,8 +90,7 @@ def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Regi
 
 
 def _modes(problem: Problem) -> set[str]:
-    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
-    return {*RECOMPUTE_MODES, OFFLOAD, *(mode for each in candidates for mode in each.recompute)}
+    return {*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem)}
 
 
 def _same_degree(decided: object, allowed: int | bool) -> bool:

@@ -87,17 +87,17 @@ def state_costs(instance: Instance, stage: StageDecision, peers: tuple[Peers, ..
         if zero == 0:
             once += _slowest(instance, "all_reduce", gradients, (peer.shape,), peer.members)
         else:
-            scatter = _slowest(instance, "reduce_scatter", gradients, peer.shards, peer.sharing)
-            gather = _slowest(instance, "all_gather", weights, peer.shards, peer.sharing)
             # Shards are summed over the replicate groups once per batch.
             across = peer.members // peer.sharing
             once += _slowest(instance, "all_reduce", gradients / peer.sharing, peer.replicates, across)
-            if zero < 3:
-                once += gather if zero == 2 else scatter + gather
-            if zero >= 2:
+            if zero == 1:
+                once += _slowest(instance, "reduce_scatter", gradients, peer.shards, peer.sharing)
+            else:
                 pieces = 1.0 if group.pieces is None else max(float(group.pieces[layers].sum()), 1.0)
                 often += pieces * _slowest(instance, "reduce_scatter", gradients / pieces, peer.shards, peer.sharing)
-            if zero == 3:
+            if zero < 3:
+                once += _slowest(instance, "all_gather", weights, peer.shards, peer.sharing)
+            else:
                 often += 2 * pieces * _slowest(instance, "all_gather", weights / pieces, peer.shards, peer.sharing)
         updating += update / (peer.sharing if zero else 1)
         for index, (size, sharded_from) in enumerate(((weights, 3), (gradients, 2), (optimizer, 1))):

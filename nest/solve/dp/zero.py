@@ -49,6 +49,7 @@ def zero_tables(
     count, ports = len(stages), sums.candidate.busy is not None
     rows = 1 + len(instance.cluster.levels) if ports else 1
     found = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((2, count))) for zero in zeros}
+    effective = {instance.space.effective_zero(zero) for zero in found}
     for zero, table in found.items():
         table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
     for group, *summed, pieces in sums.state:
@@ -56,8 +57,9 @@ def zero_tables(
         stride = size if rank_order == "pp-inner" else sums.candidate.width
         shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
         count = shared.count
-        if any(found):  # ZeRO 0 does neither.
+        if 1 in effective:
             scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count, ports=ports)
+        if not effective.isdisjoint({1, 2}):
             gather = _slowest(instance, "all_gather", weights, shared.shards, count, ports=ports)
         for asked, table in found.items():
             zero = instance.space.effective_zero(asked)
