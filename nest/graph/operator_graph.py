@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import evolve, field, frozen
 
@@ -12,6 +12,8 @@ from nest.graph.tensor import Parameter, Shape, Tensor, scale
 
 if TYPE_CHECKING:
     import networkx
+
+Shaped = TypeVar("Shaped", Tensor, Parameter)
 
 
 @frozen
@@ -144,20 +146,18 @@ class OperatorGraph:
     def map_shapes(self, change: Callable[[Shape], Shape]) -> "OperatorGraph":
         """A graph with `change` applied to every tensor, parameter and iteration space."""
 
-        def tensors(items: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return tuple(evolve(item, shape=change(item.shape)) for item in items)
-
-        def parameters(items: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-            return tuple(evolve(item, shape=change(item.shape)) for item in items)
+        def changed(item: Shaped) -> Shaped:
+            shape = change(item.shape)
+            return item if shape is item.shape else evolve(item, shape=shape)
 
         return self.map_operators(
             lambda operator: (
                 evolve(
                     operator,
                     space=change(operator.space),
-                    inputs=tensors(operator.inputs),
-                    outputs=tensors(operator.outputs),
-                    parameters=parameters(operator.parameters),
+                    inputs=tuple(map(changed, operator.inputs)),
+                    outputs=tuple(map(changed, operator.outputs)),
+                    parameters=tuple(map(changed, operator.parameters)),
                 ),
             )
         )

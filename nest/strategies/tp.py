@@ -11,7 +11,7 @@ from math import gcd
 
 from attrs import evolve
 
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor
 from nest.hooks.protocols import StrategyContext
 
 SPLIT = ("heads", "kv_heads", "ffn", "vocab")
@@ -49,9 +49,10 @@ class TensorParallelism:
         """The share of one of `degree` ranks, with its collectives."""
 
         def split(shape: Shape) -> Shape:
-            for axis in SPLIT:
-                shape = divide(shape, axis, degree)
-            return shape
+            # In one pass, and the same shape where nothing is split: composing asks for every tensor.
+            if not _is_split(shape):
+                return shape
+            return tuple((axis, -(-size // degree) if axis in SPLIT else size) for axis, size in shape)
 
         graph = _with_collectives(block.graph.map_shapes(split))
         return block.with_axis(self.name, degree).applied(self.name, degree, graph)

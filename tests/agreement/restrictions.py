@@ -177,7 +177,7 @@ def _constrain(random: Random, problem: dict[str, Any]) -> str:
     return f"constraint {texts[0]}"
 
 
-def _fix(random: Random, problem: dict[str, Any]) -> str:
+def _fix(random: Random, problem: dict[str, Any]) -> str | None:
     if "profile" in problem:
         decided = random_fixed(random, problem)
     else:
@@ -207,8 +207,10 @@ def _fix(random: Random, problem: dict[str, Any]) -> str:
             {"stages": _random_counts(random, layers)},
         ]
         decided = random.choice(every)
-    problem["fixed"] = {**problem.get("fixed", {}), **decided}
-    return "fixed " + " ".join(sorted(decided))
+    # What is decided already stays: another decision in its place is no restriction.
+    added = {name: value for name, value in decided.items() if name not in problem.get("fixed", {})}
+    problem["fixed"] = {**problem.get("fixed", {}), **added}
+    return "fixed " + " ".join(sorted(added)) if added else None
 
 
 def _random_chunks(random: Random, layers: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def priced(problem: dict, plan: dict) -> list[tuple[float, float]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_oracle_prices_busy_ports_as_the_planner_does(kind):
     counts: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(18):
         random, problem = with_ports(seed, kind)
         bare = without_ports(problem)
         for plan in runnable_plans(random, problem):
@@ -37,7 +37,7 @@ def test_the_oracle_prices_busy_ports_as_the_planner_does(kind):
             for stage, alone in zip(told["stages"], price(bare, plan)["stages"], strict=True):
                 counts["slower"] += stage["time"] > alone["time"] * (1 + 1e-9)
                 counts["held up"] += stage["sync_time"] > alone["sync_time"] * (1 + 1e-9)
-    assert counts["plans"] > 25
+    assert counts["plans"] > 18
     assert counts["slower"] > counts["plans"] / 5
     assert counts["held up"] > 2
     assert (counts["True chunks"] > 10) == (kind == "chunked")

@@ -70,6 +70,7 @@ def test_a_cell_without_a_plan_says_why() -> None:
     assert told.endswith(f"No plan fits in 1: {figure_5()[0].name}: Memory is tightest: 1 byte too many.")
 
 
+@pytest.mark.slow
 def test_decisions_name_what_any_stage_has() -> None:
     found = _measured(Cell("llama-3-70b", GPU, 64, 1))
     assert any("+" in row.told for row in found.rows), [row.told for row in found.rows]

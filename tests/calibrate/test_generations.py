@@ -113,7 +113,7 @@ def test_figures_of_ones_own_under_a_known_name_are_not_the_catalogues(tmp_path:
         calibrated(write(tmp_path / "b.jsonl", both))
 
 
-@pytest.mark.parametrize("seed", ["0", "1"])
+@pytest.mark.parametrize("seed", ["0", pytest.param("1", marks=pytest.mark.slow)])
 def test_the_same_files_are_written_whatever_the_hash_seed(
     runs: Path, found: Calibrated, tmp_path: Path, seed: str
 ) -> None:

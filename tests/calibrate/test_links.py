@@ -33,7 +33,9 @@ def measured(name: str, kinds: tuple[str, ...], members: tuple[int, ...] = (2, 4
     ]
 
 
-@pytest.mark.parametrize("name", ["nvlink3", "nvlink4", "nvlink5"])
+@pytest.mark.parametrize(
+    "name", ["nvlink4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nvlink3", "nvlink5"))]
+)
 def test_a_fit_finds_what_made_the_measurements(name: str) -> None:
     """From NCCL's constants, which are off by up to a factor of 25."""
     told = measured(name, ("all_gather", "all_reduce"))

@@ -167,8 +167,14 @@ def built(model: str, engines: tuple[str, ...], name: str | None = None, **train
     )
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("engines", [GPU, ENGINES])
+@pytest.mark.parametrize(
+    ("engines", "overlap"),
+    [
+        (ENGINES, False),
+        (GPU, True),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((GPU, False), (ENGINES, True))),
+    ],
+)
 @pytest.mark.parametrize("model", MODELS)
 def test_never_above_sequential(model: str, engines: tuple[str, ...], overlap: bool) -> None:
     training = {"overlap": Overlap(tensor=overlap)}
@@ -236,7 +242,7 @@ def problem(**more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("granularity", ["layer", "operator"])
+@pytest.mark.parametrize("granularity", [pytest.param("layer", marks=pytest.mark.slow), "operator"])
 def test_from_problem_to_checked_plan(granularity: str) -> None:
     asked = problem(search={"granularity": granularity}, constraints=["pp <= 2"])
     plan = nest.solve(asked | {"layer_times": "scheduled"})

@@ -14,7 +14,7 @@ from nest.spec import PlanDocument, Problem
 from tests.oracle.check import check_document, same
 from tests.questions.small import all_plans, solved
 
-KINDS = ("plain", "mixed", "chunked")
+KINDS = ("plain", pytest.param("mixed", marks=pytest.mark.slow), "chunked")
 
 
 def alternatives(plan: PlanDocument, problem: Problem, solver: Solver) -> list[Alternative]:

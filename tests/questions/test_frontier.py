@@ -17,7 +17,7 @@ from tests.oracle.check import same
 from tests.questions.small import solved
 
 
-@pytest.mark.parametrize("kind", ["plain", "mixed"])
+@pytest.mark.parametrize("kind", ["plain", pytest.param("mixed", marks=pytest.mark.slow)])
 def test_no_plan_within_the_limits_of_a_point_is_faster(kind: str) -> None:
     empty = 0
     for plan, problem, solver in solved(range(4), kind):

@@ -90,7 +90,7 @@ def _check(plan: PlanDocument, factors: tuple[float, ...]) -> None:
 
 
 def test_replanning_is_no_worse_than_keeping_and_less_is_never_faster(model_plan: PlanDocument) -> None:
-    factors = (0.5, 0.8, 1.0, 1.25, 2.0)
+    factors = (0.5, 1.0, 1.25)
     _check(model_plan, factors)
     for plan, _, _ in solved(range(3)):
         _check(plan, factors)
@@ -111,7 +111,7 @@ def test_each_number_of_a_model_is_asked_about(model_plan: PlanDocument) -> None
 def test_what_is_implied_is_not_solved_and_is_what_solving_says(model_plan: PlanDocument) -> None:
     problem = structure(model_plan.problem, Problem)
     solver = Solver(registry())
-    responses = sensitivity(model_plan, solver)
+    responses = sensitivity(model_plan, solver, factors=(0.5, 2.0))
     assert solver.solves < len(responses)
     assert model_plan.batch_time is not None
     by_name = {each.name: each for each in parameters(problem, solver.plugins)}

@@ -88,6 +88,7 @@ def test_a_batch_of_no_time_has_a_whole_page() -> None:
     assert Page(reporting.report(plan)).facts["Batch time"].value == 0
 
 
+@pytest.mark.slow
 def test_a_number_that_names_a_row_is_told_in_full_too() -> None:
     page = Page(reporting.report(solved(), without=["sensitivity"], time_limit=0.05))
     told = page.table("The fastest plans within limits").column("devices at most")

@@ -21,7 +21,7 @@ from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 @pytest.mark.parametrize("kind", KINDS)
 def test_stages_wait_for_busy_ports_as_the_plan_says_and_no_port_is_overfull(kind: str) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(18):
         random, problem = with_ports(seed, kind)
         for plan in runnable_plans(random, problem):
             instance, solution = decided(problem, plan)
@@ -55,7 +55,7 @@ def test_uniform_plans_wait_for_their_ports() -> None:
     """That their replays equal the closed form is tested beside those of other uniform plans."""
     waiting = held_up = 0
     for schedule in SCHEDULES:
-        for seed in range(10):
+        for seed in range(6):
             found, free = (nest.simulate(uniform_plan(seed, schedule, ports=ports)) for ports in (True, False))
             assert overfull(found) == []
             assert all(stage.traffic is not None for stage in found.stages)
