@@ -150,6 +150,7 @@ TERMS = (
     coefficient("host_launch", "the host is never late"),
     coefficient("tensor_exposed", "all of a layer's collectives hide where `overlap.tensor` is set"),
     coefficient("experts_exposed", "all of the exchange between experts hides where `overlap.experts` is set"),
+    coefficient("dispatch_exposed", "the same, with `dispatch: per-node`"),
     coefficient("ring_exposed", "all that rings send may hide under attention"),
     coefficient("data_exposed", "all that data parallelism sends once per batch may hide where `overlap.data` is set"),
     coefficient("gathers_exposed", "all that ZeRO 2 and 3 send in every micro-batch may hide where it is"),

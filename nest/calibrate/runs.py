@@ -23,8 +23,8 @@ from nest.spec import DeviceSpec, Training
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 
-OVERLAPS = ("tensor", "experts")
-"""Keys of `training.overlap` by which collectives hide under a layer's computation."""
+EXPOSED = ("tensor_exposed", "experts_exposed", "dispatch_exposed")
+"""Coefficients: shares that show of collectives that hide under a layer's computation."""
 
 
 @frozen(eq=False)
@@ -80,8 +80,8 @@ class _Calls:
         under: the operator that hides it, by place; where there is none, any, with `share` 0.
         share: of that operator's time under which it hides.
         launches: calls the host makes.
-        hides: by which key of `training.overlap` the framework hides them under the layer's computation, an index into
-            `OVERLAPS`; its length where it does not.
+        hides: which coefficient says the share that shows where the framework hides them under the layer's
+            computation, an index into `EXPOSED`; its length where it does not.
     """
 
     layer: Indices
@@ -164,7 +164,7 @@ class Runs:
         prices = self._operators.prices(devices)
         terms = [devices[name].calibration for name in self._devices]
         shown = numpy.array(
-            [self._per_layer([getattr(each, f"{name}_exposed") for each in terms]) for name in OVERLAPS]
+            [self._per_layer([getattr(each, name) for each in terms]) for name in EXPOSED]
             + [numpy.ones(len(self._run_of_layer))]
         )
         ring = self._per_layer([each.ring_exposed for each in terms])
@@ -185,7 +185,7 @@ class Runs:
         """Of each layer in one direction (`nest.formulate.layer_times`).
 
         `exposed` are the shares that show: of what hides under a layer's computation, a row of layers for each of
-        `OVERLAPS` and one for what does not hide, and of rings, which hide under one operator.
+        `EXPOSED` and one for what does not hide, and of rings, which hide under one operator.
         """
         calls = direction.calls
         under = calls.share * seconds[calls.under]
@@ -282,7 +282,7 @@ class _Collector:
         calls = made.forward if direction is Direction.FORWARD else made.backward
         seconds = sum(row.times(direction)[1:]) + row.under_another(direction)
         under, share = (place[made.under], made.share) if made.under in place else (0, 0.0)
-        hides = len(OVERLAPS) if row.exposed is None else OVERLAPS.index(made.overlap)
+        hides = EXPOSED.index(row.named) if row.named else len(EXPOSED)
         self._calls.append((layer, seconds, under, share, len(calls), hides))
 
     def done(self) -> _Direction:

@@ -97,23 +97,25 @@ class Pricing:
         """How the times of operators become a layer's."""
         return Timing(self.layer_times, self.device.engines, self.device.calibration.host_launch)
 
-    def exposed(self, made: Collective, block: Block) -> float | None:
-        """The share that shows of calls that the framework hides under the layer's computation; None: it does not.
+    def exposed(self, made: Collective, block: Block) -> str:
+        """The coefficient that says which share shows of calls that the framework hides; empty: it hides none.
 
         Where overlap of tensor parallelism reaches as far as the scale-up network only, every group of ranks must lie
         inside, and the calls must be gathers and scatters, which go piece by piece (NVIDIA/TransformerEngine, issues
         746 and 1071).
         """
         if not made.overlap or not getattr(self.training.overlap, made.overlap):
-            return None
-        share: float = getattr(self.device.calibration, f"{made.overlap}_exposed")
+            return ""
+        if made.overlap == "experts" and self.training.dispatch == "per-node":
+            return "dispatch_exposed"
+        share = f"{made.overlap}_exposed"
         if made.overlap != PIECEWISE or self.training.overlap_reach != "domain":
             return share
         every = (*made.forward, *made.backward)
         if any(call.kind == "all_reduce" for call in every):
-            return None
+            return ""
         shapes = (shape for call in every for shape in self.shapes(call.axis, block))
-        return share if all(members == 1 for shape in shapes for members in shape[self.calls.inside :]) else None
+        return share if all(members == 1 for shape in shapes for members in shape[self.calls.inside :]) else ""
 
     def layer(
         self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
@@ -250,11 +252,12 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
         forward, hidden_forward = seconds(made.forward, made.share * under.forward)
         backward, hidden_backward = seconds(made.backward, made.share * under.backward)
         hidden = hidden_forward, hidden_backward
-        exposed = pricing.exposed(made, block)
+        named = pricing.exposed(made, block)
+        exposed = getattr(pricing.device.calibration, named) if named else 1.0
         ports = None
         if operator.collective is not None:
             ports = pricing.ports(made.forward, block), pricing.ports(made.backward, block)
-        rows.append(PricedOperator(operator, costs[operator.name], forward, backward, hidden, exposed, ports))
+        rows.append(PricedOperator(operator, costs[operator.name], forward, backward, hidden, named, exposed, ports))
     return rows
 
 

@@ -25,8 +25,9 @@ class PricedOperator:
         forward: communication in the forward pass.
         backward: communication in the backward pass.
         hidden: of communication that runs under another operator, what that hides: forward and backward.
-        exposed: share of its communication that shows although the framework hides it under the layer's computation;
-            None: it does not.
+        named: where the framework hides its communication under the layer's computation, the coefficient that says
+            which share shows; empty: it hides none.
+        exposed: that share.
         ports: seconds for which its communication occupies a device's port at each level: forward and backward, of
             shape `(levels,)` each; None: it has none.
     """
@@ -36,14 +37,15 @@ class PricedOperator:
     forward: float
     backward: float
     hidden: tuple[float, float] = (0.0, 0.0)
-    exposed: float | None = None
+    named: str = ""
+    exposed: float = 1.0
     ports: tuple[Array, Array] | None = None
 
     def times(self, direction: Direction) -> tuple[float, float, float]:
         """Seconds of computation, of communication that shows, and of communication that hides, in one direction."""
         forward = direction is Direction.FORWARD
         own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
-        shown = sent if self.exposed is None else self.exposed * sent
+        shown = self.exposed * sent
         return own, shown, sent - shown
 
     def under_another(self, direction: Direction) -> float:

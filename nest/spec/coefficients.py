@@ -56,7 +56,8 @@ class Coefficients:
         host_launch: seconds the host takes to launch an operator's kernels, in each direction: a layer takes no less
             than its operators together.
         tensor_exposed: share of a layer's collectives that `training.overlap.tensor` does not hide.
-        experts_exposed: the same of `training.overlap.experts`.
+        experts_exposed: share of what experts exchange that `training.overlap.experts` does not hide.
+        dispatch_exposed: the same with `training.dispatch: per-node`, whose kernels keep fewer multiprocessors busy.
         ring_exposed: share of what rings under attention send that attention does not hide.
         data_exposed: share of what data parallelism sends once per batch that `training.overlap.data` does not hide.
         gathers_exposed: share of what ZeRO 2 and 3 send in every micro-batch that it does not hide.
@@ -77,7 +78,8 @@ class Coefficients:
     cast: float = _coefficient(0.0, 0.1, 8.0, 2.0, 0.5)
     host_launch: float = _coefficient(0.0, 1e-6, 1e-4, 1e-5, 0.5)
     tensor_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
-    experts_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
+    experts_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.55, 0.4)
+    dispatch_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
     ring_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.1, 0.7)
     data_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)
     gathers_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)

@@ -33,6 +33,7 @@ TRUE = {
     "host_launch": 2e-5,
     "tensor_exposed": 0.4,
     "experts_exposed": 0.3,
+    "dispatch_exposed": 0.3,
     "ring_exposed": 0.3,
     "data_exposed": 0.2,
     "gathers_exposed": 0.15,

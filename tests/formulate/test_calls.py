@@ -109,16 +109,31 @@ def test_experts_hide_by_their_own_switch() -> None:
     model = {"layers": 4, "hidden": 2048, "ffn": 4096, "heads": 16, "vocab": 32000}
     mixture = {"experts": 16, "top_k": 2, "moe_ffn": 2048}
 
-    def time(**overlap: bool) -> float:
+    def time(dispatch: str = "all-to-all", device: object = "h100-sxm", **overlap: bool) -> float:
         levels = [{"fanout": 8, "link": "nvlink4"}, {"fanout": 2, "link": "infiniband-ndr"}]
         problem = {
             "nest": 1,
             "model": {"transformer": {**model, **mixture}},
-            "training": {"global_batch": 16, "sequence_length": 2048, "stack": "none", "overlap": overlap},
-            "cluster": {"device": "h100-sxm", "levels": levels},
+            "training": {
+                "global_batch": 16,
+                "sequence_length": 2048,
+                "stack": "none",
+                "overlap": overlap,
+                "dispatch": dispatch,
+            },
+            "cluster": {"device": device, "levels": levels},
             "fixed": {"ep": 16, "micro_batch": 1},
         }
         return float(nest.evaluate(problem).batch_time or numpy.inf)
 
+    def showing(**coefficients: float) -> dict[str, object]:
+        known = {"name": "own", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak": {"bf16": "1 PFLOP/s"}}
+        return {**known, "calibration": {"experts_exposed": 0.5, "dispatch_exposed": 0.5, **coefficients}}
+
     assert time(tensor=True) == time()
     assert time(experts=True) < time()
+    # Each way of sending has a share of its own.
+    for dispatch, name in (("all-to-all", "experts_exposed"), ("per-node", "dispatch_exposed")):
+        half, other = (time(dispatch, showing(**less), experts=True) for less in ({}, {name: 0.2}))
+        assert other < half
+        assert time(dispatch, showing(**{name: 1.0}), experts=True) == time(dispatch, showing())
