@@ -28,7 +28,7 @@ SECONDS = st.floats(0, 10)
 
 def overlapped(exposed: float) -> PricedLayer:
     """The layer with its collective hidden but for a share."""
-    rows = tuple(evolve(row, exposed=None if row.operator.collective is None else exposed) for row in ROWS)
+    rows = tuple(evolve(row, exposed=1.0 if row.operator.collective is None else exposed) for row in ROWS)
     return PricedLayer(rows, (rows,))
 
 
