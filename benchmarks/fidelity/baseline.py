@@ -46,7 +46,7 @@ def constant_share(runs: Sequence[MeasuredRun], families: Sequence[str], folds: 
         folds: parts that the families are dealt to.
     """
     ideal = [ideal_seconds(run) for run in runs]
-    achieved = [seconds / run.run.measured.batch_time for run, seconds in zip(runs, ideal, strict=True)]
+    achieved = [seconds / (run.run.measured.batch_time or numpy.nan) for run, seconds in zip(runs, ideal, strict=True)]
     part = parts(families, folds)
     found = numpy.full(len(runs), numpy.nan)
     for index, run in enumerate(runs):

@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy
 from attrs import frozen
 
+import nest
 from benchmarks.fidelity.predictions import Array, Table
 from benchmarks.fidelity.ranking import Agreement, TaskSet, agreement, task_sets
 from benchmarks.fidelity.statistics import Errors, errors
-from benchmarks.memory import Peak, peaks
 from nest.calibrate.generations import MeasuredRun
 from nest.files import unstructure
-from nest.formulate.margin import memory_margin
 
 COLUMNS = ("catalogue", "validated", "constant")
 """Predictions of `Table` whose errors are told side by side."""
@@ -60,13 +59,30 @@ class PeerRow:
 
 
 @frozen
+class Peak:
+    """The fullest stage of one run, bytes.
+
+    Attributes:
+        group: who published it.
+        predicted: as estimated.
+        measured: its peak.
+        upper: what is compared with a device's memory.
+    """
+
+    group: str
+    predicted: float
+    measured: float
+    upper: float
+
+
+@frozen
 class MemoryRow:
     """Errors of peaks of memory.
 
     Attributes:
         group: who published them; `all` for all.
         errors: of the estimate.
-        above: peaks that the upper estimate with the margin of its problem does not reach.
+        above: peaks that the upper estimate does not reach.
     """
 
     group: str
@@ -97,15 +113,12 @@ class Figures:
 
 def figures(table: Table, found: Sequence[Peak], refused: Mapping[str, int]) -> Figures:
     """What the predictions of `table` and the peaks `found` amount to."""
-    margins = {
-        str(place): memory_margin(each.run.problem, each.ledger.pricing.device) for place, each in enumerate(table.runs)
-    }
     return Figures(
         priced=len(table.runs),
         refused=dict(refused),
         errors=error_rows(table),
         peers=peer_rows(table),
-        memory=memory_rows(found, margins),
+        memory=memory_rows(found),
         ranking=ranking(task_sets([each.run for each in table.runs]), table.validated, table.measured),
     )
 
@@ -137,21 +150,19 @@ def peer_rows(table: Table) -> tuple[PeerRow, ...]:
 
 
 def peaks_of(runs: Sequence[MeasuredRun]) -> list[Peak]:
-    """Predicted and measured peaks of the runs that have one, named by their places among `runs`."""
-    rows = [
-        {
-            "id": str(place),
-            "group": each.run.group or "runs",
-            "problem": unstructure(each.run.problem),
-            "measured": {"peak_memory": each.run.measured.peak_memory},
-        }
-        for place, each in enumerate(runs)
-    ]
-    return peaks(rows)
+    """Predicted and measured peaks of the runs that have one."""
+    found = []
+    for each in runs:
+        measured = each.run.measured.peak_memory
+        if measured is not None:
+            fullest = max(nest.evaluate(unstructure(each.run.problem)).stages, key=lambda stage: stage.memory)
+            upper = fullest.memory if fullest.upper_memory is None else fullest.upper_memory
+            found.append(Peak(each.run.group or "runs", fullest.memory, measured, upper))
+    return found
 
 
-def memory_rows(found: Sequence[Peak], margins: Mapping[str, float]) -> tuple[MemoryRow, ...]:
-    """Errors of peaks by group, in the order of names, and of all; `margins` by the names of the peaks."""
+def memory_rows(found: Sequence[Peak]) -> tuple[MemoryRow, ...]:
+    """Errors of peaks by group, in the order of names, and of all."""
     groups = {name: [each for each in found if each.group == name] for name in sorted({each.group for each in found})}
     rows = []
     for name, members in [*groups.items(), ("all", list(found))]:
@@ -160,7 +171,7 @@ def memory_rows(found: Sequence[Peak], margins: Mapping[str, float]) -> tuple[Me
         )
         off = errors(predicted, measured)
         if off is not None:
-            rows.append(MemoryRow(name, off, sum(each.margin > margins[each.name] for each in members)))
+            rows.append(MemoryRow(name, off, sum(each.measured > each.upper for each in members)))
     return tuple(rows)
 
 

@@ -15,7 +15,7 @@ Told = Callable[[str], None]
 
 
 def read_runs(paths: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
-    """The runs among the measurements of files (docs/reference/measurements.md), each with its file.
+    """The runs with a batch time among the measurements of files (docs/reference/measurements.md), each with its file.
 
     Raises:
         InputError: a file cannot be read, or holds no run.
@@ -23,6 +23,7 @@ def read_runs(paths: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
     found = []
     for path in paths:
         runs = [each for each in read_measurements(path) if isinstance(each, RunMeasurement)]
+        runs = [each for each in runs if each.measured.batch_time is not None]
         if not runs:
             raise InputError(f"{path}: there are no runs in it.")
         found += [(path, run) for run in runs]

@@ -24,14 +24,12 @@ class Outcome:
         run: as published.
         priced: its layout.
         best: the best plan within its framework, nothing else being asked; None: the search had no answer in time.
-        margin: whether it fits with the device's margin of memory; False: only without one is there a plan.
         seconds: that the searches took.
     """
 
     run: PublishedRun
     priced: PlanDocument
     best: PlanDocument | None
-    margin: bool
     seconds: float
 
     @property
@@ -58,17 +56,10 @@ class Outcome:
 
 
 def measured(run: PublishedRun, time_limit: float) -> Outcome:
-    """Price the layout of `run` and look for the best plan for `time_limit` seconds at most.
-
-    Where none fits with the device's margin of memory, again without one: what fits is then what is estimated to.
-    """
+    """Price the layout of `run` and look for the best plan for `time_limit` seconds at most."""
     priced = nest.evaluate(run.problem)
     begun = monotonic()
-    best, margin = solved(run.open, time_limit), True
-    if best is None or best.batch_time is None:
-        training = {**run.open["training"], "memory_margin": 0}
-        best, margin = solved({**run.open, "training": training}, time_limit), False
-    return Outcome(run, priced, best, margin, monotonic() - begun)
+    return Outcome(run, priced, solved(run.open, time_limit), monotonic() - begun)
 
 
 def solved(problem: dict[str, Any], time_limit: float) -> PlanDocument | None:

@@ -71,12 +71,11 @@ def optima(outcomes: Sequence[Outcome]) -> list[str]:
 def search(each: Outcome) -> str:
     """How the search ended."""
     best = each.best
-    margin = "" if each.margin else ", without a margin of memory (with it no plan was found)"
     if best is None:
-        return f"no answer in time{margin}"
+        return "no answer in time"
     if best.status != "feasible" or best.batch_time is None or best.lower_bound is None:
-        return f"{best.status}{margin}"
-    return f"ended early, at most {100 * (1 - best.lower_bound / best.batch_time):.1f} % from the best{margin}"
+        return str(best.status)
+    return f"ended early, at most {100 * (1 - best.lower_bound / best.batch_time):.1f} % from the best"
 
 
 def differences(each: Outcome) -> list[str]:

@@ -19,7 +19,7 @@ def file_name(name: str) -> str:
 def calibration_text(calibration: Calibration) -> str:
     """The file of the catalogue (`nest/library/calibrations`) that holds `calibration`, in TOML."""
     rows = [f"# {_one_line(calibration.name).capitalize()}: written by `nest calibrate devices`", ""]
-    rows += _list("sources", calibration.sources)
+    rows += listed("sources", calibration.sources)
     rows += _table("efficiency", calibration.efficiency)
     rows += _table("coefficients", asdict(calibration.coefficients))
     return "\n".join([*rows, *_table("sustained", calibration.sustained)]) + "\n"
@@ -31,7 +31,7 @@ def device_text(device: DeviceSpec) -> str:
     rows = ["# Written by `nest calibrate devices`; name this file as `cluster.device` of a problem.", ""]
     plain = {key: value for key, value in figures.items() if isinstance(value, (int, float, str)) and value != ""}
     rows += [f"{key} = {_value(value)}" for key, value in plain.items()]
-    rows += _list("engines", device.engines) + _list("sources", device.sources)
+    rows += listed("engines", device.engines) + listed("sources", device.sources)
     rows += _table("peak", {key: value for key, value in asdict(device.peak).items() if value is not None})
     rows += _table("efficiency", device.efficiency)
     rows += _table("calibration", asdict(device.calibration))
@@ -45,7 +45,8 @@ def _table(name: str, values: Mapping[str, Any]) -> list[str]:
     return ["", f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items())]
 
 
-def _list(name: str, values: Sequence[str]) -> list[str]:
+def listed(name: str, values: Sequence[str]) -> list[str]:
+    """The lines of a list of strings in TOML; none where it is empty."""
     return [f"{name} = [", *(f"    {_value(value)}," for value in values), "]"] if values else []
 
 

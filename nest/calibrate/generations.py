@@ -113,7 +113,11 @@ def calibrate_devices(
             without their device, or there is nothing to fit to.
     """
     lines = [(path, line) for path in files for line in read_measurements(path)]
-    runs = [(path, line) for path, line in lines if isinstance(line, RunMeasurement)]
+    runs = [
+        (path, line)
+        for path, line in lines
+        if isinstance(line, RunMeasurement) and line.measured.batch_time is not None
+    ]
     _check_groups(without, {line.group for _, line in runs})
     runs = [(path, line) for path, line in runs if line.group not in without]
     operators = [line for _, line in lines if isinstance(line, OperatorMeasurement)]

@@ -141,6 +141,7 @@ class Precision:
         loss_scaling: whether the loss is scaled up so that small gradients survive, and the step scales them down.
         master_weights: whether the optimizer keeps a single-precision copy of the weights.
         master_gradients: whether it keeps one of the gradients.
+        weights_once: whether that copy of the weights is the only one, and `weights` of it are not counted twice.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Precision:
     loss_scaling: bool = False
     master_weights: bool = field(default=Factory(lambda self: self.weights < SINGLE, takes_self=True))
     master_gradients: bool = field(default=Factory(lambda self: self.gradients < SINGLE, takes_self=True))
+    weights_once: bool = False
 
     def trained(self, training: Training) -> "Precision":
         """The precision with what `training` says of weights, gradients and copies of them.
@@ -173,6 +175,7 @@ class Precision:
             gradients=gradients,
             master_weights=_first(training.master_weights, self.master_weights),
             master_gradients=_first(training.master_gradients, gradients < SINGLE),
+            weights_once=bool(training.weights_once),
         )
 
 
@@ -196,9 +199,11 @@ class Optimizer:
         The moments; the single-precision copy of the weights; and that of the gradients, which the step converts
         first. With Adam that is 12 bytes for 16-bit weights and 32-bit gradients, 16 with 16-bit gradients, 8 in
         single precision (Megatron-LM, docs/source/api-guide/dist_optimizer.md); 12 with 16-bit gradients of which
-        no copy is kept (ZeRO, arXiv 1910.02054, section 3.1).
+        no copy is kept (ZeRO, arXiv 1910.02054, section 3.1); 10 where the copy of the weights is the only one, so that
+        weights, gradients and state take 16 (FSDP, arXiv 2304.11277, section 4.4).
         """
-        return self.moments + SINGLE * (precision.master_weights + precision.master_gradients)
+        kept = self.moments + SINGLE * (precision.master_weights + precision.master_gradients)
+        return kept - precision.weights if precision.weights_once and precision.master_weights else kept
 
     def update_bytes(self, precision: Precision) -> float:
         """Bytes per parameter a step moves: state read and written, gradients read, weights written.

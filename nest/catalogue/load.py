@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from nest.catalogue.entries import Calibration, ClusterEntry, Link, LinkLine, Optimizer, Precision
 from nest.catalogue.names import unknown_name
 from nest.files import structure
+from nest.instance import EstimateError
 from nest.spec import (
     Coefficients,
     DeviceSpec,
@@ -49,6 +50,13 @@ def published_devices() -> dict[str, DeviceSpec]:
         )
         for name, content in _entries("devices")
     }
+
+
+@cache
+def estimate_error() -> EstimateError:
+    """How far what plans need of memory lies from the estimate, as `nest calibrate memory` found it."""
+    written = tomllib.loads(files("nest.library").joinpath("memory_error.toml").read_text(encoding="utf-8"))
+    return EstimateError(median=written["median"], spread=written["spread"])
 
 
 @cache

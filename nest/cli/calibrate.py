@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nest.calibrate.generations import Calibrated as DeviceCalibration
     from nest.calibrate.generations import ErrorRow
     from nest.calibrate.links import Calibrated
+    from nest.calibrate.memory import Share
     from nest.report.screen import Screen
 
 
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     group.command("collectives")(collectives)
     group.command("devices")(devices)
+    group.command("memory")(memory)
     app.add_typer(group, name="calibrate", help="Fit the catalogue's coefficients to measurements.")
 
 
@@ -186,3 +188,80 @@ def _table(rows: list[ErrorRow], shown_on: Screen) -> str:
 def _shares(errors: tuple[float, float]) -> str:
     mean, median = errors
     return f"{100 * mean:.1f} % {100 * median:>5.1f} %"
+
+
+def memory(
+    files: list[Path] = typer.Argument(
+        ...,
+        metavar="FILES...",
+        help="Runs that ran, or did not, as JSON lines (docs/reference/measurements.md).",
+    ),
+    risk: float = typer.Option(0.5, "--risk", min=0.001, max=0.999, help="Share of launches one accepts to fail."),
+    prior: str = typer.Option(
+        "catalogue",
+        help="What the fit begins at: what the catalogue knows, or nothing (none).",
+    ),
+    output: Path | None = typer.Option(None, "--output", metavar="FILE", help="Write what was found to this file."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+) -> None:
+    """Fit how far needed memory lies from its estimate; print which runs verdicts get wrong, by source.
+
+    Runs that failed say so: `"measured": {"fits": false}`. The last line is what a problem may say of its training.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from attrs import asdict
+
+    from nest.calibrate.memory import USUAL, error_text, fit, left_out, shares, verdicts
+    from nest.cli.progress import share_line
+    from nest.errors import InputError
+    from nest.hooks.registry import registry
+    from nest.report.paragraph import paragraph
+
+    if prior not in ("catalogue", "none"):
+        raise InputError(f"--prior must be catalogue or none, is {prior!r:.40}.")
+    line = share_line()
+    try:
+        seen = verdicts(files, registry(), None if line is None else line.tell)
+    finally:
+        if line is not None:
+            line.clear()
+    begun = USUAL if prior == "none" else None
+    found, others = fit(seen, begun), left_out(seen, begun)
+    fitted, validated = shares(seen, risk, lambda _: found), shares(seen, risk, others.__getitem__)
+    margin = found.factor(risk) - 1
+    if as_json:
+        told = {"error": asdict(found), "risk": risk, "margin": margin}
+        rows = {"fitted": [asdict(each) for each in fitted], "without_the_source": [asdict(each) for each in validated]}
+        typer.echo(to_json(told | rows))
+    else:
+        typer.echo(_memory_table(fitted, validated, screen()))
+        for text in (
+            f"Needed over estimated: median {found.median:.3f}, spread of the logarithm {found.spread:.3f}.",
+            f"At a risk of {risk:g}: training: {{memory_margin: {max(margin, 0.0):.3f}}}",
+        ):
+            typer.echo(paragraph(text, screen()))
+    if output is not None:
+        names = " ".join(path.name for path in files)
+        sources = [f"nest calibrate memory {names}: likelihood of {len(seen)} runs, {len(others)} sources alike"]
+        write(output, error_text(found, sources))
+
+
+def _memory_table(fitted: list[Share], validated: list[Share], shown_on: Screen) -> str:
+    from nest.report.table import table
+
+    header = ("source", "ran", "refused", "without it", "failed", "promised", "without it", "peaks off by")
+    rows = [
+        (
+            each.group,
+            str(each.ran),
+            str(each.refused),
+            str(other.refused),
+            str(each.failed),
+            str(each.promised),
+            str(other.promised),
+            "-" if each.peak_error is None else f"{each.peak_error:.1%}",
+        )
+        for each, other in zip(fitted, validated, strict=True)
+    ]
+    return table(header, rows, (1, 2, 3, 4, 5, 6, 7), shown_on, ruled=False)

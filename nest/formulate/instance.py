@@ -16,7 +16,7 @@ from nest.formulate.compose import compose
 from nest.formulate.constrain import build_space
 from nest.formulate.granularity import branched_regions
 from nest.formulate.layer_kinds import LayerKinds, layer_kinds
-from nest.formulate.margin import memory_margin
+from nest.formulate.memory_risk import with_memory_risk
 from nest.formulate.names import check_names
 from nest.formulate.offload import host
 from nest.formulate.operators import kept_whole
@@ -130,7 +130,7 @@ def formulate(
     if limits is not None:
         problem = within(problem, limits, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
-    cluster = cluster.with_margin(memory_margin(problem, device))
+    cluster = with_memory_risk(cluster, problem)
     if levels is not None:
         cluster = evolve(cluster, levels=levels)
     if problem.profile is not None:

@@ -166,7 +166,7 @@ def _bills(
         entering: bytes that enter a stage which begins inside a layer, at most.
         levels: of the network.
     """
-    operators = [row.operator for row in layer.rows]
+    operators = [row.kept for row in layer.rows]
     sizes = tensor_bytes(operators)
     working = working_sets(layer.rows)
     found: Bills = {}
@@ -222,6 +222,6 @@ def _keeps(row: PricedOperator, again: frozenset[str], held: bool) -> tuple[str,
 
     Where what was run again is `held`, it needs both.
     """
-    operator = row.operator
+    operator = row.kept
     read = tuple(tensor.name for tensor in operator.inputs) if operator.name in again else ()
     return (*read, *operator.saves) if held or operator.name not in again else read

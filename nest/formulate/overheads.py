@@ -5,7 +5,7 @@ from attrs import frozen
 from nest.formulate.priced import PricedLayer
 from nest.graph import Block
 from nest.instance import Cluster
-from nest.spec import DeviceSpec
+from nest.spec import DeviceSpec, Training
 
 BOUNDARY_BUFFERS = 2
 """Tensors on their way at a stage's boundaries while a layer is at work: what arrives for the next micro-batch, and
@@ -40,6 +40,7 @@ def beside(
     gradients: float,
     cluster: Cluster,
     device: DeviceSpec,
+    training: Training,
 ) -> Beside:
     """What the layers of `block` need besides.
 
@@ -55,6 +56,7 @@ def beside(
         gradients: bytes of a parameter's gradient.
         cluster: devices and network.
         device: the accelerator.
+        training: what the software is said to need, in place of the device's overheads.
     """
     blocks = cluster.size // block.width
     several = blocks > 1
@@ -65,8 +67,10 @@ def beside(
     gathered = largest * (GATHERED_LAYERS * weights + gradients) if several else 0.0
     # Fewer than four blocks are stages or replicas, but not both.
     groups = len(_axes(block)) + several + (blocks >= 4)
-    framework = overheads.context + groups * overheads.communicator
-    return Beside(overheads.fragmentation, framework, buffers, gathered)
+    communicator = overheads.communicator if training.communicator is None else training.communicator
+    framework = overheads.context + groups * communicator
+    unused = overheads.fragmentation if training.fragmentation is None else training.fragmentation
+    return Beside(unused, framework, buffers, gathered)
 
 
 def _axes(block: Block) -> set[str]:

@@ -13,6 +13,7 @@ from nest.formulate.calls import Calls
 from nest.formulate.layer_kinds import LayerKinds
 from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.memory import modes
+from nest.formulate.narrow import narrow_format, with_narrow_copies
 from nest.formulate.offload import Host
 from nest.formulate.operators import inseparable, owners, passing
 from nest.formulate.overheads import beside
@@ -162,6 +163,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         pricing.precision.gradients,
         pricing.cluster,
         pricing.device,
+        pricing.training,
     )
     return Candidate(
         name=name,
@@ -245,8 +247,11 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
         shown = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
         return shown, whole - shown
 
+    kept = list(operators)
+    if pricing.training.saved_inputs == "narrow":
+        kept = with_narrow_copies(operators, lambda each: narrow_format(each, pricing.device, pricing.training))
     rows = []
-    for operator in operators:
+    for operator, keeping in zip(operators, kept, strict=True):
         made = operator.collective or Collective()
         under = costs.get(made.under, NOTHING)
         forward, hidden_forward = seconds(made.forward, made.share * under.forward)
@@ -257,7 +262,9 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
         ports = None
         if operator.collective is not None:
             ports = pricing.ports(made.forward, block), pricing.ports(made.backward, block)
-        rows.append(PricedOperator(operator, costs[operator.name], forward, backward, hidden, named, exposed, ports))
+        rows.append(
+            PricedOperator(operator, costs[operator.name], forward, backward, hidden, named, exposed, ports, keeping)
+        )
     return rows
 
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from nest.formulate.layer_times import Direction, Timing, engine_of, precedence
 from nest.graph import Operator
@@ -30,6 +30,7 @@ class PricedOperator:
         exposed: that share.
         ports: seconds for which its communication occupies a device's port at each level: forward and backward, of
             shape `(levels,)` each; None: it has none.
+        kept: the operator with what it really saves for its backward pass (`nest.formulate.narrow`).
     """
 
     operator: Operator
@@ -40,6 +41,7 @@ class PricedOperator:
     named: str = ""
     exposed: float = 1.0
     ports: tuple[Array, Array] | None = None
+    kept: Operator = field(default=Factory(lambda self: self.operator, takes_self=True))
 
     def times(self, direction: Direction) -> tuple[float, float, float]:
         """Seconds of computation, of communication that shows, and of communication that hides, in one direction."""

@@ -69,14 +69,17 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
 
 
 def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Implied | None:
-    """The stack of `search.target`, else the usual one of the device; None: neither has one."""
+    """The stack of `search.target`, else of the training precision, else the device's usual; None: no one's."""
     target = problem.search.target
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
         return Implied(name, "search.target", f"that of {target}")
-    if device is not None and device.stack is not None:
-        return Implied(device.stack, "cluster.device.stack", f"the usual one of {device.name}")
-    return None
+    if device is None or device.stack is None:
+        return None
+    for name, stack in known.stacks().items():
+        if problem.training.precision in getattr(stack, "precisions", ()):
+            return Implied(name, "training.precision", f"of the years of {problem.training.precision}")
+    return Implied(device.stack, "cluster.device.stack", f"the usual one of {device.name}")
 
 
 def described(name: str | StackSpec, known: Registry, base: Path | None = None, place: str = PLACE) -> StackSpec:

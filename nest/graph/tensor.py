@@ -1,5 +1,6 @@
 """Tensors with named axes, as one rank of a block holds them."""
 
+from collections.abc import Collection
 from math import prod
 
 from attrs import evolve, field, frozen
@@ -28,7 +29,14 @@ def has_axis(shape: Shape, axis: str) -> bool:
 
 def divide(shape: Shape, axis: str, degree: int) -> Shape:
     """`shape` with `axis` split over `degree` ranks, rounded up: the largest share any rank holds."""
-    return tuple((name, -(-size // degree) if name == axis else size) for name, size in shape)
+    return divide_axes(shape, (axis,), degree)
+
+
+def divide_axes(shape: Shape, axes: Collection[str], degree: int) -> Shape:
+    """`shape` with each of `axes` split so; the same object where it has none of them."""
+    if not any(name in axes for name, _ in shape):
+        return shape
+    return tuple((name, -(-size // degree) if name in axes else size) for name, size in shape)
 
 
 def scale(shape: Shape, axis: str, factor: int) -> Shape:

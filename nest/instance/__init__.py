@@ -3,6 +3,7 @@
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, Level
 from nest.instance.collective_line import CollectiveLine
+from nest.instance.estimate_error import EstimateError
 from nest.instance.instance import Instance, LayerGraph, Space
 from nest.instance.passes import Pass
 from nest.instance.protocols import (
@@ -22,6 +23,7 @@ __all__ = [
     "Cluster",
     "CollectiveLine",
     "CollectiveModel",
+    "EstimateError",
     "Instance",
     "LayerGraph",
     "Level",

@@ -10,6 +10,8 @@ from attrs import Factory, evolve, field, frozen, validators
 from numpy.typing import NDArray
 
 from nest.instance.collective_line import CollectiveLine
+from nest.instance.estimate_error import EstimateError
+from nest.tolerances import MEMORY_SLACK
 
 
 # Hashed whenever a collective is priced, so once.
@@ -45,23 +47,37 @@ class Cluster:
         memory: bytes per device that plans may be estimated to need (`H`).
         reserve: bytes of it kept free.
         margin: share by which what a plan needs, the reserve apart, may exceed its estimate; `memory` leaves room.
+            Below 0 where a plan is taken to need less.
+        error: how far what is needed lies from the estimate; None: estimates are exact.
         device_memory: bytes per device, room for the margin included.
     """
 
     levels: tuple[Level, ...] = field(validator=validators.min_len(1))
     memory: float = field(validator=validators.gt(0))
     reserve: float = field(default=0.0, validator=validators.ge(0))
-    margin: float = field(default=0.0, validator=validators.ge(0))
+    margin: float = field(default=0.0, validator=validators.gt(-1))
+    error: EstimateError | None = None
     device_memory: float = field(default=Factory(lambda self: self.memory, takes_self=True))
 
-    def with_margin(self, margin: float) -> "Cluster":
+    def with_margin(self, margin: float, error: EstimateError | None = None) -> "Cluster":
         """The cluster whose `memory` leaves room for the margin: what takes all of it may grow to `device_memory`."""
         room = (self.device_memory - self.reserve) / (1 + margin)
-        return evolve(self, memory=self.reserve + room if margin else self.device_memory, margin=margin)
+        memory = self.reserve + room if margin else self.device_memory
+        return evolve(self, memory=memory, margin=margin, error=error)
 
     def upper(self, memory: float) -> float:
         """The most that a plan estimated to need `memory` bytes, the reserve included, is taken to need."""
         return self.reserve + (memory - self.reserve) * (1 + self.margin) if self.margin else memory
+
+    def fit_probability(self, memory: float) -> float:
+        """The probability that what is estimated to need `memory` bytes, the reserve included, has enough of them.
+
+        Stages err together, since one estimate made them, so that the fullest of a plan tells for all.
+        """
+        needed, room = memory - self.reserve, self.device_memory - self.reserve
+        if self.error is None or needed <= 0:
+            return float(needed <= room * (1 + MEMORY_SLACK))
+        return self.error.within(room / needed)
 
     @cached_property
     def capacities(self) -> tuple[int, ...]:

@@ -188,6 +188,8 @@ def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Co
 def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
     names = ("batch_time", "throughput", "fits", "micro_batches", "violates")
     pairs: list[Comparison] = [(name, getattr(plan, name), getattr(fresh, name), 0.0) for name in names]
+    if plan.fit_probability is not None:
+        pairs.append(("fit_probability", plan.fit_probability, fresh.fit_probability, 0.0))
     pairs.append(("candidate", _taking_part(plan.candidate), _taking_part(fresh.candidate), 0.0))
     fields = ("devices", "time", "sync_time", "memory", "in_flight", "level_in", "level_out")
     for index, (stated, derived) in enumerate(zip(plan.stages, fresh.stages, strict=True)):

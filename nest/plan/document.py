@@ -54,6 +54,7 @@ def document(
         lower_bound=lower_bound,
         throughput=instance.space.global_batch / batch_time if batch_time > 0 else None,
         fits=priced.fits,
+        fit_probability=priced.fit_probability,
         candidate=CandidateSummary(
             candidate.name,
             dict(candidate.degrees),

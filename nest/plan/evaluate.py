@@ -87,6 +87,7 @@ class PricedPlan:
         stages: in pipeline order.
         capacity: bytes per device that stages may be estimated to need (`H`): there is room for the margin beside it.
         device_memory: bytes per device.
+        fit_probability: that no stage needs more.
     """
 
     micro_batches: int
@@ -94,6 +95,7 @@ class PricedPlan:
     stages: tuple[PricedStage, ...]
     capacity: float
     device_memory: float
+    fit_probability: float
 
     @property
     def slowest(self) -> float:
@@ -176,7 +178,12 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     weights = schedule.weights(micro_batches, len(stages))
     cluster = instance.cluster
     return PricedPlan(
-        micro_batches, (float(weights[0]), float(weights[1])), stages, cluster.memory, cluster.device_memory
+        micro_batches,
+        (float(weights[0]), float(weights[1])),
+        stages,
+        cluster.memory,
+        cluster.device_memory,
+        cluster.fit_probability(max(stage.memory for stage in stages)),
     )
 
 

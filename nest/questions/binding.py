@@ -62,6 +62,7 @@ def _memory(plan: PlanDocument) -> Binding:
         "upper": needs[fullest],
         "expected": stage.memory,
         "capacity": capacity,
+        "likely": None if "profile" in plan.problem else plan.fit_probability,
         "free": capacity - needs[fullest],
         "in_flight": stage.in_flight,
         "recompute": stage.recompute,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from attrs import evolve, frozen
 
 from nest.formulate.choices import USUAL_MICRO_BATCHES, taking_part
+from nest.formulate.memory_risk import RISK
 from nest.hooks.registry import Registry
 from nest.questions.parameters import parameters
 from nest.spec import Problem, ProfileSpec
@@ -13,6 +14,9 @@ from nest.units import format_bytes
 
 PLENTY = 1024.0
 """How many times a device's memory stands for any amount of it: a device then holds what a thousand held before."""
+
+DARING = 0.8
+"""A share of launches that may run out of memory, of somebody who can try."""
 
 
 @frozen
@@ -137,6 +141,11 @@ def _training(problem: Problem, known: Registry) -> Iterator[Loosening]:
 
 
 def _memory(problem: Problem, known: Registry) -> Iterator[Loosening]:
+    training = problem.training
+    risk = RISK if training.memory_risk is None else training.memory_risk
+    if problem.model is not None and training.memory_margin is None and risk < DARING:
+        found = evolve(problem, training=evolve(training, memory_risk=DARING))
+        yield Loosening("training.memory_risk", f"{risk:g}", f"{DARING:g}", found)
     for parameter in parameters(problem, known):
         if parameter.unit == "bytes":
             found = parameter.changed(problem, parameter.value * PLENTY)

@@ -32,12 +32,14 @@ def _memory(each: Told) -> Iterator[Row]:
     room = "are free" if each["free"] >= 0 else "too much"
     many = f"; {counted(others, 'other stage')} within 1% of that" if others else ""
     needs = f"{format_bytes(each['upper'])} of {format_bytes(each['capacity'])} ({share:.1%})"
-    yield "memory", f"stage {each['stage']} needs up to {needs}, {format_bytes(abs(each['free']))} {room}{many}"
+    likely = "" if each["likely"] is None else f"; {each['likely']:.0%} likely to fit"
+    free = f"{format_bytes(abs(each['free']))} {room}"
+    yield "memory", f"stage {each['stage']} is taken to need {needs}, {free}{many}{likely}"
     parts = sorted(each["parts"].items(), key=lambda part: -part[1])
     sizes = ", ".join(f"{_PARTS.get(name, name)} {format_bytes(size)}" for name, size in parts)
     made = f": {sizes}" if parts else ""
     flying = f"; {counted(each['in_flight'], 'micro-batch', 'es')} in flight, recompute {each['recompute']}"
-    yield "", f"{format_bytes(each['expected'])} are expected{made}{flying if parts else ''}"
+    yield "", f"{format_bytes(each['expected'])} are estimated{made}{flying if parts else ''}"
 
 
 def _slowest(each: Told) -> Iterator[Row]:

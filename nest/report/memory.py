@@ -42,5 +42,5 @@ def memory_table(stages: Sequence[StageRecord], most: int, capacity: float | Non
             if capacity is not None and sizes[column - 1] > capacity:
                 tones[len(rows), column] = Tone.BAD
         rows.append([place, *(format_bytes(size) for size in sizes)])
-    header = ["stage", *(_NAMES.get(name, name) for name in names), "memory", "upper estimate"]
+    header = ["stage", *(_NAMES.get(name, name) for name in names), "memory", "taken to need"]
     return table(header, rows, tuple(range(1, len(header))), screen, tones)

@@ -46,9 +46,11 @@ def _overfull(plan: PlanDocument) -> tuple[str, str]:
     capacity = plan.summary.get("memory_capacity", 0.0)
     if any(stage.memory > capacity for stage in plan.stages):
         return "This plan does not fit:", " a stage needs more memory than a device has."
+    if plan.fit_probability is None or plan.problem["training"].get("memory_margin") is not None:
+        return "This plan may not fit:", " with training.memory_margin a stage needs more memory than a device has."
     return (
         "This plan may not fit:",
-        " a stage's upper estimate of memory, training.memory_margin included, is above what a device has.",
+        f" that is {plan.fit_probability:.0%} likely, less than training.memory_risk asks for.",
     )
 
 
@@ -85,6 +87,16 @@ def _headline(plan: PlanDocument, screen: Screen) -> str:
     return opening(f"{proof}:", tone, f" {', '.join(parts)}", screen)
 
 
+def _fullest(plan: PlanDocument, capacity: float) -> str:
+    """What the fullest stage is estimated to need, and how likely it is that it has it."""
+    fullest = max(range(len(plan.stages)), key=lambda index: plan.stages[index].memory)
+    where = f" on stage {fullest + 1}" if len(plan.stages) > 1 else ""
+    told = f"{format_bytes(plan.stages[fullest].memory)} of {format_bytes(capacity)}{where}"
+    likely = plan.fit_probability
+    # Candidates of a profile state their bytes.
+    return told if likely is None or "profile" in plan.problem else f"{told}, {likely:.0%} likely to fit"
+
+
 def _mixed(plan: PlanDocument) -> bool:
     """Whether stages use different candidates."""
     return len({stage.candidate for stage in plan.stages}) > 1
@@ -105,6 +117,8 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
         rows.append(("bubble share", f"{found['bubble_share']:.1%}"))
     if "devices_used" in found:
         rows.append(("devices used", f"{found['devices_used']} of {found['devices']}"))
+    if capacity := found.get("memory_capacity"):
+        rows.append(("memory", _fullest(plan, capacity)))
     return figures(rows, screen)
 
 

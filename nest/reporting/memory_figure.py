@@ -28,7 +28,7 @@ MEMORY_CAUSES: Mapping[str, str] = {
 
 
 def memory_figure(subject: Subject) -> Figure:
-    """Stacked bars against capacity, with the upper estimate."""
+    """Stacked bars against capacity, with what stages are taken to need."""
     stages = subject.priced.stages
     capacity = subject.priced.device_memory
     parts = [asdict(stage.parts) for stage in stages]
@@ -60,10 +60,10 @@ def memory_figure(subject: Subject) -> Figure:
     drawing = Drawing(WIDTH, height, body, "Memory of a device of each stage, by cause", f"{told} {_crowded(subject)}")
     caption = (
         "Memory of one device of each stage, by cause, against what a device has. "
-        + ("The dashed box reaches to the upper estimate, which is what has to fit. " if margin else "")
+        + ("The dashed box reaches to what a stage is taken to need, which has to fit. " if margin else "")
         + told
     )
-    header = ("stage", *(MEMORY_CAUSES[cause] for cause in used), "memory", "upper estimate", "of capacity")
+    header = ("stage", *(MEMORY_CAUSES[cause] for cause in used), "memory", "taken to need", "of capacity")
     rows = tuple(
         (
             Cell(str(index + 1)),

@@ -19,7 +19,7 @@ def stage_table(subject: Subject) -> Section:
     levels = tuple(plan.summary.get("levels", ()))
     header = [
         "stage", "layers", *(["candidate"] if mixed else []), "recompute", "ZeRO", "time per micro-batch",
-        "once per batch", "memory", "upper estimate", "in flight", "link behind", "sent per micro-batch",
+        "once per batch", "memory", "taken to need", "in flight", "link behind", "sent per micro-batch",
     ]  # fmt: skip
     rows = []
     for index, (stage, priced) in enumerate(zip(plan.stages, subject.priced.stages, strict=True)):

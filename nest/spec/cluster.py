@@ -69,14 +69,11 @@ class MemoryOverheads:
         communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in.
         fragmentation: share of the memory held for the activations of micro-batches in flight, beyond the first, in
             which no tensor lies, because the allocator cannot use it; at most 0.9.
-        margin: share by which peaks measured on devices of its generation exceed the estimate at most: what
-            `training.memory_margin` is where it is left out. None: nothing was measured.
     """
 
     context: Bytes = field(default=Bytes(0.0), validator=at_least(0))
     communicator: Bytes = field(default=Bytes(0.0), validator=at_least(0))
     fragmentation: float = field(default=0.0, validator=between(0, 0.9))
-    margin: float | None = field(default=None, validator=at_least(0))
 
 
 @frozen

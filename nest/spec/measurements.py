@@ -176,16 +176,21 @@ class RunFigures:
     """What was seen of a training run.
 
     Attributes:
-        batch_time: seconds of one optimizer step.
+        batch_time: seconds of one optimizer step; None: it ran out of memory, or its time was not measured.
         peak_memory: bytes, on the fullest device; None: it was not measured.
         memory_kind: how memory was measured, for people.
         fits: whether it had memory enough; None: it is not said, and since it ran, it had.
     """
 
-    batch_time: Seconds = field(validator=above(0))
+    batch_time: Seconds | None = field(default=None, validator=above(0))
     peak_memory: Bytes | None = field(default=None, validator=above(0))
     memory_kind: str | None = None
     fits: bool | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.batch_time is None and self.peak_memory is None and self.fits is not False:
+            told = "is missing; only runs that ran out of memory (fits: false) or have a peak_memory go without."
+            raise FieldErrors([FieldError(("batch_time",), told)])
 
 
 @frozen

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from attrs import field, frozen
 
 from nest.spec.problem import Problem
-from nest.spec.validators import at_least, each, one_of
+from nest.spec.validators import at_least, between, each, one_of
 
 STATUSES = ("optimal", "feasible", "infeasible")
 
@@ -75,8 +75,8 @@ class StageRecord:
             last one.
         level_out: level of the boundary behind, -1 for none; with several chunks that of the last stage leads to the
             first one.
-        upper_memory: bytes that are compared with a device's: the estimate with `training.memory_margin` of it on top,
-            the reserve apart; None: `memory`.
+        upper_memory: bytes that are compared with a device's: what the estimate, the reserve apart, is taken to come to
+            at most, at `training.memory_risk` or with `training.memory_margin` of it on top; None: `memory`.
         memory_breakdown: what `memory` is made of; None: not told.
         bytes_out: bytes that each device sends to its counterpart in the next stage per micro-batch, in all chunks
             together; None: not told.
@@ -191,6 +191,7 @@ class PlanDocument:
         placement: on a network that is no hierarchy, the devices of every block; None: those of the levels.
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
         violates: constraints that a plan already decided does not satisfy, as written; a search keeps to all of them.
+        fit_probability: that no stage needs more memory than a device has; None when infeasible, or not told.
         outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
     """
 
@@ -219,6 +220,7 @@ class PlanDocument:
     placement: PlacementRecord | None = None
     zero_degree: int | None = None
     violates: tuple[str, ...] = ()
+    fit_probability: float | None = field(default=None, validator=between(0, 1))
     outside: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:

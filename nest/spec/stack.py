@@ -4,7 +4,8 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from nest.spec.validators import at_least, one_of
+from nest.spec.validators import at_least, between, one_of
+from nest.units import Bytes
 
 NO_STACK = "none"
 """The stack of the catalogue that fills nothing in."""
@@ -15,6 +16,8 @@ REACHES = ("domain", "network")
 DISPATCHES = ("all-to-all", "per-node")
 ACCUMULATIONS = ("sharded", "whole")
 GRADIENTS = ("fp32", "bf16", "fp16")
+LOSSES = ("unfused", "fused")
+SAVED = ("wide", "narrow")
 
 
 @frozen
@@ -47,6 +50,11 @@ class StackDefaults:
         attention: whether it is fused.
         context_exchange: how context parallelism passes keys and values on.
         gradients: number format gradients are accumulated and reduced in.
+        loss: whether the cross-entropy reads the logits as they are.
+        saved_inputs: what products in narrow formats keep of their inputs.
+        weights_once: whether weights are kept in single precision alone.
+        fragmentation: share of the memory held for further micro-batches in flight that the allocator cannot use.
+        communicator: bytes of buffers that its communication library keeps for each group of ranks a device is in.
     """
 
     overlap: Overlap = Overlap()
@@ -57,6 +65,11 @@ class StackDefaults:
     attention: str | None = field(default=None, validator=one_of(ATTENTIONS))
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
+    loss: str | None = field(default=None, validator=one_of(LOSSES))
+    saved_inputs: str | None = field(default=None, validator=one_of(SAVED))
+    weights_once: bool | None = None
+    fragmentation: float | None = field(default=None, validator=between(0, 0.9))
+    communicator: Bytes | None = field(default=None, validator=at_least(0))
 
     @property
     def filled(self) -> dict[str, Any]:
@@ -75,6 +88,7 @@ class StackSpec:
         version: of the framework, or the years it stands for.
         description: one line.
         targets: exporters whose files it runs: their names as `search.target` imply it.
+        precisions: training precisions that imply it, in place of a device's usual stack.
         training: what it fills in.
         pipeline_overlap: schedules with which it hides communication between stages; `overlap.pipeline` is filled in by
             them, true where they are all that the problem allows.
@@ -86,6 +100,7 @@ class StackSpec:
     version: str = ""
     description: str = ""
     targets: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
     training: StackDefaults = StackDefaults()
     pipeline_overlap: tuple[str, ...] = ()
     notes: dict[str, str] = field(factory=dict)

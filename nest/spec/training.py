@@ -8,11 +8,14 @@ from nest.spec.stack import (
     DISPATCHES,
     EXCHANGES,
     GRADIENTS,
+    LOSSES,
     REACHES,
+    SAVED,
     Overlap,
     StackSpec,
 )
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
+from nest.units import Bytes
 
 MOST_SAMPLES = 10**9
 """Samples per optimizer step at most: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
@@ -59,8 +62,10 @@ class Training:
             `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
         context_exchange: how context parallelism passes keys and values on: `ring` (from neighbour to neighbour, under
             the attention of those at hand) or `all_gather`; None: as the stack says, else `ring`.
+        memory_risk: share of launches one accepts to run out of memory, from which follows what stages must stay under;
+            None: 0.5. Not with `profile`, whose candidates state their bytes.
         memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
-            with a device's; None: with `model` what measured runs ask for, with `profile` 0.
+            with a device's, whatever `memory_risk`; None: with `model` what the risk asks for, with `profile` 0.
         stack: what the framework does by itself, by its name (`nest stacks`), a file, or in place: fills in what is
             left out here; None: that of `search.target`, else the device's usual one. Not with `profile`.
         overlap_reach: how far communication inside blocks hides with `overlap.tensor`: `domain`, over links of the
@@ -71,6 +76,16 @@ class Training:
             says, else 1.
         accumulation: what ZeRO 2 does with the gradients of several micro-batches: `sharded`, reduce each of them, or
             `whole`, add them up and reduce once per batch, as ZeRO 1 does; None: as the stack says, else `sharded`.
+        loss: how the cross-entropy reads the logits: `unfused`, from a copy of them in single precision, or `fused`, as
+            they are; None: as the stack says, else `unfused`.
+        saved_inputs: what products in narrow formats keep of their inputs for the backward pass: `wide`, the inputs, or
+            `narrow`, the copies they were converted to; None: as the stack says, else `wide`.
+        weights_once: whether weights are kept in single precision alone, and what products read is made of them when
+            ranks gather it (FSDP); None: as the stack says, else not.
+        fragmentation: share of the memory held for the activations of micro-batches in flight, beyond the first, in
+            which no tensor lies; None: as the stack says, else as `cluster.device.memory_overheads` does.
+        communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in;
+            None: the same.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.
     """
@@ -95,7 +110,13 @@ class Training:
     dispatch: str | None = field(default=None, validator=one_of(DISPATCHES))
     expert_imbalance: float | None = field(default=None, validator=at_least(1))
     accumulation: str | None = field(default=None, validator=one_of(ACCUMULATIONS))
+    loss: str | None = field(default=None, validator=one_of(LOSSES))
+    saved_inputs: str | None = field(default=None, validator=one_of(SAVED))
+    weights_once: bool | None = None
+    fragmentation: float | None = field(default=None, validator=between(0, 0.9))
+    communicator: Bytes | None = field(default=None, validator=at_least(0))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
+    memory_risk: float | None = field(default=None, validator=between(0.001, 0.999))
     memory_margin: float | None = field(default=None, validator=at_least(0))
     primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))

@@ -11,7 +11,7 @@ from math import gcd
 
 from attrs import evolve
 
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide_axes
 from nest.hooks.protocols import StrategyContext
 
 SPLIT = ("heads", "kv_heads", "ffn", "vocab")
@@ -49,10 +49,7 @@ class TensorParallelism:
         """The share of one of `degree` ranks, with its collectives."""
 
         def split(shape: Shape) -> Shape:
-            # In one pass, and the same shape where nothing is split: composing asks for every tensor.
-            if not _is_split(shape):
-                return shape
-            return tuple((axis, -(-size // degree) if axis in SPLIT else size) for axis, size in shape)
+            return divide_axes(shape, SPLIT, degree)
 
         graph = _with_collectives(block.graph.map_shapes(split))
         return block.with_axis(self.name, degree).applied(self.name, degree, graph)

@@ -171,11 +171,9 @@ def test_peaks_above_the_upper_estimate_are_counted(tmp_path: Path) -> None:
     lines = [line(id="", measured=each) for each in (*figures, {"batch_time": 1.0})]
     runs, _ = taken(written(tmp_path, *lines))
     found = peaks_of(runs)
-    own, total = memory_rows(found, {"0": 0.1, "1": 0.1})
+    own, total = memory_rows(found)
     assert (own.group, own.errors.count, own.above) == ("us", 2, 1)
     assert total.above == 1
-    plenty = max(each.margin for each in found) + 1
-    assert memory_rows(found, {"0": plenty, "1": 0.1})[-1].above == 0
 
 
 def test_plans_for_one_task_are_compared_and_repeated_runs_averaged(tmp_path: Path) -> None:

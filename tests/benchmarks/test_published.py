@@ -71,7 +71,6 @@ def test_flops_are_converted_by_palm() -> None:
 def test_the_best_plan_is_beside_the_published_one(outcome: Outcome) -> None:
     assert outcome.best is not None
     assert outcome.best.status == "optimal"
-    assert outcome.margin
     assert outcome.faster is not None
     assert 0 < outcome.faster < 1
     assert outcome.priced.batch_time == nest.evaluate(TINY).batch_time
@@ -105,7 +104,7 @@ def test_the_page_tells_all(outcome: Outcome) -> None:
 
 def test_without_a_plan_it_says_so(outcome: Outcome) -> None:
     assert solved({**TINY, "cluster": {**TINY["cluster"], "memory": "1 MB"}}, 20.0).batch_time is None  # type: ignore[union-attr]
-    nothing = evolve(outcome, best=None, margin=False)
+    nothing = evolve(outcome, best=None)
     assert (nothing.faster, nothing.changed) == (None, [])
     assert "no answer in time" in "\n".join(optima([nothing]))
     assert "no answer in time" in page([nothing], "", {})

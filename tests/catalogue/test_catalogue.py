@@ -269,4 +269,4 @@ def test_the_reference_page_lists_every_entry_with_its_figures(table: str) -> No
     assert set(rows) == set(expected)
     for name, figures in expected.items():
         shown = [float(re.sub(r"[^0-9.]", "", cell) or "nan") for cell in rows[name][: len(figures)]]
-        assert shown == pytest.approx(figures), name
+        assert shown == pytest.approx(figures, rel=1e-5), name

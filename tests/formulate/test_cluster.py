@@ -26,7 +26,7 @@ def built(**keys: Any) -> tuple[Cluster, DeviceSpec | None]:
 
 def test_memory_is_as_written_or_the_devices() -> None:
     assert built(levels=LEVELS, memory=7.0)[0].memory == 7.0
-    assert built(levels=LEVELS, device="h100-sxm")[0].memory == 80e9
+    assert built(levels=LEVELS, device="h100-sxm")[0].memory == 81559 * 2**20
     assert built(levels=LEVELS, device="h100-sxm", memory=7.0, reserve=3.0)[0].memory == 7.0
     assert built(levels=LEVELS, device="h100-sxm", memory=7.0, reserve=3.0)[0].reserve == 3.0
     assert built(levels=LEVELS, device=OWN) == (Cluster((Level("level 0", 4, 1e9, 0.0),), 5.0), OWN)
@@ -43,7 +43,7 @@ def test_a_named_cluster_brings_device_memory_and_network() -> None:
     assert cluster.levels[0].bandwidth == pytest.approx(450e9 * links()["nvlink4"].efficiency)
     paper, device = built(name="nest-h100-spine-leaf-64")
     assert (paper.memory, paper.levels[1].bandwidth, device) == (90 * 2**30, 12.5e9, devices()["h100-sxm"])
-    assert built(name="nest-h100-spine-leaf-64", device="h200-sxm")[0].memory == 141e9
+    assert built(name="nest-h100-spine-leaf-64", device="h200-sxm")[0].memory == 143771 * 2**20
     assert built(name="nest-h100-spine-leaf-64", memory=1e9)[0].memory == 1e9
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nest
-from nest.catalogue import device
+from nest.catalogue import device, estimate_error
 from nest.formulate.instance import build_instance
-from nest.formulate.margin import MEASURED
+from nest.formulate.memory_risk import RISK
 from nest.hooks.registry import registry
 from nest.spec import ClusterSpec, Fixed, LevelSpec, MemoryOverheads, Problem, StageRecord, Training, TransformerSpec
 from nest.units import Bytes
@@ -33,7 +33,7 @@ def asked(model: TransformerSpec = DENSE, gpu: Any = None, margin: float | None 
     return Problem(
         nest=1,
         model=model,
-        training=Training(global_batch=16, sequence_length=TOKENS, memory_margin=margin),
+        training=Training(global_batch=16, sequence_length=TOKENS, memory_margin=margin, stack="none"),
         cluster=ClusterSpec(
             device=gpu or bare("a100-sxm-80g"),
             levels=(LevelSpec(fanout=8, link="nvlink3"), LevelSpec(fanout=2, link="infiniband-hdr")),
@@ -263,13 +263,44 @@ def test_what_does_not_fit_is_told_by_the_upper_estimate() -> None:
     small = {**written, "cluster": {**written["cluster"], "memory": 1e5}, "fixed": {}}
     told = nest.solve(small).diagnosis or ""
     assert "upper estimate" in told
-    assert "training.memory_margin 0.5" in told
+    assert "a margin of 0.5" in told
     assert "capacity of 100000 bytes" in told
 
 
-def test_left_out_the_margin_is_that_of_measured_runs_and_none_for_profiles() -> None:
+@given(risk=st.floats(0.01, 0.99), margin=st.sampled_from([None, 0.0, 0.3]))
+@settings(max_examples=15)
+def test_fits_is_whether_the_probability_is_what_the_risk_leaves(risk: float, margin: float | None) -> None:
+    problem = asked(DENSE, margin=margin, tp=1, pp=1, dp=16)
+    needed = nest.evaluate(problem).stages[0].memory
+    problem = evolve(problem, training=evolve(problem.training, memory_risk=risk))
+    factor = 1 + margin if margin is not None else estimate_error().factor(risk)
+    for more in (0.999, 1.001):
+        given = evolve(problem, cluster=evolve(problem.cluster, memory=Bytes(needed * factor * more)))
+        plan = nest.evaluate(given)
+        assert plan.stages[0].upper_memory == pytest.approx(needed * factor, rel=1e-12)
+        assert plan.fits == (more > 1)
+        assert plan.fit_probability == pytest.approx(estimate_error().within(factor * more), abs=1e-9)
+        if margin is None:
+            assert plan.fits == ((plan.fit_probability or 0.0) >= 1 - risk)
+        assert nest.check(plan.to_dict()).ok
+        wrong = nest.check({**plan.to_dict(), "fit_probability": 0.5 + (plan.fit_probability or 0.0) / 4})
+        assert any("fit_probability" in told for told in wrong.disagreements)
+
+
+def test_accepting_more_risk_never_makes_a_plan_slower() -> None:
+    written = asked(DENSE, margin=None).to_dict()
+    tight = {**written, "fixed": {"tp": 1}, "cluster": {**written["cluster"], "memory": 14e6, "reserve": 2e6}}
+    found = [nest.solve({**tight, "training": {**tight["training"], "memory_risk": risk}}) for risk in (0.05, 0.4, 0.9)]
+    times = [inf if plan.batch_time is None else plan.batch_time for plan in found]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > times[-1]
+    for plan, risk in zip(found, (0.05, 0.4, 0.9), strict=True):
+        assert plan.batch_time is None or (plan.fit_probability or 0.0) >= (1 - risk) * (1 - 1e-9)
+
+
+def test_left_out_the_risk_is_the_usual_one_and_none_for_profiles() -> None:
     (stage,) = stages(DENSE, None, None, tp=1, pp=1, dp=16)
-    assert stage.upper_memory == pytest.approx(stage.memory * (1 + MEASURED), rel=1e-12)
+    assert stage.upper_memory == pytest.approx(stage.memory * estimate_error().factor(RISK), rel=1e-12)
     profile = {
         "layers": ["one"],
         "edges": [],
@@ -296,6 +327,7 @@ def test_left_out_the_margin_is_that_of_measured_runs_and_none_for_profiles() ->
         }
     )
     assert plan.stages[0].upper_memory == plan.stages[0].memory == 6
+    assert plan.fit_probability == 1
     assert parts(plan.stages[0])["activations"] == 4
     assert parts(plan.stages[0])["transient"] == 2
 

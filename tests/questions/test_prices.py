@@ -64,13 +64,14 @@ def test_every_entry_is_loosened_once_and_nothing_else() -> None:
     assert list(found) == [
         "constraints[0]", "constraints[1]", "fixed.pp", "fixed.cp", "fixed.stages", "strategies.tp",
         "strategies.batch", "search.rank_order", "search.zero", "search.recompute", "search.zero_degree",
-        "training.schedule", "training.micro_batch", "training.uneven_batch", "cluster.memory",
+        "training.schedule", "training.micro_batch", "training.uneven_batch", "training.memory_risk", "cluster.memory",
     ]  # fmt: skip
     assert found["constraints[0]"].constraints == ("tp * cp <= 2",)
     assert found["fixed.pp"].decided == {"cp": 1}
     assert found["strategies.tp"].strategies == {"batch": (1, 2), "cp": (1,)}
     assert found["strategies.batch"].strategies["batch"] == (1, 2, 3, 4)  # Without a word on it, it takes no part.
     assert found["search.zero_degree"].search.zero_degree == (2, "all")
+    assert (found["training.memory_risk"].training.memory_risk or 0) > 0.5
     assert found["training.schedule"].training.schedule[0] == "gpipe"
     assert set(found["training.schedule"].training.schedule) == set(known.schedules())
     assert found["training.micro_batch"].training.micro_batch == (1, 2, 4)

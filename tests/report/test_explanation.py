@@ -261,19 +261,20 @@ def test_a_part_without_anything_says_so() -> None:
 
 MEMORY: dict[str, Any] = {
     "name": "memory", "stage": 2, "stages": [2], "upper": 2.0**36, "expected": 2.0**35, "capacity": 2.0**37,
-    "free": 2.0**36, "in_flight": 1, "recompute": "none", "parts": {"weights": 2.0**35},
+    "free": 2.0**36, "likely": 0.93, "in_flight": 1, "recompute": "none", "parts": {"weights": 2.0**35},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("told", "line"),
     [
-        ({}, "stage 2 needs up to 64 GiB of 128 GiB (50.0%), 64 GiB are free"),
-        ({"stages": [1, 2]}, "64 GiB are free; 1 other stage within 1% of that"),
-        ({"stages": [1, 2, 3]}, "64 GiB are free; 2 other stages within 1% of that"),
-        ({"free": -(2.0**30)}, "1 GiB too much"),
-        ({}, "32 GiB are expected: weights 32 GiB; 1 micro-batch in flight, recompute none"),
-        ({"parts": {}}, "32 GiB are expected"),
+        ({}, "stage 2 is taken to need 64 GiB of 128 GiB (50.0%), 64 GiB are free; 93% likely to fit"),
+        ({"stages": [1, 2]}, "64 GiB are free; 1 other stage within 1% of that; 93% likely to fit"),
+        ({"stages": [1, 2, 3]}, "64 GiB are free; 2 other stages within 1% of that; 93% likely to fit"),
+        ({"likely": None}, "stage 2 is taken to need 64 GiB of 128 GiB (50.0%), 64 GiB are free"),
+        ({"free": -(2.0**30)}, "1 GiB too much; 93% likely to fit"),
+        ({}, "32 GiB are estimated: weights 32 GiB; 1 micro-batch in flight, recompute none"),
+        ({"parts": {}}, "32 GiB are estimated"),
     ],
 )
 def test_memory(told: dict[str, Any], line: str) -> None:

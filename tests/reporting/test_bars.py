@@ -26,7 +26,7 @@ def test_memory_is_the_plans_part_by_part(plan: object) -> None:
     found: PlanDocument = plan()  # type: ignore[operator]
     table = Page(quick(found)).table("Memory of one device of each stage")
     assert table.values("memory") == [stage.memory for stage in found.stages]
-    assert table.values("upper estimate") == [stage.upper_memory for stage in found.stages]
+    assert table.values("taken to need") == [stage.upper_memory for stage in found.stages]
     capacity = found.summary["memory_capacity"]
     assert table.values("of capacity") == [(stage.upper_memory or 0.0) / capacity for stage in found.stages]
     for index, stage in enumerate(found.stages):

@@ -62,11 +62,11 @@ def test_a_bound_of_nothing_leaves_no_gap_to_tell() -> None:
     assert "gap 0" not in page.text
 
 
-def test_every_table_has_the_same_upper_estimate() -> None:
+def test_every_table_has_the_same_need() -> None:
     stages = tuple(evolve(stage, upper_memory=None) for stage in decided().stages)
     page = Page(quick(evolve(decided(), stages=stages)))
-    told = page.table("Decisions and figures of every stage").values("upper estimate")
-    assert told == page.table("Memory of one device of each stage").values("upper estimate")
+    told = page.table("Decisions and figures of every stage").values("taken to need")
+    assert told == page.table("Memory of one device of each stage").values("taken to need")
 
 
 def test_a_batch_of_no_time_has_a_whole_page() -> None:

@@ -132,7 +132,7 @@ def test_the_stages_are_the_plans() -> None:
     assert table.values("time per micro-batch") == [stage.time for stage in plan.stages]
     assert table.values("once per batch") == [stage.sync_time for stage in plan.stages]
     assert table.values("memory") == [stage.memory for stage in plan.stages]
-    assert table.values("upper estimate") == [stage.upper_memory for stage in plan.stages]
+    assert table.values("taken to need") == [stage.upper_memory for stage in plan.stages]
     assert table.values("sent per micro-batch") == [stage.bytes_out for stage in plan.stages]
     assert [cell.text for cell in table.column("recompute")] == [stage.recompute for stage in plan.stages]
 

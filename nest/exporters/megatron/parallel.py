@@ -119,9 +119,11 @@ def environment(shape: Deployment) -> tuple[dict[str, str], tuple[str, ...]]:
     """Variables to set, and those that must not be set.
 
     `validate_args` wants `CUDA_DEVICE_MAX_CONNECTIONS` to be 1 with tensor or context parallelism on devices before
-    Blackwell, and not to be 1 with Megatron FSDP.
+    Blackwell, and not to be 1 with Megatron FSDP. Expandable segments leave few gaps between tensors
+    (docs.pytorch.org/docs/stable/notes/cuda.html; docs/performance-guide.md of Megatron-Bridge).
     """
+    usual = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     if shape.zero[0] in SHARDING:
-        return {}, (name,)
-    return {name: "1"}, ()
+        return usual, (name,)
+    return {name: "1", **usual}, ()

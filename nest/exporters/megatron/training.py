@@ -97,6 +97,10 @@ def precision_flags(training: Training) -> Flags:
         flags["--accumulate-allreduce-grads-in-fp32"] = True
     # What is left to the framework is a fused kernel.
     flags["--attention-backend"] = "unfused" if training.stores_scores else "auto"
+    # The implementation of its own (`native`) makes a copy of the logits in single precision all the same.
+    fused = training.loss == "fused"
+    flags["--cross-entropy-loss-fusion"] = fused
+    flags["--cross-entropy-fusion-impl"] = "te" if fused else None
     return flags
 
 

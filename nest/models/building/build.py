@@ -37,7 +37,7 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
     for name, block in zip(blocks, architecture.blocks, strict=True):
         add = _add_post_norm_block if architecture.post_norm else _add_pre_norm_block
         hidden = add(layer(name), block, hidden, training.stores_scores)
-    add_head(layer("head"), architecture, hidden)
+    add_head(layer("head"), architecture, hidden, fused=training.loss == "fused")
     return OperatorGraph(tuple(operators), ("embedding", *blocks, "head"), blocks, architecture.family)
 
 

@@ -48,11 +48,12 @@ def _add_learned_rows(layer: LayerBuilder, architecture: Architecture, embedded:
     return total
 
 
-def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor) -> None:
+def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, fused: bool = False) -> None:
     """Final norm (or the head of a masked language model), vocabulary projection and cross-entropy.
 
     The loss is computed from fp32 logits, whose place its softmax takes for the backward pass: with the
-    inputs of norm and projection, `4*s*b*h*(1 + v/h)` bytes (arXiv 2205.05198, section 4.3).
+    inputs of norm and projection, `4*s*b*h*(1 + v/h)` bytes (arXiv 2205.05198, section 4.3). `fused`, one kernel
+    computes it from the logits as they are (flash-attn's and Transformer Engine's cross-entropy).
     """
     normed = _add_masked_transform(layer, source) if architecture.masked_head else source
     normed = layer.norm("norm", normed)
@@ -67,7 +68,7 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor) ->
         bias=architecture.masked_head,
         tied=architecture.tied,
     )
-    if layer.itemsize != FP32:
+    if layer.itemsize != FP32 and not fused:
         wide = layer.tensor("wide_logits", vocab, itemsize=FP32)
         layer.add("widen", "elementwise", (logits,), (wide,))
         logits = wide

@@ -63,7 +63,7 @@ def told(instance: Instance, least: LeastMemory | None) -> str:
     cluster = instance.cluster
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
     expected = (
-        f" (an upper estimate: {format_bytes(least.bytes)} expected, training.memory_margin {cluster.margin:g})"
+        f" (an upper estimate: {format_bytes(least.bytes)} expected, and a margin of {cluster.margin:.3g})"
         if cluster.margin
         else ""
     )

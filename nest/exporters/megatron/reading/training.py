@@ -10,8 +10,8 @@ from nest.exporters.megatron.recompute import MODULES, OPTIONAL
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, LatentAttention, MixtureOfExperts
 
-STACK = "megatron-core"
-"""What runs the flags (`nest.spec.StackSpec`)."""
+STACK, OLD_STACK = "megatron-core", "megatron-lm"
+"""What runs the flags (`nest.spec.StackSpec`): Megatron Core, and Megatron-LM of the years of fp16."""
 
 EXCHANGES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather"}
 
@@ -27,7 +27,8 @@ def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, An
         "precision": _precision(flags),
         "optimizer": _optimizer(flags),
         "attention": _attention(flags),
-        "stack": STACK,
+        "loss": _loss(flags),
+        "stack": OLD_STACK if flags.has("--fp16") else STACK,
         "overlap": _overlap(flags),
         "dispatch": _dispatch(flags),
         "context_exchange": _context_exchange(flags),
@@ -46,6 +47,7 @@ SPEAKERS = {
     "precision": ("--bf16", "--fp16", "--fp8-format", "--fp4-format"),
     "optimizer": ("--optimizer", "--exp-avg-dtype", "--exp-avg-sq-dtype"),
     "attention": ("--attention-backend", "--use-flash-attn"),
+    "loss": ("--cross-entropy-loss-fusion",),
     "stack": (),
     "overlap": ("--overlap-grad-reduce", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
     "dispatch": ("--moe-token-dispatcher-type",),
@@ -137,6 +139,12 @@ def _attention(flags: FlagReader) -> str:
     if flags.word("--transformer-impl") == "local" and not flags.has("--use-flash-attn"):
         return "unfused"
     return found
+
+
+def _loss(flags: FlagReader) -> str:
+    """Megatron-LM's own implementation, which is the default, computes in single precision."""
+    implementation = flags.choice("--cross-entropy-fusion-impl", {"native": "unfused", "te": "fused"}, "unfused")
+    return implementation if flags.has("--cross-entropy-loss-fusion") else "unfused"
 
 
 def _overlap(flags: FlagReader) -> dict[str, bool]:

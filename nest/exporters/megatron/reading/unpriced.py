@@ -28,7 +28,7 @@ COSTLY = {
 _HARMLESS = """
 adam-beta1 adam-beta2 adam-eps apply-layernorm-1p async-save attention-dropout attention-softmax-in-fp32
 auto-detect-ckpt-format bias-swiglu-fusion calculate-per-token-loss ckpt-format clip-grad cp-comm-type
-cross-entropy-fusion-impl cross-entropy-loss-fusion ddp-average-in-collective ddp-bucket-size ddp-num-buckets
+ddp-average-in-collective ddp-bucket-size ddp-num-buckets
 delay-wgrad-compute deterministic-mode disable-symmetric-registration distributed-backend
 distributed-timeout-minutes empty-unused-memory-level enable-experimental eod-mask-loss fp4-recipe
 fp8-amax-compute-algo fp8-amax-history-len fsdp-double-buffer hidden-dropout init-method-std

@@ -1,0 +1,174 @@
+"""How far what plans need of memory lies from the estimate: fitted to runs that ran, and to runs that did not."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import exp, log
+from pathlib import Path
+from statistics import NormalDist
+
+from attrs import frozen
+
+from nest import planner
+from nest.calibrate.device_file import listed
+from nest.catalogue import estimate_error
+from nest.errors import InputError
+from nest.formulate.self_contained import self_contained
+from nest.hooks.registry import Registry
+from nest.instance import EstimateError
+from nest.spec.measurements import RunMeasurement, read_measurements
+
+USUAL = EstimateError(median=1.0, spread=0.2)
+"""What is expected of an estimate of which nothing was measured: neither too high nor too low, to a fifth."""
+
+MEDIAN_SPREAD, SPREAD_SPREAD = 0.2, 0.5
+"""How far a fit is expected to lie from what it begins at: standard deviations of the logarithms of median and spread.
+That counts as much as one source."""
+
+LEAST_LIKELIHOOD = 1e-12
+"""The least likelihood of one run, so that none decides alone."""
+
+BOUNDS = (0.0, log(2.0)), (log(0.02), 0.0)
+"""Of the logarithms of median and spread. No plan is promised memory beyond what a device has because others needed
+less than estimated: at even odds the estimate itself must fit."""
+
+
+@frozen
+class Verdict:
+    """One run: what is estimated, and what was seen.
+
+    Attributes:
+        group: its source.
+        estimate: bytes of the fullest stage, the reserve apart.
+        room: bytes of a device, the reserve apart.
+        ran: whether it had memory enough.
+        peak: bytes measured; None: not measured.
+    """
+
+    group: str
+    estimate: float
+    room: float
+    ran: bool
+    peak: float | None
+
+    def likelihood(self, error: EstimateError) -> float:
+        """Of what was seen: the density at the logarithm of a peak, else the probability that it fits, or does not."""
+        if self.peak is not None:
+            distance = log(self.peak / self.estimate / error.median) / error.spread
+            return max(NormalDist().pdf(distance) / error.spread, LEAST_LIKELIHOOD)
+        fits = error.within(self.room / self.estimate)
+        return max(fits if self.ran else 1 - fits, LEAST_LIKELIHOOD)
+
+
+def verdicts(files: Sequence[Path], known: Registry, told: Callable[[str, float], None] | None = None) -> list[Verdict]:
+    """What is estimated for the runs in files of JSON lines, and what was seen of them.
+
+    Raises:
+        InputError: a file cannot be read, holds no runs, or a run cannot be priced.
+    """
+    runs = [(path, line) for path in files for line in read_measurements(path) if isinstance(line, RunMeasurement)]
+    if not runs:
+        raise InputError(f"{files[0]}: there are no runs to fit to.")
+    found = []
+    for index, (path, run) in enumerate(runs):
+        if told is not None:
+            told("reading runs", index / len(runs))
+        try:
+            plan = planner.evaluate(self_contained(run.problem, path.parent, known), plugins=known)
+        except InputError as error:
+            raise InputError(f"{path}, run {run.id or index + 1}: {error}") from None
+        fullest = max(plan.stages, key=lambda stage: stage.memory)
+        reserve = 0.0 if fullest.memory_breakdown is None else fullest.memory_breakdown.reserve
+        room = float(plan.summary["memory_capacity"]) - reserve
+        ran = run.measured.fits is not False
+        found.append(Verdict(run.group, fullest.memory - reserve, room, ran, run.measured.peak_memory))
+    return found
+
+
+def fit(seen: Iterable[Verdict], begun: EstimateError | None = None) -> EstimateError:
+    """The error that makes what was seen most likely, every source counting alike, however many runs it has.
+
+    What ran, and what did not, say on which side of a device's memory the need lay. A fit begins at `begun`, the
+    catalogue's where it is left out, and stays near it where little was seen.
+    """
+    seen, begun = list(seen), begun or estimate_error()
+    counts = Counter(each.group for each in seen)
+    start = log(begun.median), log(begun.spread)
+
+    def cost(at: tuple[float, float]) -> float:
+        error = EstimateError(exp(at[0]), exp(at[1]))
+        away = ((at[0] - start[0]) / MEDIAN_SPREAD) ** 2 / 2 + ((at[1] - start[1]) / SPREAD_SPREAD) ** 2 / 2
+        return away - sum(log(each.likelihood(error)) / counts[each.group] for each in seen)
+
+    found = _least(cost, start)
+    return EstimateError(exp(found[0]), exp(found[1]))
+
+
+def _least(cost: Callable[[tuple[float, float]], float], start: tuple[float, float]) -> tuple[float, float]:
+    """Where `cost` is least within `BOUNDS`: steps along either axis, halved when neither helps."""
+    at, best, step = start, cost(start), 0.1
+    while step > 1e-4:
+        tried = [(at[0] + a * step, at[1] + b * step) for a, b in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+        inside = [each for each in tried if all(low <= x <= high for x, (low, high) in zip(each, BOUNDS, strict=True))]
+        costs = [cost(each) for each in inside]
+        if min(costs) < best:
+            best = min(costs)
+            at = inside[costs.index(best)]
+        else:
+            step /= 2
+    return at
+
+
+@frozen
+class Share:
+    """How right verdicts are on the runs of one source.
+
+    Attributes:
+        group: its name; `all` for all.
+        ran: runs that ran.
+        refused: those of them that are said not to fit.
+        failed: runs that ran out of memory.
+        promised: those of them that are said to fit.
+        peak_error: mean of `|estimate / peak - 1|`; None: no peak was measured.
+    """
+
+    group: str
+    ran: int
+    refused: int
+    failed: int
+    promised: int
+    peak_error: float | None
+
+
+def shares(seen: Sequence[Verdict], risk: float, errors: Callable[[str], EstimateError]) -> list[Share]:
+    """By source and for all, how right verdicts at `risk` are, with the error that `errors` gives for a source."""
+    groups: dict[str, list[Verdict]] = defaultdict(list)
+    for each in seen:
+        groups[each.group].append(each)
+    fits = {group: errors(group).factor(risk) for group in groups}
+
+    def share(name: str, members: Sequence[Verdict]) -> Share:
+        told = [(each, each.estimate * fits[each.group] <= each.room) for each in members]
+        away = [abs(each.estimate / each.peak - 1) for each in members if each.peak is not None]
+        return Share(
+            name,
+            sum(each.ran for each in members),
+            sum(each.ran and not fit for each, fit in told),
+            sum(not each.ran for each in members),
+            sum(not each.ran and fit for each, fit in told),
+            sum(away) / len(away) if away else None,
+        )
+
+    return [*(share(name, groups[name]) for name in sorted(groups)), share("all", seen)]
+
+
+def left_out(seen: Sequence[Verdict], begun: EstimateError | None = None) -> dict[str, EstimateError]:
+    """For each source the error as fitted to the others."""
+    groups = sorted({each.group for each in seen})
+    return {group: fit([each for each in seen if each.group != group], begun) for group in groups}
+
+
+def error_text(error: EstimateError, sources: Sequence[str]) -> str:
+    """The file of the catalogue (`nest/library/memory_error.toml`) that holds `error`, in TOML."""
+    rows = ["# What plans need of memory over what is estimated: written by `nest calibrate memory`", ""]
+    rows += [f"median = {error.median:.4g}", f"spread = {error.spread:.4g}", *listed("sources", sources)]
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,25 @@
+"""How much more memory than estimated a plan is taken to need (`training.memory_risk`, `training.memory_margin`)."""
+
+from nest.catalogue import estimate_error
+from nest.instance import Cluster
+from nest.spec import Problem
+
+RISK = 0.5
+"""The share of launches that one accepts to run out of memory, where nobody says (`training.memory_risk`).
+
+A launch that fails costs minutes, and the next plan is at hand; a plan that is slower than the one that would have fit
+costs its share of the whole training (docs/explanation/cost-model.md, "How sure memory is")."""
+
+
+def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
+    """`cluster`, whose stages must stay under what the memory risk that the problem accepts leaves them.
+
+    Candidates of a profile state their bytes: they are exact unless a margin is written.
+    """
+    training = problem.training
+    known = None if problem.model is None else estimate_error()
+    margin = training.memory_margin
+    if margin is None:
+        risk = RISK if training.memory_risk is None else training.memory_risk
+        margin = 0.0 if known is None else known.factor(risk) - 1
+    return cluster.with_margin(margin, known)
