@@ -50,6 +50,7 @@ def test_no_other_plan_is_faster(seed):
 
 @settings(quick, max_examples=25)
 @given(written=streams.map(random_problem))
+@pytest.mark.slow
 def test_no_other_plan_is_faster_on_odd_problems(written):
     with suppress(InputError):  # Some have no combination of candidates and choices at all.
         examine(written)

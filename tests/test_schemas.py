@@ -77,6 +77,7 @@ def shared_problems(shared: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield path.name, json.loads(path.read_text())
 
 
+@pytest.mark.slow
 def test_shared_problems_pass_the_schema_and_are_read(shared: Path) -> None:
     passes, count = validator("problem"), 0
     for place, problem in shared_problems(shared):

@@ -76,6 +76,7 @@ def idle_problem(random: Random) -> dict:
 
 @pytest.mark.usefixtures("low_thresholds")
 @pytest.mark.parametrize("first", [0, 50])
+@pytest.mark.slow
 def test_idle_layers_decided_apart_leave_the_optimum(first):
     for seed in range(first, first + 50):
         assert disagreements(idle_problem(Random(seed))) == [], seed
@@ -83,6 +84,7 @@ def test_idle_layers_decided_apart_leave_the_optimum(first):
 
 @pytest.mark.usefixtures("low_thresholds")
 @pytest.mark.parametrize("first", [5000])
+@pytest.mark.slow
 def test_first_plans_and_ranges_leave_the_optimum(first):
     for seed in range(first, first + 50):
         assert disagreements(random_problem(Random(seed), "plain")) == [], seed

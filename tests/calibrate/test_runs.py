@@ -61,6 +61,7 @@ def measured(shared: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["problem"] for line in lines]
 
 
+@pytest.mark.slow
 def test_published_runs_are_priced_as_the_planner_prices_them(measured: list[dict[str, Any]]) -> None:
     """Some as plans of their own, a few of them through the planner's front door, too."""
     alike(measured[::12], 4)

@@ -45,6 +45,7 @@ def test_it_prints_errors_and_writes_the_link(
     assert written.lines != link("nvlink4").lines
 
 
+@pytest.mark.slow
 def test_json_holds_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], slow_gathers: Path
 ) -> None:

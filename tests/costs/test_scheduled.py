@@ -280,6 +280,7 @@ def test_an_unknown_model_of_layer_times_is_refused() -> None:
         nest.solve(problem(layer_times="schedule"))
 
 
+@pytest.mark.slow
 def test_a_device_in_place_describes_its_engines() -> None:
     figures = nest.solve(problem(engines=["matrix"])).to_dict()["problem"]
     device = {"name": "own", "memory": "80 GB", "memory_bandwidth": "2 TB/s", "peak": {"bf16": "300 TFLOP/s"}}

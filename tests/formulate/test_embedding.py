@@ -284,6 +284,7 @@ def holds(problem: dict[str, Any], plan: PlanDocument) -> EmbeddingProblem:
     return asked
 
 
+@pytest.mark.slow
 def test_a_pipeline_through_a_torus_has_a_bound() -> None:
     problem = written(TORUS, layers=16, width=4, memory="6 GB", batch=1)
     plan = nest.solve(problem)

@@ -293,6 +293,7 @@ def test_a_sound_object_is_used(kind: str, alone: dict[str, Any]) -> None:
         assert decisions(plan)["batch_time"] != alone["batch_time"]
 
 
+@pytest.mark.slow
 def test_what_nest_brings_passes_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sound object is refused: the same plans come out with every built-in guarded as a plug-in is."""
     repository = Path(nest.__file__).resolve().parent.parent

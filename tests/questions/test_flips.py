@@ -113,6 +113,7 @@ def test_a_plan_that_is_the_best_again_farther_away_is_noticed(kind: str, seed: 
     assert kept > best * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_what_dealing_layers_anew_brings_is_told() -> None:
     dealt = 0
     for plan, problem, solver in solved(range(1, 30, 7)):

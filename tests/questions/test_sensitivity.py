@@ -89,6 +89,7 @@ def _check(plan: PlanDocument, factors: tuple[float, ...]) -> None:
                     assert more.kept <= less.kept + 1e-9
 
 
+@pytest.mark.slow
 def test_replanning_is_no_worse_than_keeping_and_less_is_never_faster(model_plan: PlanDocument) -> None:
     factors = (0.5, 1.0, 1.25)
     _check(model_plan, factors)

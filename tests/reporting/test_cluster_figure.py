@@ -105,6 +105,7 @@ def test_a_cell_holds_devices_of_one_place(repeats: int, block: int, nodes: int,
     assert prod(fanouts_of_cells(capacities, many, 10**9)) * many == len(places)
 
 
+@pytest.mark.slow
 def test_tens_of_thousands_of_devices_stay_small() -> None:
     levels = [
         {"name": "node", "fanout": 8, "bandwidth": "450 GB/s", "latency": "3 us"},

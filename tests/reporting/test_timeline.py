@@ -151,6 +151,7 @@ def test_what_does_not_repeat_itself_is_told() -> None:
         ("zero-bubble-h2", 40, 128, {"zero": 1}),
     ],
 )
+@pytest.mark.slow
 def test_long_batches_stay_small(schedule: str, stages: int, micro_batches: int, fixed: dict[str, int]) -> None:
     replay = nest.simulate(long_plan(schedule, stages, micro_batches, **fixed))
     figures = batch_figures(replay, 1e13, [1e12] * stages)

@@ -16,6 +16,7 @@ PAGE = REPOSITORY / "docs" / "reference" / "topologies.md"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+@pytest.mark.slow
 def test_it_is_imported_or_refused_with_a_reason(path: Path) -> None:
     found = outcome(path)
     if found.cluster is None:

@@ -405,6 +405,7 @@ def test_no_plan_is_below_one_that_takes_no_time() -> None:
     assert ask(instance([free], graph=chain(3)), 0.0).status == "proved"
 
 
+@pytest.mark.slow
 def test_the_same_question_has_the_same_answer() -> None:
     problem = instance([candidate(5), candidate(5, name="d", seed=3, width=2)], machines=cluster((2, 2, 2)))
     for workers in (1, 2):
