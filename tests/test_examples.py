@@ -32,6 +32,7 @@ SLOW = (
     "deepseek-v3-on-2048-h100",
     "llama-3.1-405b-on-1024-h100",
     "llama-3-8b-at-131072-tokens",
+    "llama-2-7b-on-64-h100",
     "llama-2-7b-on-tpu-v4-torus",
     "mixtral-8x7b-at-32768-tokens",
     "mixtral-8x7b-at-32768-tokens-on-a-slow-network",

@@ -267,7 +267,10 @@ def alone() -> dict[str, Any]:
     return decisions(planner.solve(PROBLEM, plugins=Registry()))
 
 
-@pytest.mark.parametrize(("kind", "member", "does", "told"), FAULTS)
+@pytest.mark.parametrize(
+    ("kind", "member", "does", "told"),
+    [*FAULTS[::2], *(pytest.param(*each, marks=pytest.mark.slow) for each in FAULTS[1::2])],
+)
 def test_a_faulty_object_is_named_once_and_the_plan_is_the_one_without_it(
     kind: str, member: str, does: Any, told: str, alone: dict[str, Any]
 ) -> None:

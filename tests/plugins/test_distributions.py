@@ -85,6 +85,7 @@ def test_installed_it_is_loaded_without_a_warning(folder: Path, tmp_path: Path) 
     assert ("nest-ulysses" in listed) == (folder.name == "nest-ulysses")
 
 
+@pytest.mark.slow
 def test_ulysses_changes_the_plan_of_a_long_sequence_and_removing_it_restores_the_bytes(tmp_path: Path) -> None:
     before = nest("solve", str(LONG), "--json", seed="1")
     path = install(ULYSSES, tmp_path)
