@@ -161,9 +161,14 @@ def taken_apart(
         try:
             found = ledger(self_contained(run.problem, path.parent, known), known)
         except InputError as error:
-            number = sum(other == path for other, _ in runs[: index + 1])
-            raise InputError(f"{path}, run {run.id or number}: {error}") from None
+            raise InputError(f"{place_of(runs, index)}: {error}") from None
         yield MeasuredRun(run, found, _uncalibrated(found.pricing.device))
+
+
+def place_of(runs: Sequence[tuple[Path, RunMeasurement]], index: int) -> str:
+    """Where one of `runs` is written, for errors: its file, and its name or its number among the runs of the file."""
+    path, run = runs[index]
+    return f"{path}, run {run.id or sum(other == path for other, _ in runs[: index + 1])}"
 
 
 def generation(device: DeviceSpec) -> str:

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from nest import planner
 from nest.calibrate.device_file import listed
+from nest.calibrate.generations import place_of
 from nest.catalogue import estimate_error
 from nest.errors import InputError
 from nest.formulate.self_contained import self_contained
@@ -75,7 +76,7 @@ def verdicts(files: Sequence[Path], known: Registry, told: Callable[[str, float]
         try:
             plan = planner.evaluate(self_contained(run.problem, path.parent, known), plugins=known)
         except InputError as error:
-            raise InputError(f"{path}, run {run.id or index + 1}: {error}") from None
+            raise InputError(f"{place_of(runs, index)}: {error}") from None
         fullest = max(plan.stages, key=lambda stage: stage.memory)
         reserve = 0.0 if fullest.memory_breakdown is None else fullest.memory_breakdown.reserve
         room = float(plan.summary["memory_capacity"]) - reserve

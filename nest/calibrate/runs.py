@@ -282,7 +282,7 @@ class _Collector:
         calls = made.forward if direction is Direction.FORWARD else made.backward
         seconds = sum(row.times(direction)[1:]) + row.under_another(direction)
         under, share = (place[made.under], made.share) if made.under in place else (0, 0.0)
-        hides = EXPOSED.index(row.named) if row.named else len(EXPOSED)
+        hides = EXPOSED.index(row.coefficient) if row.coefficient else len(EXPOSED)
         self._calls.append((layer, seconds, under, share, len(calls), hides))
 
     def done(self) -> _Direction:

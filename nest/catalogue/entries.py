@@ -3,6 +3,7 @@
 from attrs import Factory, evolve, field, frozen, validators
 
 from nest.errors import InputError
+from nest.graph import Operator, has_axis
 from nest.instance import CollectiveLine
 from nest.spec import Coefficients, DeviceSpec, LevelSpec, Training
 
@@ -155,6 +156,15 @@ class Precision:
     master_weights: bool = field(default=Factory(lambda self: self.weights < SINGLE, takes_self=True))
     master_gradients: bool = field(default=Factory(lambda self: self.gradients < SINGLE, takes_self=True))
     weights_once: bool = False
+
+    def formats_of(self, operator: Operator) -> tuple[str, ...]:
+        """The formats that `operator` is computed in, preferred first.
+
+        Products with weights run in `products`; the vocabulary projection and all else do not (Transformer Engine
+        converts linear layers inside blocks only).
+        """
+        linear = operator.kind == "matmul" and operator.parameters and not has_axis(operator.space, "vocab")
+        return self.products if linear else self.other
 
     def trained(self, training: Training) -> "Precision":
         """The precision with what `training` says of weights, gradients and copies of them.

@@ -196,7 +196,13 @@ def memory(
         metavar="FILES...",
         help="Runs that ran, or did not, as JSON lines (docs/reference/measurements.md).",
     ),
-    risk: float = typer.Option(0.5, "--risk", min=0.001, max=0.999, help="Share of launches one accepts to fail."),
+    risk: float | None = typer.Option(
+        None,
+        "--risk",
+        min=0.001,
+        max=0.999,
+        help="Share of launches one accepts to fail; left out, what a problem's training.memory_risk is then.",
+    ),
     prior: str = typer.Option(
         "catalogue",
         help="What the fit begins at: what the catalogue knows, or nothing (none).",
@@ -215,9 +221,11 @@ def memory(
     from nest.calibrate.memory import USUAL, error_text, fit, left_out, shares, verdicts
     from nest.cli.progress import share_line
     from nest.errors import InputError
+    from nest.formulate.memory_risk import RISK
     from nest.hooks.registry import registry
     from nest.report.paragraph import paragraph
 
+    risk = RISK if risk is None else risk
     if prior not in ("catalogue", "none"):
         raise InputError(f"--prior must be catalogue or none, is {prior!r:.40}.")
     line = share_line()

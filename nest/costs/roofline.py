@@ -147,16 +147,10 @@ def efficiency(device: DeviceSpec, kind: str, number_format: str = "") -> float:
 
 
 def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
-    """The arithmetic roof of an operator: the peak of the first format of the precision that the device has.
-
-    Products with weights run in the narrow format; the vocabulary projection and all else do not (Transformer
-    Engine converts linear layers inside blocks only).
-    """
+    """The arithmetic roof of an operator: the peak of the first of its formats that the device has."""
     formats = precision(training.precision)
     wide_format, wide = _first_peak(formats.other, device, training)
-    chosen, nominal = wide_format, wide
-    if operator.kind == "matmul" and operator.parameters and not _has_vocabulary(operator):
-        chosen, nominal = _first_peak(formats.products, device, training)
+    chosen, nominal = _first_peak(formats.formats_of(operator), device, training)
     share = efficiency(device, _kind(operator), chosen) * device.calibration.sustained
     if any(parameter.group == "expert" for parameter in operator.parameters):
         # The rank with the busiest experts is waited for.
@@ -178,10 +172,6 @@ def _first_peak(formats: Iterable[str], device: DeviceSpec, training: Training) 
 def _kind(operator: Operator) -> str:
     """The kind whose efficiency counts: products of an attention that stores its scores are matrix products."""
     return "matmul" if operator.kind == "attention" and not _is_fused(operator) else operator.kind
-
-
-def _has_vocabulary(operator: Operator) -> bool:
-    return has_axis(operator.space, "vocab")
 
 
 def _parameter_traffic(operator: Operator, training: Training) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from attrs import evolve
 
 from nest.catalogue import precision
-from nest.graph import Operator, Tensor, has_axis
+from nest.graph import Operator, Tensor
 from nest.spec import DeviceSpec, Training
 
 KEPT_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
@@ -55,12 +55,7 @@ def _keeping_copies(operator: Operator, number_format: str, copies: set[str]) ->
 
 
 def narrow_format(operator: Operator, device: DeviceSpec, training: Training) -> str | None:
-    """The narrow format that a product with weights is computed in; None: in none, or it is none.
-
-    The vocabulary projection runs in the wide format: Transformer Engine converts linear layers inside blocks only.
-    """
-    if operator.kind != "matmul" or not operator.parameters or has_axis(operator.space, "vocab"):
-        return None
-    formats = precision(training.precision).products
+    """The narrow format that an operator is computed in; None: in none."""
+    formats = precision(training.precision).formats_of(operator)
     chosen = next((name for name in formats if getattr(device.peak, name) is not None), None)
     return chosen if chosen in KEPT_BYTES else None

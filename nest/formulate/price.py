@@ -257,13 +257,15 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
         forward, hidden_forward = seconds(made.forward, made.share * under.forward)
         backward, hidden_backward = seconds(made.backward, made.share * under.backward)
         hidden = hidden_forward, hidden_backward
-        named = pricing.exposed(made, block)
-        exposed = getattr(pricing.device.calibration, named) if named else 1.0
+        coefficient = pricing.exposed(made, block)
+        exposed = getattr(pricing.device.calibration, coefficient) if coefficient else 1.0
         ports = None
         if operator.collective is not None:
             ports = pricing.ports(made.forward, block), pricing.ports(made.backward, block)
         rows.append(
-            PricedOperator(operator, costs[operator.name], forward, backward, hidden, named, exposed, ports, keeping)
+            PricedOperator(
+                operator, costs[operator.name], forward, backward, hidden, coefficient, exposed, ports, keeping
+            )
         )
     return rows
 

@@ -25,8 +25,8 @@ class PricedOperator:
         forward: communication in the forward pass.
         backward: communication in the backward pass.
         hidden: of communication that runs under another operator, what that hides: forward and backward.
-        named: where the framework hides its communication under the layer's computation, the coefficient that says
-            which share shows; empty: it hides none.
+        coefficient: the one that says which share of its communication shows where the framework hides it under the
+            layer's computation; empty: it hides none.
         exposed: that share.
         ports: seconds for which its communication occupies a device's port at each level: forward and backward, of
             shape `(levels,)` each; None: it has none.
@@ -38,7 +38,7 @@ class PricedOperator:
     forward: float
     backward: float
     hidden: tuple[float, float] = (0.0, 0.0)
-    named: str = ""
+    coefficient: str = ""
     exposed: float = 1.0
     ports: tuple[Array, Array] | None = None
     kept: Operator = field(default=Factory(lambda self: self.operator, takes_self=True))
