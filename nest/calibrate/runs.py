@@ -67,7 +67,8 @@ def _content(operator: Operator) -> tuple[object, ...]:
 
     learned = tuple((each.shape, each.group) for each in operator.parameters)
     figures = (operator.kind, operator.space, operator.flops_per_point, operator.backward_flops_ratio)
-    return (*figures, shapes(operator.inputs), shapes(operator.outputs), learned, operator.contracted, operator.steps)
+    work = (operator.contracted, operator.steps, operator.passes)
+    return (*figures, shapes(operator.inputs), shapes(operator.outputs), learned, *work)
 
 
 @frozen(eq=False)

@@ -107,6 +107,7 @@ class Operator:
         split: the strategies, or the axes, that divided its work over their ranks; the ranks of others repeat it.
         steps: kernels that do its work one after the other, each on an equal part of what is contracted.
         routing: of the operator that hands tokens to routed experts, how they choose them.
+        passes: times that the kernel goes over all it reads and writes.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Operator:
     split: tuple[str, ...] = ()
     steps: int = 1
     routing: Routing | None = None
+    passes: int = 1
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

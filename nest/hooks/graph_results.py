@@ -100,6 +100,7 @@ def _check_operator(operator: Operator) -> None:
     place = f"of operator {operator.name!r:.60}"
     ratios = (operator.flops_per_point, operator.backward_flops_ratio, operator.model_flops_per_point or 0.0)
     _check_amount(f"a FLOP count {place}", *ratios)
+    _check_amount(f"a number of passes {place}", operator.passes)
     _check_shape(operator.space, place)
     if not all(isinstance(word, str) for word in (operator.name, operator.kind, *operator.split, *operator.contracted)):
         raise Nonsense(f"the kind, a strategy or an axis {place} is no word")

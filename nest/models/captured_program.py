@@ -78,7 +78,7 @@ def _graph(said: CapturedSource, training: Training) -> OperatorGraph:
     if not operators:
         raise InputErrors(["the program computes nothing from inputs or parameters."])
     name_axes(operators)
-    trained = with_loss(operators)
+    trained = with_loss(operators, fused=training.loss == "fused")
     shorten(trained)
     graph = graph_of(trained, layering(trained), CapturedProgramImporter().name)
     added = [LOSS_ADDED] if len(trained) > len(operators) else []

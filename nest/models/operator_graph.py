@@ -113,6 +113,8 @@ def _problems(operator: Operator) -> Iterator[str]:
         yield "the itemsize of a tensor must be positive."
     if operator.flops_per_point < 0 or operator.backward_flops_ratio < 0:
         yield "its FLOP must not be negative."
+    if operator.passes < 1:
+        yield "its kernel must go over its tensors at least once: passes must be 1 or more."
     if operator.collective is not None:
         yield "collectives are added by strategies; give the graph of a single device."
     unknown = sorted(set(operator.saves) - {tensor.name for tensor in tensors})

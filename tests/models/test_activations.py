@@ -55,6 +55,22 @@ def test_head_keeps_single_precision_logits(gpt2, load):
     assert saved_bytes(graph.by_layer[-1]) == 4 * s * h * (1 + v / h) + 8 * s
 
 
+def test_a_fused_loss_keeps_the_logits_as_they_are_and_moves_as_much(gpt2, load):
+    s, h, v = 32, 24, 96
+    heads = [load(gpt2, s, loss=loss).by_layer[-1] for loss in ("fused", "unfused")]
+    assert saved_bytes(heads[0]) == 4 * s * h + 2 * s * v + 8 * s
+    fused, unfused = (
+        sum(
+            each.passes * tensor.bytes
+            for each in head
+            for tensor in (*each.inputs, *each.outputs)
+            if tensor.name in {"head/logits", "head/wide_logits"}
+        )
+        for head in heads
+    )
+    assert fused == unfused
+
+
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp8", "mxfp8", "nvfp4"])
 def test_narrow_matrix_formats_keep_two_byte_activations(small, load, precision):
     graph = load(small.config, precision=precision)

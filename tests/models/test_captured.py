@@ -66,8 +66,13 @@ FORMS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize(
     "training",
-    [TRAINING, Training(1, SEQUENCE, attention="unfused"), Training(1, SEQUENCE, precision="fp32")],
-    ids=["flash", "unfused", "fp32"],
+    [
+        TRAINING,
+        Training(1, SEQUENCE, attention="unfused"),
+        Training(1, SEQUENCE, precision="fp32"),
+        Training(1, SEQUENCE, loss="fused"),
+    ],
+    ids=["flash", "unfused", "fp32", "fused loss"],
 )
 def test_layers_cost_what_the_models_own_cost(form: dict[str, Any], training: Training) -> None:
     graph = load(decoder(**WIDTHS, **form), training)

@@ -50,6 +50,7 @@ def _operator(
         space=space,
         flops_per_point=operator.flops_per_point,
         backward_flops_ratio=operator.backward_flops_ratio,
+        passes=operator.passes,
         inputs=named(operator.inputs),
         outputs=outputs,
         parameters=_parameters(operator, tied, shapes),

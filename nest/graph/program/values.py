@@ -97,6 +97,7 @@ class Recorded:
         backward_flops_ratio: backward FLOP over forward FLOP.
         saves: tensors the backward pass needs.
         experts: the dimension of its parameters that tells experts apart; None: they are no experts'.
+        passes: times that its kernel goes over what it reads and writes.
     """
 
     target: str
@@ -112,3 +113,4 @@ class Recorded:
     backward_flops_ratio: float = 2.0
     saves: list[Stored] = field(factory=list)
     experts: Dim | None = None
+    passes: int = 1

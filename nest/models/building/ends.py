@@ -82,7 +82,17 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, fu
         space=logits.shape,
         saves=(logits, labels),
         contracted=("vocab",),
+        passes=loss_passes(layer.itemsize) if fused else 1,
     )
+
+
+def loss_passes(itemsize: float) -> int:
+    """Times that a fused loss goes over logits of so many bytes each: until it has moved what a copy of them would.
+
+    The copy is written from the logits and read in their place. A kernel that went over them once would make runs of
+    small models 2 % faster than measured (docs/explanation/cost-model.md, "What a software stack keeps").
+    """
+    return 1 if itemsize == FP32 else round((itemsize + FP32 + FP32) / itemsize)
 
 
 def _add_masked_transform(layer: LayerBuilder, source: Tensor) -> Tensor:

@@ -72,6 +72,7 @@ class LayerBuilder:
         model_flops_per_point: float | None = None,
         backward_flops_ratio: float = 2.0,
         routing: Routing | None = None,
+        passes: int = 1,
     ) -> None:
         """Add any operator; its space is the first output's shape unless given."""
         self.operators.append(
@@ -89,6 +90,7 @@ class LayerBuilder:
                 contracted=contracted,
                 model_flops_per_point=model_flops_per_point,
                 routing=routing,
+                passes=passes,
             )
         )
 

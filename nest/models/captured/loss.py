@@ -4,16 +4,18 @@ from collections.abc import Sequence
 
 from nest.graph.program.axes import leaves
 from nest.graph.program.values import INPUT, MADE, Extent, Recorded, Stored
+from nest.models.building.ends import loss_passes
 
 FP32, INDEX = 4, 8
 """Bytes of an element in single precision, and of a label (PyTorch's int64)."""
 
 
-def with_loss(operators: Sequence[Recorded]) -> list[Recorded]:
+def with_loss(operators: Sequence[Recorded], fused: bool) -> list[Recorded]:
     """`operators` with the cross-entropy of the logits they end with, where there is no loss yet.
 
     A model is trained by its loss, which a capture of its forward pass lacks: logits in single precision, whose place
-    the softmax takes for the backward pass, as in nest's own models (arXiv 2205.05198, section 4.3).
+    the softmax takes for the backward pass, or, `fused`, the logits as they are, as in nest's own models
+    (`nest.models.building.ends.add_head`).
     """
     read = {each for operator in operators for stored in operator.inputs for each in stored.whole()}
     ends = [each for operator in operators for s in operator.outputs for each in s.whole() if each not in read]
@@ -22,14 +24,17 @@ def with_loss(operators: Sequence[Recorded]) -> list[Recorded]:
         return list(operators)
     rows = logits.dims[:-1]
     added = []
-    if logits.itemsize != FP32:
+    if logits.itemsize != FP32 and not fused:
         wide = Stored("wide_logits", MADE, logits.dims, FP32, True)
         added.append(Recorded("widen", "", "elementwise", [logits], [], [wide]))
         logits = wide
     labels = Stored("labels", INPUT, rows, INDEX, False)
     loss = Stored("loss", MADE, rows, FP32, True)
     space = [*(Extent(dim) for dim in rows), Extent(logits.dims[-1], contracted=True)]
-    added.append(Recorded("loss", "", "loss", [logits, labels], [], [loss], space, saves=[logits, labels]))
+    passes = loss_passes(logits.itemsize) if fused else 1
+    added.append(
+        Recorded("loss", "", "loss", [logits, labels], [], [loss], space, saves=[logits, labels], passes=passes)
+    )
     return [*operators, *added]
 
 
