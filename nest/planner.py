@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from attrs import evolve
 
+from nest.contenders import contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.contributors import contributors, differences
 from nest.formulate.given import Source, naming, read_record, whole_problem
 from nest.formulate.instance import Formulation, build_instance, formulate
 from nest.formulate.self_contained import carried_problem
-from nest.formulate.slower_levels import priced_also_slower
 from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
@@ -21,7 +21,6 @@ from nest.plan import (
     PricedPlan,
     certified,
     certify_plan,
-    check_runner_up,
     document,
     infeasible,
     schedule_of,
@@ -29,7 +28,7 @@ from nest.plan import (
 )
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
-from nest.report import ModelFacts, Verdict, describe_runner_up, figures, runner_up_plan
+from nest.report import ModelFacts, Verdict, figures
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
@@ -99,7 +98,11 @@ def solve(
         plan = infeasible(written, diagnosis, statistics=result.statistics, plugins=origins)
     else:
         plan = _document(instance, formulation, result, result.solution, whole, known)
-        plan = evolve(plan, outside=outside(plan, instance, result.solution, formulation, whole, known))
+        beyond = outside(plan, instance, result.solution, formulation, whole, known)
+        at_risk = other_risks(
+            instance, result, plan, whole, lambda each, best: search(each, known=best, runner_up=False)
+        )
+        plan = evolve(plan, outside=beyond, other_risks=at_risk)
     if not verify:
         return plan
     verdict = _verdict(instance, plan, whole, known, verify == "free", time_limit, workers, progress)
@@ -239,8 +242,8 @@ def _check_report(plan: PlanDocument, known: Registry) -> CheckReport:
     if report.ok and plan.outside is not None:
         faults = wrong_outside(plan, instance, solution_of(instance, plan), formulation, problem, known)
         report = report.with_(CheckReport(faults, 1))
-    if report.ok and plan.runner_up is not None:
-        report = report.with_(_runner_up_report(instance, formulation, plan, problem, known))
+    if report.ok:
+        report = report.with_(contenders_report(plan, instance, formulation, problem, known))
     if plan.placement is None or not report.ok:
         return report
     misplaced = wrong_placement(instance, plan, plan.placement, problem.cluster, known)
@@ -275,10 +278,6 @@ def _document(
             f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
         )
     replay_plugin(instance, solution, known)
-    runner_up = None
-    if result.runner_up is not None:
-        plans = (solution, result.runner_up[0])
-        runner_up = describe_runner_up(instance, *(priced_also_slower(instance, formulation, each) for each in plans))
     return document(
         instance,
         solution,
@@ -287,30 +286,11 @@ def _document(
         lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
         problem=problem.to_dict(),
         summary=figures_of(instance, solution, priced, problem, known),
-        runner_up=runner_up,
+        runner_up=runner_up(instance, formulation, result, solution),
         statistics=result.statistics,
         plugins=contributors(problem, known, instance, solution),
         placement=placement(instance, solution, problem.cluster, known),
     )
-
-
-def _runner_up_report(
-    instance: Instance, formulation: Formulation, plan: PlanDocument, problem: Problem, known: Registry
-) -> CheckReport:
-    """Whether what a plan that holds says of its runner-up follows from the decisions stated there."""
-    from nest.formulate.fixed_plan import decided_formulation
-
-    other = runner_up_plan(plan)
-    if other is None:
-        return CheckReport(("runner_up does not state its decisions, from which it follows.",), 1)
-    of_all = problem.model is None or problem.search.mixed or other.candidate == plan.candidate
-    offered, made_of = (instance, formulation) if of_all else decided_formulation(problem, other, known)
-    best = priced_also_slower(instance, formulation, solution_of(instance, plan))
-
-    def described(second: Solution, _: PricedPlan) -> Mapping[str, Any]:
-        return describe_runner_up(offered, best, priced_also_slower(offered, made_of, second))
-
-    return check_runner_up(offered, plan, other, described)
 
 
 def _verdict(

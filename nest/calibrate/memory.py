@@ -169,7 +169,10 @@ def left_out(seen: Sequence[Verdict], begun: EstimateError | None = None) -> dic
 
 
 def error_text(error: EstimateError, sources: Sequence[str]) -> str:
-    """The file of the catalogue (`nest/library/memory_error.toml`) that holds `error`, in TOML."""
+    """The file of the catalogue (`nest/library/memory_error.toml`) that holds `error`, in TOML.
+
+    Both are given to a hundredth: some hundred runs tell no more.
+    """
     rows = ["# What plans need of memory over what is estimated: written by `nest calibrate memory`", ""]
-    rows += [f"median = {error.median:.4g}", f"spread = {error.spread:.4g}", *listed("sources", sources)]
+    rows += [f"median = {error.median:.2f}", f"spread = {error.spread:.2f}", *listed("sources", sources)]
     return "\n".join(rows) + "\n"

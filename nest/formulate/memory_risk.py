@@ -16,10 +16,15 @@ def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
 
     Candidates of a profile state their bytes: they are exact unless a margin is written.
     """
-    training = problem.training
     known = None if problem.model is None else estimate_error()
-    margin = training.memory_margin
+    margin, risk = problem.training.memory_margin, accepted_risk(problem)
     if margin is None:
-        risk = RISK if training.memory_risk is None else training.memory_risk
-        margin = 0.0 if known is None else known.factor(risk) - 1
+        margin = 0.0 if known is None or risk is None else known.factor(risk) - 1
     return cluster.with_margin(margin, known)
+
+
+def accepted_risk(problem: Problem) -> float | None:
+    """The share of launches that may run out of memory; None: a margin, or a profile's bytes, decide what fits."""
+    if problem.model is None or problem.training.memory_margin is not None:
+        return None
+    return RISK if problem.training.memory_risk is None else problem.training.memory_risk

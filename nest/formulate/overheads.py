@@ -1,6 +1,6 @@
 """Memory beside what operators keep and work on: buffers between blocks, libraries, what the allocator cannot use."""
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.formulate.priced import PricedLayer
 from nest.graph import Block
@@ -60,17 +60,16 @@ def beside(
     """
     blocks = cluster.size // block.width
     several = blocks > 1
-    overheads = device.memory_overheads
+    said = {key: getattr(training, key) for key in ("context", "communicator", "fragmentation")}
+    overheads = evolve(device.memory_overheads, **{key: value for key, value in said.items() if value is not None})
     crossing = max((item.tensor.bytes for item in block.graph.layer_tensors), default=0.0)
     buffers = BOUNDARY_BUFFERS * crossing if several else 0.0
     largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)
     gathered = largest * (GATHERED_LAYERS * weights + gradients) if several else 0.0
     # Fewer than four blocks are stages or replicas, but not both.
     groups = len(_axes(block)) + several + (blocks >= 4)
-    communicator = overheads.communicator if training.communicator is None else training.communicator
-    framework = overheads.context + groups * communicator
-    unused = overheads.fragmentation if training.fragmentation is None else training.fragmentation
-    return Beside(unused, framework, buffers, gathered)
+    framework = overheads.context + groups * overheads.communicator
+    return Beside(overheads.fragmentation, framework, buffers, gathered)
 
 
 def _axes(block: Block) -> set[str]:

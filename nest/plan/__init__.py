@@ -1,7 +1,7 @@
 """Plans: pricing of decisions, the plan document, and its check. Nothing here imports a solver."""
 
 from nest.plan.certificate import Certificate, certify, certify_plan
-from nest.plan.check import CheckReport, certified, check, check_runner_up
+from nest.plan.check import CheckReport, certified, check, check_contender
 from nest.plan.document import document, infeasible, solution_of
 from nest.plan.evaluate import PricedPlan, PricedStage, evaluate, schedule_of
 
@@ -14,7 +14,7 @@ __all__ = [
     "certify",
     "certify_plan",
     "check",
-    "check_runner_up",
+    "check_contender",
     "document",
     "evaluate",
     "infeasible",

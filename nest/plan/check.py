@@ -62,7 +62,7 @@ def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None
 
     Only a plan that a search found (it has a lower bound) must keep to the lists and constraints of its problem: people
     also price plans that do not. What searches say of themselves does not follow from the plan and is not looked at
-    (docs/reference/plan.md, "What is checked"); `check_runner_up` looks at the `runner_up`.
+    (docs/reference/plan.md, "What is checked"); `check_contender` looks at others that it tells of.
 
     Args:
         instance: the plan's problem in numbers.
@@ -96,41 +96,49 @@ def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None
     return CheckReport(faults, len(comparisons))
 
 
-def check_runner_up(instance: Instance, plan: PlanDocument, other: PlanDocument, describe: Figures) -> CheckReport:
-    """Whether a plan's `runner_up` is a plan of its problem, and what is said of it follows from its decisions.
+def check_contender(
+    instance: Instance,
+    place: str,
+    stated: Mapping[str, Any],
+    other: PlanDocument,
+    describe: Figures,
+    least: float = 0.0,
+) -> CheckReport:
+    """Whether another plan that a document tells of is a plan of its problem, and what is said follows from it.
 
     Args:
-        instance: the problem in numbers, with the candidates of the runner-up.
-        plan: as written; its own numbers hold.
-        other: the document the runner-up would have; only its decisions are looked at.
-        describe: derives `runner_up`.
+        instance: the problem in numbers, with the candidates of the other plan.
+        place: where it stands, such as `runner_up`.
+        stated: what is said of it.
+        other: the document it would have; only its decisions are looked at.
+        describe: derives what is said.
+        least: seconds that it takes at least, if the document's own plan is the best.
     """
-    stated = plan.runner_up or {}
     try:
         solution = solution_of(instance, other)
     except InputError as error:
-        return CheckReport((f"runner_up is not a plan of the problem: {error}",), 1)
+        return CheckReport((f"{place} is not a plan of the problem: {error}",), 1)
     broken = structure_violations(instance, solution) or permission_violations(instance, solution)
     if broken:
-        return CheckReport(tuple(f"runner_up is not a plan: {sentence}." for sentence in broken), len(broken))
+        return CheckReport(tuple(f"{place} is not a plan: {sentence}." for sentence in broken), len(broken))
     priced = evaluate(instance, solution)
     derived = dict(describe(solution, priced))
     fresh = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
     candidates = (_taking_part(other.candidate), _taking_part(fresh.candidate))
-    comparisons = _common("runner_up", _open(stated), _open(derived), 0.0)
-    comparisons.append(("runner_up.decisions.candidate", *candidates, 0.0))
+    comparisons = _common(place, _open(stated), _open(derived), 0.0)
+    comparisons.append((f"{place}.decisions.candidate", *candidates, 0.0))
     found = _disagreements(comparisons)
     if not priced.fits:
-        found.append("runner_up needs more memory than a device has.")
-    if plan.batch_time is not None and priced.batch_time < plan.batch_time * (1 - AGREEMENT):
-        found.append(f"runner_up is faster, {_shown(priced.batch_time)} s, than the plan, {_shown(plan.batch_time)} s.")
+        found.append(f"{place} needs more memory than a device has.")
+    if priced.batch_time < least * (1 - AGREEMENT):
+        found.append(f"{place} is faster, {_shown(priced.batch_time)} s, than the plan, {_shown(least)} s.")
     return CheckReport(tuple(found), len(comparisons))
 
 
-def _open(runner_up: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner-up without its candidate, whose degrees of 1 depend on the plug-ins there are."""
-    decisions = {name: value for name, value in runner_up["decisions"].items() if name != "candidate"}
-    return {**runner_up, "decisions": decisions}
+def _open(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of another plan, without its candidate, whose degrees of 1 depend on the plug-ins there are."""
+    decisions = {name: value for name, value in stated["decisions"].items() if name != "candidate"}
+    return {**stated, "decisions": decisions}
 
 
 def _disagreements(comparisons: Iterable[Comparison]) -> list[str]:

@@ -1,7 +1,7 @@
 """What people read: derived figures and tables."""
 
 from nest.report.evaluation import ModelFacts, figures, time_shares
-from nest.report.runner_up import describe_runner_up, runner_up_plan
+from nest.report.runner_up import decided_plan, decisions_of, describe_runner_up, label
 from nest.report.summary import summary
 from nest.report.verdict import Verdict, certificate_text, verdict_text
 
@@ -9,9 +9,11 @@ __all__ = [
     "ModelFacts",
     "Verdict",
     "certificate_text",
+    "decided_plan",
+    "decisions_of",
     "describe_runner_up",
     "figures",
-    "runner_up_plan",
+    "label",
     "summary",
     "time_shares",
     "verdict_text",

@@ -10,7 +10,7 @@ from nest.files import structure, unstructure
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan, document
 from nest.report.evaluation import time_shares
-from nest.spec import CandidateSummary, Decisions, PlanDocument, StageDecisions, StageRecord
+from nest.spec import CandidateSummary, Decisions, OtherRisk, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
 
 _WORDS = {
@@ -110,7 +110,7 @@ def describe_runner_up(instance: Instance, best: Priced, second: Priced) -> dict
         "slower_by": slower,
         "reason": reason,
         "wins_if": _wins_if(instance, best_slower, slower_levels),
-        "decisions": unstructure(_decisions(instance, solution, priced)),
+        "decisions": unstructure(decisions_of(instance, solution, priced)),
     }
 
 
@@ -133,12 +133,22 @@ def runner_up_text(runner_up: Mapping[str, Any]) -> str:
     return f"{told} The plan loses to it if {less_bandwidth(levels, 1 - found[0]['bandwidth'])}."
 
 
+def other_risk_text(other: OtherRisk) -> str:
+    """What another memory risk would give."""
+    told = "faster" if other.slower_by < 0 else "slower"
+    return (
+        f"With training.memory_risk {other.memory_risk:g}: {other.label} is {abs(other.slower_by):.2%} {told}, and"
+        f" {other.fit_probability:.0%} likely to fit."
+    )
+
+
 def less_bandwidth(bandwidths: Sequence[str], less: float) -> str:
     """That any one of some bandwidths, such as `bandwidth of node`, is lower by a share."""
     return f"the {' or the '.join(bandwidths)} is {less:.0%} lower"
 
 
-def _decisions(instance: Instance, solution: Solution, priced: PricedPlan) -> Decisions:
+def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> Decisions:
+    """What is decided of a plan, as documents state it of another than their own."""
     plan = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
     stages = tuple(
         StageDecisions(stage.layers, stage.candidate, stage.recompute, stage.zero, stage.devices)
@@ -156,21 +166,23 @@ def _decisions(instance: Instance, solution: Solution, priced: PricedPlan) -> De
     )
 
 
-def runner_up_plan(plan: PlanDocument) -> PlanDocument | None:
-    """The document that the runner-up would have, with nothing in it but its decisions; None: the plan states none.
+def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument:
+    """The document that another plan stated in one would have, with nothing in it but its decisions.
+
+    Args:
+        plan: the document.
+        stated: its decisions, in plain mappings.
+        place: where they stand.
 
     Raises:
-        InputErrors: its decisions are not such; the text names the place.
+        InputErrors: they are no decisions; the text names the place.
     """
-    stated = (plan.runner_up or {}).get("decisions")
-    if stated is None:
-        return None
     if not isinstance(stated, Mapping):
-        raise InputErrors([f"runner_up.decisions must hold keys and values, is {stated!r:.60}."])
+        raise InputErrors([f"{place} must hold keys and values, is {stated!r:.60}."])
     try:
         found = structure(stated, Decisions)
     except InputErrors as error:
-        raise InputErrors(f"runner_up.decisions.{told}" for told in error.problems) from None
+        raise InputErrors(f"{place}.{told}" for told in error.problems) from None
     stages = (
         StageRecord(each.layers, each.candidate, each.recompute, each.zero, each.devices, 0.0, 0.0, 0.0, 0.0, -1, -1)
         for each in found.stages
@@ -185,5 +197,6 @@ def runner_up_plan(plan: PlanDocument) -> PlanDocument | None:
         zero_degree=found.zero_degree,
         stages=tuple(stages),
         runner_up=None,
+        other_risks=(),
         placement=None,
     )

@@ -7,7 +7,7 @@ from typing import Any
 from nest.report.evaluation import SHARE_NAMES
 from nest.report.memory import memory_table
 from nest.report.paragraph import figures, opening, paragraph
-from nest.report.runner_up import runner_up_text
+from nest.report.runner_up import other_risk_text, runner_up_text
 from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import ranges, table
 from nest.spec import PlacementRecord, PlanDocument, StageRecord
@@ -33,6 +33,8 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         lines += ["", paragraph(_placement(plan.placement, plan.batch_time or 0.0), screen)]
     if plan.runner_up is not None:
         lines += ["", paragraph(runner_up_text(plan.runner_up), screen)]
+    for other in plan.other_risks:
+        lines += ["", paragraph(other_risk_text(other), screen)]
     for text in plan.violates:
         lines += ["", opening("Constraint violated:", Tone.BAD, f" {text}", screen)]
     if not plan.fits:

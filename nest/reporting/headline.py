@@ -1,6 +1,6 @@
 """How good a plan is, and what it decides."""
 
-from nest.report.runner_up import runner_up_text
+from nest.report.runner_up import other_risk_text, runner_up_text
 from nest.reporting.naming import in_words
 from nest.reporting.records import Fact, Section
 from nest.reporting.rendering import Standing
@@ -82,6 +82,7 @@ def _told(plan: PlanDocument) -> tuple[str, ...]:
         )
     if plan.runner_up is not None and "reason" in plan.runner_up:
         told.append(runner_up_text(plan.runner_up))
+    told += [other_risk_text(each) for each in plan.other_risks]
     return tuple(told)
 
 

@@ -143,6 +143,29 @@ class Decisions:
 
 
 @frozen
+class OtherRisk:
+    """The best plan where another share of launches may run out of memory.
+
+    Attributes:
+        memory_risk: that share.
+        label: the plan's degrees in a few words.
+        batch_time: seconds per optimizer step.
+        slower_by: by how much that is longer than the batch time of the document's plan, as a share; below 0: shorter.
+        fit_probability: that no stage needs more memory than a device has.
+        decisions: from which all this follows.
+    """
+
+    KEEP_NONE: ClassVar[bool] = True
+
+    memory_risk: float
+    label: str
+    batch_time: float
+    slower_by: float
+    fit_probability: float
+    decisions: Decisions
+
+
+@frozen
 class PlacementRecord:
     """Where a plan's blocks lie on a network that is no hierarchy.
 
@@ -192,6 +215,8 @@ class PlanDocument:
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
         violates: constraints that a plan already decided does not satisfy, as written; a search keeps to all of them.
         fit_probability: that no stage needs more memory than a device has; None when infeasible, or not told.
+        other_risks: the best plans of a higher and of a lower `training.memory_risk`, where that gains more than 2 % or
+            costs less than 1 %.
         outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
     """
 
@@ -222,6 +247,7 @@ class PlanDocument:
     violates: tuple[str, ...] = ()
     fit_probability: float | None = field(default=None, validator=between(0, 1))
     outside: tuple[str, ...] | None = None
+    other_risks: tuple[OtherRisk, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The document as plain mappings, lists and numbers."""

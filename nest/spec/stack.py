@@ -55,6 +55,8 @@ class StackDefaults:
         weights_once: whether weights are kept in single precision alone.
         fragmentation: share of the memory held for further micro-batches in flight that the allocator cannot use.
         communicator: bytes of buffers that its communication library keeps for each group of ranks a device is in.
+        context: bytes of the driver and of the code of its libraries.
+        master_gradients: whether the optimizer keeps gradients in single precision where they are narrower.
     """
 
     overlap: Overlap = Overlap()
@@ -70,6 +72,8 @@ class StackDefaults:
     weights_once: bool | None = None
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
     communicator: Bytes | None = field(default=None, validator=at_least(0))
+    context: Bytes | None = field(default=None, validator=at_least(0))
+    master_gradients: bool | None = None
 
     @property
     def filled(self) -> dict[str, Any]:

@@ -86,6 +86,7 @@ class Training:
             which no tensor lies; None: as the stack says, else as `cluster.device.memory_overheads` does.
         communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in;
             None: the same.
+        context: bytes of the driver and of the code of libraries; None: the same.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.
     """
@@ -115,6 +116,7 @@ class Training:
     weights_once: bool | None = None
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
     communicator: Bytes | None = field(default=None, validator=at_least(0))
+    context: Bytes | None = field(default=None, validator=at_least(0))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
     memory_risk: float | None = field(default=None, validator=between(0.001, 0.999))
     memory_margin: float | None = field(default=None, validator=at_least(0))

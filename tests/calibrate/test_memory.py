@@ -132,10 +132,10 @@ def test_published_runs_are_told_to_fit_and_failed_ones_not_to(shared: Path) -> 
     files = [shared / "fidelity" / f"{name}.jsonl" for name in ("measured", "measured_2", "out_of_memory")]
     seen = verdicts(files, registry())
     found = fit(seen, USUAL)
-    assert (found.median, found.spread) == pytest.approx((estimate_error().median, estimate_error().spread), rel=1e-3)
+    assert (found.median, found.spread) == pytest.approx((estimate_error().median, estimate_error().spread), abs=5e-3)
     total = shares(seen, RISK, lambda _: found)[-1]
-    assert total.refused <= 0.1 * total.ran
-    assert total.promised <= 0.11 * total.failed
+    assert total.refused <= 0.06 * total.ran
+    assert total.promised <= 0.15 * total.failed
     without = shares(seen, RISK, left_out(seen, USUAL).__getitem__)[-1]
     assert without.refused <= 2 * total.refused
     assert without.promised <= 2 * total.promised

@@ -12,6 +12,7 @@ import nest
 from nest.errors import InputError
 from tests.plan.test_check import PROBLEM
 from tests.test_any_problem import DESCRIBED
+from tests.test_contenders import problem as tight
 
 Steps = tuple[str | int, ...]
 
@@ -23,7 +24,7 @@ UNCHECKED = {
         "how the proof was found"
     ),
     r"placement\.method": "how the placement was found",
-    r"(runner_up\.decisions\.)?stages\.\d+\.(zero|recompute|devices\.0)": (
+    r"((runner_up|other_risks\.\d+)\.decisions\.)?stages\.\d+\.(zero|recompute|devices\.0)": (
         "a decision: where another costs the same, the plan holds with that"
     ),
     r"diagnosis": "what a search that found no plan met",
@@ -48,6 +49,7 @@ PLANS = {
     ),
     "of a model": lambda: nest.solve(MODEL),
     "on a torus": lambda: nest.solve(TORUS),
+    "of another risk": lambda: nest.solve(tight(2.0)),
     "mixed": lambda: nest.solve(MIXED),
     "infeasible": lambda: nest.solve({**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": 5.0}}),
 }

@@ -1,0 +1,146 @@
+"""Plans told beside the best one: the runner-up, and what another memory risk would give."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from attrs import evolve
+
+from nest.files import unstructure
+from nest.formulate.instance import Formulation
+from nest.formulate.memory_risk import accepted_risk, with_memory_risk
+from nest.formulate.slower_levels import priced_also_slower
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Result, Solution
+from nest.plan import CheckReport, PricedPlan, check_contender, evaluate, solution_of
+from nest.report import decided_plan, decisions_of, describe_runner_up, label
+from nest.spec import OtherRisk, PlanDocument, Problem
+
+DARING, GAIN = 0.8, 0.02
+"""A share of launches that may run out of memory, of somebody who can try; and the share of the batch time that it must
+save to be told."""
+
+CAUTIOUS, LOSS = 0.1, 0.01
+"""The share of somebody who cannot try; and the share of the batch time that it may cost at most to be told."""
+
+FEW = 150_000
+"""Combinations of decisions up to which other risks are searched: a second of work at most. `nest explain` prices the
+risk of any problem."""
+
+Offered = tuple[Instance, Formulation]
+"""An instance that has the candidates of a plan, and what it was made of."""
+
+Search = Callable[[Instance, tuple[Solution, float]], Result]
+"""A search that is told of a plan and its batch time, and answers with it where nothing is faster."""
+
+
+def runner_up(instance: Instance, formulation: Formulation, result: Result, best: Solution) -> dict[str, Any] | None:
+    """The `runner_up` of the plan that a search found; None: it met no other."""
+    if result.runner_up is None:
+        return None
+    plans = (best, result.runner_up[0])
+    return describe_runner_up(instance, *(priced_also_slower(instance, formulation, each) for each in plans))
+
+
+def other_risks(
+    instance: Instance, result: Result, plan: PlanDocument, problem: Problem, search: Search
+) -> tuple[OtherRisk, ...]:
+    """The best plans of a higher and of a lower memory risk, where those are worth knowing.
+
+    A higher risk must gain `GAIN`, a lower one cost less than `LOSS`: each is a search that ends where no plan does.
+
+    Args:
+        instance: of the problem.
+        result: of its search, which found a plan.
+        plan: the document of that plan.
+        problem: as written.
+        search: how to search.
+    """
+    risk, best = accepted_risk(problem), result.solution
+    if risk is None or best is None or result.status != "optimal" or result.statistics["combinations"] > FEW:
+        return ()
+    found, batch_time, likely = [], plan.batch_time or 0.0, plan.fit_probability or 0.0
+    for other, share in ((DARING, 1 - GAIN), (CAUTIOUS, 1 + LOSS)):
+        if risk >= DARING if other == DARING else likely >= 1 - CAUTIOUS:
+            continue
+        own = _at(instance, problem, other)
+        solution = search(own, (best, batch_time * share)).solution
+        if solution is not None and solution != best:
+            found.append(_described(own, solution, evaluate(own, solution), other, batch_time))
+    return tuple(found)
+
+
+def contenders_report(
+    plan: PlanDocument, instance: Instance, formulation: Formulation, problem: Problem, known: Registry
+) -> CheckReport:
+    """Whether what a plan that holds says of others beside it follows from the decisions stated there.
+
+    Args:
+        plan: as written.
+        instance: of its problem.
+        formulation: what the instance was made of.
+        problem: carried by the plan.
+        known: registered strategies, importers and the like.
+    """
+    from nest.formulate.fixed_plan import decided_formulation
+
+    def offered(other: PlanDocument) -> Offered:
+        of_all = problem.model is None or problem.search.mixed or other.candidate == plan.candidate
+        return (instance, formulation) if of_all else decided_formulation(problem, other, known)
+
+    report = CheckReport((), 0)
+    if plan.runner_up is not None:
+        report = _runner_up_report(plan, plan.runner_up, (instance, formulation), offered)
+    for index, stated in enumerate(plan.other_risks):
+        report = report.with_(_other_risk_report(plan, stated, f"other_risks[{index}]", problem, offered))
+    return report
+
+
+def _runner_up_report(
+    plan: PlanDocument, stated: Mapping[str, Any], own: Offered, offered: Callable[[PlanDocument], Offered]
+) -> CheckReport:
+    if stated.get("decisions") is None:
+        return CheckReport(("runner_up does not state its decisions, from which it follows.",), 1)
+    other = decided_plan(plan, stated["decisions"], "runner_up.decisions")
+    instance, made_of = offered(other)
+    best = priced_also_slower(*own, solution_of(own[0], plan))
+
+    def described(second: Solution, _: PricedPlan) -> Mapping[str, Any]:
+        return describe_runner_up(instance, best, priced_also_slower(instance, made_of, second))
+
+    return check_contender(instance, "runner_up", stated, other, described, plan.batch_time or 0.0)
+
+
+def _other_risk_report(
+    plan: PlanDocument,
+    stated: OtherRisk,
+    place: str,
+    problem: Problem,
+    offered: Callable[[PlanDocument], Offered],
+) -> CheckReport:
+    if stated.memory_risk not in (DARING, CAUTIOUS):
+        return CheckReport((f"{place}.memory_risk is {stated.memory_risk}, not {DARING} or {CAUTIOUS}.",), 1)
+    other = decided_plan(plan, unstructure(stated.decisions), f"{place}.decisions")
+    own = _at(offered(other)[0], problem, stated.memory_risk)
+
+    def described(solution: Solution, priced: PricedPlan) -> Mapping[str, Any]:
+        found = _described(own, solution, priced, stated.memory_risk, plan.batch_time or 0.0)
+        return cast("Mapping[str, Any]", unstructure(found))
+
+    return check_contender(own, place, unstructure(stated), other, described)
+
+
+def _at(instance: Instance, problem: Problem, risk: float) -> Instance:
+    """The instance in which launches may run out of memory with another probability; candidates know nothing of it."""
+    asked = evolve(problem, training=evolve(problem.training, memory_risk=risk))
+    return evolve(instance, cluster=with_memory_risk(instance.cluster, asked))
+
+
+def _described(instance: Instance, solution: Solution, priced: PricedPlan, risk: float, batch_time: float) -> OtherRisk:
+    return OtherRisk(
+        risk,
+        label(instance, solution),
+        priced.batch_time,
+        priced.batch_time / batch_time - 1 if batch_time > 0 else 0.0,
+        priced.fit_probability,
+        decisions_of(instance, solution, priced),
+    )
