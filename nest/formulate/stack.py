@@ -78,7 +78,7 @@ def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Imp
         return None
     for name, stack in known.stacks().items():
         if problem.training.precision in getattr(stack, "precisions", ()):
-            return Implied(name, "training.precision", f"of the years of {problem.training.precision}")
+            return Implied(name, "training.precision", f"the usual one of {problem.training.precision}")
     return Implied(device.stack, "cluster.device.stack", f"the usual one of {device.name}")
 
 
