@@ -15,6 +15,7 @@ from benchmarks.fidelity.report import document, effects_text, text, write
 from benchmarks.fidelity.runs import priced, read_runs
 from benchmarks.fidelity.sources import predictions, source_errors
 from benchmarks.fidelity.sources import text as sources_text
+from benchmarks.fidelity.spread import spread_text
 from benchmarks.fidelity.terms import TERMS
 from nest.calibrate.generations import FOLDS, MeasuredRun
 from nest.errors import InputError
@@ -46,6 +47,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--untimed", nargs="+", default=[], metavar="SOURCE", help="sources whose times are not to be taken"
+    )
+    parser.add_argument(
+        "--spread", type=Path, metavar="FILE", help="with --sources: write the spreads of errors to this file, too"
     )
     parser.add_argument("--folds", type=int, default=FOLDS, metavar="N", help=f"parts held out in turn ({FOLDS})")
     return parser.parse_args(given)
@@ -80,6 +84,9 @@ def left_out(
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
         write(options.output, options.sources, f"{called(options)} --sources", printed, asdict(found), [])
+    if options.spread is not None:
+        command = f"{called(options)} --sources: {found.priced} runs of {len(found.rows) - 1} sources"
+        options.spread.write_text(spread_text(found.spreads, command))
     return 0
 
 

@@ -16,6 +16,7 @@ from nest.errors import InputError
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
+from nest.spec import PlanDocument
 from nest.spec.measurements import RunMeasurement, read_measurements
 
 USUAL = EstimateError(median=1.0, spread=0.2)
@@ -77,12 +78,16 @@ def verdicts(files: Sequence[Path], known: Registry, told: Callable[[str, float]
             plan = planner.evaluate(self_contained(run.problem, path.parent, known), plugins=known)
         except InputError as error:
             raise InputError(f"{place_of(runs, index)}: {error}") from None
-        fullest = max(plan.stages, key=lambda stage: stage.memory)
-        reserve = 0.0 if fullest.memory_breakdown is None else fullest.memory_breakdown.reserve
-        room = float(plan.summary["memory_capacity"]) - reserve
-        ran = run.measured.fits is not False
-        found.append(Verdict(run.group, fullest.memory - reserve, room, ran, run.measured.peak_memory))
+        found.append(verdict(run, plan))
     return found
+
+
+def verdict(run: RunMeasurement, plan: PlanDocument) -> Verdict:
+    """What is estimated for a run by its `plan`, and what was seen of it."""
+    fullest = max(plan.stages, key=lambda stage: stage.memory)
+    reserve = 0.0 if fullest.memory_breakdown is None else fullest.memory_breakdown.reserve
+    room = float(plan.summary["memory_capacity"]) - reserve
+    return Verdict(run.group, fullest.memory - reserve, room, run.measured.fits is not False, run.measured.peak_memory)
 
 
 def fit(seen: Iterable[Verdict], begun: EstimateError | None = None) -> EstimateError:

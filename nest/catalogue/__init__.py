@@ -3,7 +3,7 @@
 The entries are data files in `nest/library`, one a file, in SI units, each with its sources.
 """
 
-from nest.catalogue.entries import Calibration, ClusterEntry, Link, Optimizer, Precision
+from nest.catalogue.entries import Calibration, ClusterEntry, Link, Optimizer, Precision, TimeSpread
 from nest.catalogue.load import (
     calibrations,
     clusters,
@@ -20,6 +20,7 @@ from nest.catalogue.load import (
     profiles,
     published_devices,
     stacks,
+    time_spread,
 )
 from nest.catalogue.names import unknown_name
 from nest.catalogue.network import named_cluster, network_levels, scale_up_levels
@@ -30,6 +31,7 @@ __all__ = [
     "Link",
     "Optimizer",
     "Precision",
+    "TimeSpread",
     "calibrations",
     "clusters",
     "device",
@@ -48,5 +50,6 @@ __all__ = [
     "published_devices",
     "scale_up_levels",
     "stacks",
+    "time_spread",
     "unknown_name",
 ]

@@ -1,10 +1,12 @@
 """What the catalogue holds beside devices."""
 
+from math import hypot
+
 from attrs import Factory, evolve, field, frozen, validators
 
 from nest.errors import InputError
 from nest.graph import Operator, has_axis
-from nest.instance import CollectiveLine
+from nest.instance import CollectiveLine, EstimateError
 from nest.spec import Coefficients, DeviceSpec, LevelSpec, Training
 
 SINGLE, HALF = 4.0, 2.0
@@ -187,6 +189,26 @@ class Precision:
             master_gradients=_first(training.master_gradients, gradients < SINGLE),
             weights_once=bool(training.weights_once),
         )
+
+
+@frozen
+class TimeSpread:
+    """How far batch times lie from those predicted, as standard deviations of the logarithm.
+
+    Attributes:
+        between: of the level of a cluster: what all its runs have in common.
+        within: of the runs of one cluster around its level.
+        apart: by how much plans of one task must differ, as a share of the shorter time, for their order to be trusted.
+    """
+
+    between: float = field(validator=validators.gt(0))
+    within: float = field(validator=validators.gt(0))
+    apart: float = field(validator=validators.gt(0))
+
+    @property
+    def stranger(self) -> EstimateError:
+        """The error of a time on a cluster none of whose runs are known."""
+        return EstimateError(1.0, hypot(self.between, self.within))
 
 
 @frozen

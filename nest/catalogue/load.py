@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from nest.catalogue.entries import Calibration, ClusterEntry, Link, LinkLine, Optimizer, Precision
+from nest.catalogue.entries import Calibration, ClusterEntry, Link, LinkLine, Optimizer, Precision, TimeSpread
 from nest.catalogue.names import unknown_name
 from nest.files import structure
 from nest.instance import EstimateError
@@ -57,6 +57,18 @@ def estimate_error() -> EstimateError:
     """How far what plans need of memory lies from the estimate, as `nest calibrate memory` found it."""
     written = tomllib.loads(files("nest.library").joinpath("memory_error.toml").read_text(encoding="utf-8"))
     return EstimateError(median=written["median"], spread=written["spread"])
+
+
+@cache
+def time_spread(generation: str = "") -> TimeSpread:
+    """How far batch times lie from those predicted, as published runs of sources left out of the fit tell.
+
+    Args:
+        generation: of the devices; that of which least is known stands for those of which nothing is.
+    """
+    written = tomllib.loads(files("nest.library").joinpath("time_spread.toml").read_text(encoding="utf-8"))
+    known = {name: TimeSpread(**each, apart=written["apart"]) for name, each in written["generations"].items()}
+    return known.get(generation) or max(known.values(), key=lambda each: each.stranger.spread)
 
 
 @cache

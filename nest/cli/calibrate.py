@@ -10,6 +10,7 @@ import typer
 from nest.cli.output import screen, to_json, write
 
 if TYPE_CHECKING:
+    from nest.calibrate.cluster import Seen
     from nest.calibrate.generations import Calibrated as DeviceCalibration
     from nest.calibrate.generations import ErrorRow
     from nest.calibrate.links import Calibrated
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     group.command("collectives")(collectives)
     group.command("devices")(devices)
     group.command("memory")(memory)
+    group.command("cluster")(cluster)
     app.add_typer(group, name="calibrate", help="Fit the catalogue's coefficients to measurements.")
 
 
@@ -273,3 +275,66 @@ def _memory_table(fitted: list[Share], validated: list[Share], shown_on: Screen)
         for each, other in zip(fitted, validated, strict=True)
     ]
     return table(header, rows, (1, 2, 3, 4, 5, 6, 7), shown_on, ruled=False)
+
+
+def cluster(
+    files: list[Path] = typer.Argument(
+        ...,
+        metavar="RUNS...",
+        help="Runs on one cluster, as JSON lines (docs/reference/measurements.md).",
+    ),
+    output: Path | None = typer.Option(
+        None, "--output", metavar="FILE", help="Write what was found to this file; cluster.calibration names it."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+) -> None:
+    """Find how much longer all takes on a cluster than predicted, and how sure that is.
+
+    Three runs tell most of it. Runs with a peak_memory, or that failed, tell of memory too.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from attrs import asdict
+
+    from nest.calibrate.cluster import calibrated, calibration_text, seen_runs
+    from nest.cli.progress import share_line
+    from nest.hooks.registry import registry
+    from nest.report.paragraph import paragraph
+
+    line = share_line()
+    try:
+        seen = seen_runs(files, registry(), None if line is None else line.tell)
+    finally:
+        if line is not None:
+            line.clear()
+    names = " ".join(path.name for path in files)
+    found = calibrated(seen, (f"nest calibrate cluster {names}",))
+    if as_json:
+        typer.echo(to_json({"calibration": asdict(found), "runs": [asdict(each) for each in seen]}))
+    else:
+        typer.echo(_runs_table(seen, screen()))
+        told = (
+            f"{found.time:.3f} times as long as predicted (standard deviation of another run {found.time_spread:.1%})"
+        )
+        typer.echo(paragraph(f"Batches take {told}.", screen()))
+        if found.memory is not None:
+            told = f"{found.memory:.3f} times the estimate in the median (standard deviation {found.memory_spread:.1%})"
+            typer.echo(paragraph(f"Stages need {told}.", screen()))
+    if output is not None:
+        write(output, calibration_text(found))
+
+
+def _runs_table(seen: list[Seen], shown_on: Screen) -> str:
+    from nest.report.table import table
+    from nest.units import format_seconds
+
+    rows = [
+        (
+            each.name,
+            "-" if each.measured is None else format_seconds(each.measured),
+            format_seconds(each.predicted),
+            "-" if each.measured is None else f"{each.measured / each.predicted:.3f}",
+        )
+        for each in seen
+    ]
+    return table(("run", "measured", "predicted", "ratio"), rows, (1, 2, 3), shown_on, ruled=False)

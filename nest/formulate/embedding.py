@@ -6,6 +6,7 @@ import numpy
 from attrs import evolve
 from numpy.typing import NDArray
 
+from nest.formulate.cluster_calibration import time_scale
 from nest.formulate.topology import topology
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Instance, Level, Solution
@@ -39,7 +40,8 @@ def irregular(cluster: ClusterSpec, registry: Registry) -> Pairs | None:
     found = topology(cluster.topology, registry, None)
     if not isinstance(found, Reduced) or found.best.exact:
         return None
-    return found.pairs.reordered(found.best.order)
+    pairs, scale = found.pairs.reordered(found.best.order), time_scale(cluster)
+    return evolve(pairs, bandwidth=pairs.bandwidth / scale, latency=pairs.latency * scale)
 
 
 def placement(

@@ -12,6 +12,7 @@ from nest.files import read
 from nest.formulate.absent import without_absent
 from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
 from nest.formulate.cluster import build_cluster
+from nest.formulate.cluster_calibration import as_measured
 from nest.formulate.compose import compose
 from nest.formulate.constrain import build_space
 from nest.formulate.granularity import branched_regions
@@ -130,6 +131,7 @@ def formulate(
     if limits is not None:
         problem = within(problem, limits, registry, base)
     cluster, device = build_cluster(problem.cluster, registry, base)
+    cluster, device = as_measured(cluster, device, problem, base)
     cluster = with_memory_risk(cluster, problem)
     if levels is not None:
         cluster = evolve(cluster, levels=levels)

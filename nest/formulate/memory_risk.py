@@ -1,6 +1,6 @@
 """How much more memory than estimated a plan is taken to need (`training.memory_risk`, `training.memory_margin`)."""
 
-from nest.catalogue import estimate_error
+from nest.formulate.cluster_calibration import memory_error
 from nest.instance import Cluster
 from nest.spec import Problem
 
@@ -16,7 +16,7 @@ def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
 
     Candidates of a profile state their bytes: they are exact unless a margin is written.
     """
-    known = None if problem.model is None else estimate_error()
+    known = memory_error(problem)
     margin, risk = problem.training.memory_margin, accepted_risk(problem)
     if margin is None:
         margin = 0.0 if known is None or risk is None else known.factor(risk) - 1

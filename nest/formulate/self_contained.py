@@ -7,6 +7,7 @@ from attrs import evolve
 from nest.catalogue import clusters
 from nest.files import read, structure
 from nest.formulate.cluster import described
+from nest.formulate.cluster_calibration import cluster_calibration
 from nest.formulate.link_profile import is_file
 from nest.formulate.sources import resolve_model
 from nest.formulate.stack import device_of, with_stack
@@ -36,6 +37,7 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
     cluster = in_place(problem.cluster, known, base)
     if isinstance(cluster.device, str) and is_file(cluster.device):
         cluster = evolve(cluster, device=described(cluster.device, base))
+    cluster = evolve(cluster, calibration=cluster_calibration(cluster, base))
     whole = evolve(problem, cluster=_with_machines(cluster))
     return with_stack(whole, device_of(cluster), known, base)
 

@@ -48,7 +48,8 @@ class Cluster:
         reserve: bytes of it kept free.
         margin: share by which what a plan needs, the reserve apart, may exceed its estimate; `memory` leaves room.
             Below 0 where a plan is taken to need less.
-        error: how far what is needed lies from the estimate; None: estimates are exact.
+        error: how far what is needed of memory lies from the estimate; None: estimates are exact.
+        time_error: how far batch times lie from those predicted; None: they are exact.
         device_memory: bytes per device, room for the margin included.
     """
 
@@ -57,6 +58,7 @@ class Cluster:
     reserve: float = field(default=0.0, validator=validators.ge(0))
     margin: float = field(default=0.0, validator=validators.gt(-1))
     error: EstimateError | None = None
+    time_error: EstimateError | None = None
     device_memory: float = field(default=Factory(lambda self: self.memory, takes_self=True))
 
     def with_margin(self, margin: float, error: EstimateError | None = None) -> "Cluster":

@@ -1,4 +1,4 @@
-"""How far what a plan needs of memory lies from its estimate."""
+"""How far what is measured of a plan lies from what is estimated: of memory, and of the batch time."""
 
 from math import exp, log
 from statistics import NormalDist
@@ -8,10 +8,10 @@ from attrs import field, frozen, validators
 
 @frozen
 class EstimateError:
-    """What is needed over what is estimated, log-normal, as fitted to runs that ran and that did not.
+    """What is needed over what is estimated, log-normal, as fitted to measured runs.
 
     Attributes:
-        median: of what is needed over what is estimated.
+        median: of what is needed (bytes, or seconds) over what is estimated.
         spread: the standard deviation of its logarithm.
     """
 

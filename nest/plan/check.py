@@ -196,6 +196,10 @@ def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Co
 def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
     names = ("batch_time", "throughput", "fits", "micro_batches", "violates")
     pairs: list[Comparison] = [(name, getattr(plan, name), getattr(fresh, name), 0.0) for name in names]
+    if plan.batch_time_range is not None:
+        derived_range = asdict(fresh.batch_time_range) if fresh.batch_time_range is not None else {}
+        for key, value in asdict(plan.batch_time_range).items():
+            pairs.append((f"batch_time_range.{key}", value, derived_range.get(key), 0.0))
     if plan.fit_probability is not None:
         pairs.append(("fit_probability", plan.fit_probability, fresh.fit_probability, 0.0))
     pairs.append(("candidate", _taking_part(plan.candidate), _taking_part(fresh.candidate), 0.0))

@@ -3,13 +3,16 @@
 from typing import Any
 
 from nest.errors import InputError
-from nest.instance import Instance, Solution, StageDecision
+from nest.instance import EstimateError, Instance, Solution, StageDecision
 from nest.plan.evaluate import PricedPlan
 from nest.plan.legality import unsatisfied
-from nest.spec import CandidateSummary, PlanDocument, StageRecord
+from nest.spec import CandidateSummary, PlanDocument, StageRecord, TimeRange
 from nest.spec.problem import RANK_ORDERS
 
 FORMAT_VERSION = 1
+
+RANGE_PROBABILITY = 0.8
+"""Of a batch time to lie in the `batch_time_range` of a plan."""
 
 
 def document(
@@ -55,6 +58,7 @@ def document(
         throughput=instance.space.global_batch / batch_time if batch_time > 0 else None,
         fits=priced.fits,
         fit_probability=priced.fit_probability,
+        batch_time_range=_time_range(batch_time, priced.time_error),
         candidate=CandidateSummary(
             candidate.name,
             dict(candidate.degrees),
@@ -74,6 +78,13 @@ def document(
         violates=unsatisfied(instance, solution),
         **extra,
     )
+
+
+def _time_range(batch_time: float, error: EstimateError | None) -> TimeRange | None:
+    if error is None:
+        return None
+    outside = (1 - RANGE_PROBABILITY) / 2
+    return TimeRange(RANGE_PROBABILITY, batch_time * error.factor(1 - outside), batch_time * error.factor(outside))
 
 
 def infeasible(problem: dict[str, Any], diagnosis: str, **extra: Any) -> PlanDocument:

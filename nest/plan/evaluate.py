@@ -7,7 +7,7 @@ import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, RecomputeMode, Schedule, Solution, chunks_of
+from nest.instance import Candidate, Cluster, EstimateError, Instance, RecomputeMode, Schedule, Solution, chunks_of
 from nest.plan.chunks import even_chunks
 from nest.plan.memory import memory_parts
 from nest.plan.state_costs import Peers, StateCosts, exposed, peers_of, state_costs
@@ -88,6 +88,7 @@ class PricedPlan:
         capacity: bytes per device that stages may be estimated to need (`H`): there is room for the margin beside it.
         device_memory: bytes per device.
         fit_probability: that no stage needs more.
+        time_error: how far the batch time may lie from what is predicted; None: it is exact.
     """
 
     micro_batches: int
@@ -96,6 +97,7 @@ class PricedPlan:
     capacity: float
     device_memory: float
     fit_probability: float
+    time_error: EstimateError | None = None
 
     @property
     def slowest(self) -> float:
@@ -184,6 +186,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         cluster.memory,
         cluster.device_memory,
         cluster.fit_probability(max(stage.memory for stage in stages)),
+        cluster.time_error,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from attrs import evolve
 
+from nest.catalogue import time_spread
 from nest.errors import InputErrors
 from nest.files import structure, unstructure
 from nest.instance import Instance, Solution
@@ -109,6 +110,7 @@ def describe_runner_up(instance: Instance, best: Priced, second: Priced) -> dict
         "batch_time": priced.batch_time,
         "slower_by": slower,
         "reason": reason,
+        "told_apart": instance.cluster.time_error is None or slower >= time_spread().apart,
         "wins_if": _wins_if(instance, best_slower, slower_levels),
         "decisions": unstructure(decisions_of(instance, solution, priced)),
     }
@@ -126,6 +128,8 @@ def _wins_if(instance: Instance, best: Sequence[float], second: Sequence[float])
 def runner_up_text(runner_up: Mapping[str, Any]) -> str:
     """Why it lost, and where it would not have."""
     told = f"Runner-up: {runner_up['reason']}."
+    if not runner_up.get("told_apart", True) and runner_up["slower_by"] > TIE:
+        told += " Predictions do not tell them apart: measure both."
     found = runner_up.get("wins_if")
     if not found:
         return told

@@ -89,6 +89,14 @@ def _headline(plan: PlanDocument, screen: Screen) -> str:
     return opening(f"{proof}:", tone, f" {', '.join(parts)}", screen)
 
 
+def _batch_time(plan: PlanDocument) -> str:
+    """Seconds of a batch, and between which times it will likely lie."""
+    told, span = format_seconds(plan.batch_time or 0.0), plan.batch_time_range
+    if span is None:
+        return told
+    return f"{told} ({span.probability:.0%} likely {format_seconds(span.low)} to {format_seconds(span.high)})"
+
+
 def _fullest(plan: PlanDocument, capacity: float) -> str:
     """What the fullest stage is estimated to need, and how likely it is that it has it."""
     fullest = max(range(len(plan.stages)), key=lambda index: plan.stages[index].memory)
@@ -106,7 +114,7 @@ def _mixed(plan: PlanDocument) -> bool:
 
 def _figures(plan: PlanDocument, screen: Screen) -> str:
     found = plan.summary
-    rows = [("batch time", format_seconds(plan.batch_time or 0.0))]
+    rows = [("batch time", _batch_time(plan))]
     if plan.throughput is not None:
         rows.append(("throughput", f"{plan.throughput:.4g} samples/s"))
     if plan.status == "feasible" and plan.lower_bound:

@@ -82,6 +82,11 @@ def _told(plan: PlanDocument) -> tuple[str, ...]:
         )
     if plan.runner_up is not None and "reason" in plan.runner_up:
         told.append(runner_up_text(plan.runner_up))
+    if (span := plan.batch_time_range) is not None:
+        told.append(
+            f"A batch takes {format_seconds(span.low)} to {format_seconds(span.high)} with a probability of"
+            f" {span.probability:.0%}."
+        )
     told += [other_risk_text(each) for each in plan.other_risks]
     return tuple(told)
 

@@ -1,7 +1,15 @@
 """What people write: frozen records of problem and plan files, without any input or output."""
 
 from nest.spec.architecture import Architecture
-from nest.spec.cluster import ClusterOfFile, ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, MemoryOverheads
+from nest.spec.cluster import (
+    ClusterCalibration,
+    ClusterOfFile,
+    ClusterSpec,
+    DeviceSpec,
+    LevelSpec,
+    MatrixPeaks,
+    MemoryOverheads,
+)
 from nest.spec.coefficients import Coefficients, Range, ranges
 from nest.spec.fixed import Fixed
 from nest.spec.link_profile import LinkProfile, TierSpec
@@ -23,6 +31,7 @@ from nest.spec.plan import (
     PlanDocument,
     StageDecisions,
     StageRecord,
+    TimeRange,
 )
 from nest.spec.problem import Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
@@ -42,6 +51,7 @@ __all__ = [
     "NO_STACK",
     "Architecture",
     "CandidateSummary",
+    "ClusterCalibration",
     "ClusterOfFile",
     "ClusterSpec",
     "Coefficients",
@@ -81,6 +91,7 @@ __all__ = [
     "StageDecisions",
     "StageRecord",
     "TierSpec",
+    "TimeRange",
     "TorusSpec",
     "Training",
     "TransformerSpec",

@@ -122,6 +122,27 @@ class DeviceSpec:
 
 
 @frozen
+class ClusterCalibration:
+    """What runs on a cluster tell of predictions for it, as `nest calibrate cluster` writes it.
+
+    Attributes:
+        time: measured batch times over those predicted without it; every time is predicted that much longer.
+        time_spread: how far times then lie from predictions: the standard deviation of the logarithm.
+        memory: what is needed of memory over what is estimated, the median; None: as of any cluster.
+        memory_spread: the standard deviation of its logarithm; None: the same.
+        runs: how many told this.
+        sources: where they were read.
+    """
+
+    time: float = field(validator=between(0.1, 10))
+    time_spread: float = field(validator=between(0.001, 2))
+    memory: float | None = field(default=None, validator=between(0.1, 10))
+    memory_spread: float | None = field(default=None, validator=between(0.001, 2))
+    runs: int = field(default=0, validator=at_least(0))
+    sources: tuple[str, ...] = ()
+
+
+@frozen
 class ClusterSpec:
     """The machines, as written: `levels`, or a named cluster, or a topology.
 
@@ -139,6 +160,8 @@ class ClusterSpec:
             level's where there are none.
         link_profile: what a file named by `topology` leaves out: a name `nest topology profiles` lists, a file, or the
             figures in place.
+        calibration: what runs on it told of predictions: a file of `nest calibrate cluster`, or the figures in place;
+            with `model` only, as the times of a profile are measured.
         assumed: what the importer of a file took for granted, for readers: a sentence each; None: nothing.
     """
 
@@ -164,6 +187,7 @@ class ClusterSpec:
     hosts: tuple[str, ...] | None = field(default=None, validator=every(not_empty, all_different))
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     link_profile: str | LinkProfile | None = None
+    calibration: str | ClusterCalibration | None = None
     assumed: tuple[str, ...] | None = None
 
 

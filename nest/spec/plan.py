@@ -143,6 +143,21 @@ class Decisions:
 
 
 @frozen
+class TimeRange:
+    """Between which times a batch takes when it is run, where times are predicted.
+
+    Attributes:
+        probability: that it does.
+        low: seconds.
+        high: seconds.
+    """
+
+    probability: float
+    low: float
+    high: float
+
+
+@frozen
 class OtherRisk:
     """The best plan where another share of launches may run out of memory.
 
@@ -215,6 +230,8 @@ class PlanDocument:
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
         violates: constraints that a plan already decided does not satisfy, as written; a search keeps to all of them.
         fit_probability: that no stage needs more memory than a device has; None when infeasible, or not told.
+        batch_time_range: between which times the batch takes when it is run; None when infeasible, of a profile, whose
+            times are measured, or not told.
         other_risks: the best plans of a higher and of a lower `training.memory_risk`, where that gains more than 2 % or
             costs less than 1 %.
         outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
@@ -247,6 +264,7 @@ class PlanDocument:
     violates: tuple[str, ...] = ()
     fit_probability: float | None = field(default=None, validator=between(0, 1))
     outside: tuple[str, ...] | None = None
+    batch_time_range: TimeRange | None = None
     other_risks: tuple[OtherRisk, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

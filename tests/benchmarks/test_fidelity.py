@@ -293,6 +293,7 @@ def test_every_source_counts_alike(tmp_path: Path) -> None:
     """Errors of 10 % and 20 % in one source, of 90 % in the other."""
     predicted, measured = numpy.array([1.1, 1.2, 1.9]), numpy.ones(3)
     found = alike(predicted, measured, ["one", "one", "other"])
+    assert found is not None
     assert found.mean == pytest.approx((0.15 + 0.9) / 2)
     assert found.median == pytest.approx(0.2)
     assert weighted_median(numpy.array([3.0, 1.0, 2.0]), numpy.array([1.0, 1.0, 3.0])) == 2.0

@@ -1,7 +1,6 @@
 """`nest calibrate memory`: the error of memory estimates, from peaks and from verdicts."""
 
 import json
-import sys
 from collections.abc import Callable
 from math import exp, log
 from pathlib import Path
@@ -12,26 +11,11 @@ import pytest
 
 from nest.calibrate.memory import USUAL, Verdict, error_text, fit, left_out, shares, verdicts
 from nest.catalogue import estimate_error
-from nest.cli.app import main
 from nest.formulate.memory_risk import RISK
 from nest.hooks.registry import registry
 from nest.instance import EstimateError
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command in this process: its exit code, and what it printed."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["nest", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 def drawn(median: float, spread: float, *, peaks: bool, count: int = 400) -> list[Verdict]:

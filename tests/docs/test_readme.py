@@ -32,24 +32,32 @@ def test_ci_runs_the_second_line_and_nothing_else() -> None:
 
 
 def test_the_accuracy_quoted_is_that_of_the_benchmark() -> None:
-    """What the benchmark found of the large set is kept with its command; other documents quote it."""
-    results = REPOSITORY / "benchmarks" / "results" / "2026-11-21" / "fidelity"
-    found = json.loads((results / "fidelity.json").read_text())
-    command = next(line for line in (results / "fidelity.md").read_text().splitlines() if line.startswith("$ "))
-    assert command.removeprefix("$ ") in README
-    total = found["errors"][-1]["columns"]
-    order, memory = found["ranking"]["all"], found["memory"][-1]
+    """What the benchmark found with whole sources left out is kept with its command; documents quote it."""
+    results = REPOSITORY / "benchmarks" / "results" / "2026-11-22" / "fidelity" / "sources-all-spread"
+    found = json.loads(results.with_suffix(".json").read_text())
+    command = next(line for line in results.with_suffix(".md").read_text().splitlines() if line.startswith("$ "))
+    explanation = (REPOSITORY / "docs" / "explanation" / "cost-model.md").read_text()
+    assert f"`{command.removeprefix('$ ')}`" in explanation
+    total, alike, spreads = found["rows"]["all"], found["alike"]["others"], found["spreads"]
+    columns = [percent(total["others"][name]) for name in ("mean", "median")]
+    pairs = f"Of {spreads['pairs']} pairs of plans for one task that are predicted to differ by"
     quoted = " ".join(README.split())
     for claim in (
         f"of {found['priced']} published training runs",
-        f"is off by {percent(total['validated']['mean'])} in the mean",
-        f"and {percent(total['validated']['median'])} in the median",
-        f"a constant utilisation by {percent(total['constant']['mean'])}",
-        f"Of {order['pairs']} pairs of plans for one task that differ by more than 5 %, {order['right']} are",
-        f"In {100 * order['close']:.0f} % of {order['sets']} sets of such plans the one predicted best is within 5 %",
-        f"Peaks of memory are off by {percent(memory['errors']['mean'])} ({memory['errors']['count']} runs)",
+        f"is off by {' in the mean and '.join(columns)} in the median",
+        f"a constant utilisation by {percent(total['constant']['mean'])} and {percent(total['constant']['median'])}",
+        f"in the fit it is {percent(total['catalogue']['mean'])} and {percent(total['catalogue']['median'])}",
+        f"ranges hold {spreads['covered']:.0%} of runs".replace("%", " %"),
+        f"{pairs} {spreads['apart']:.0%}, {spreads['ordered']:.0%} are".replace("%", " %"),
     ):
         assert claim in quoted, f"README.md should say: {claim}"
+    told = " ".join(explanation.split())
+    for claim in (
+        f"| fitted to other sources | {' | '.join([*columns, percent(found['most'])])} | {percent(alike['mean'])} |",
+        f"are off by {percent(spreads['own']['mean'])} in the mean",
+        f"half width is {percent(spreads['half_width'])} on average",
+    ):
+        assert claim in told, f"cost-model.md should say: {claim}"
 
 
 def percent(share: float) -> str:

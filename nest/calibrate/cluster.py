@@ -1,0 +1,119 @@
+"""One's own runs on a cluster: how much longer all takes there than predicted, and how sure that is."""
+
+from collections.abc import Callable, Sequence
+from math import exp, hypot, log, sqrt
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from nest import planner
+from nest.calibrate.device_file import listed
+from nest.calibrate.generations import place_of
+from nest.calibrate.memory import Verdict, fit, verdict
+from nest.catalogue import TimeSpread, time_spread
+from nest.errors import InputError
+from nest.formulate.self_contained import self_contained
+from nest.formulate.stack import device_of
+from nest.hooks.registry import Registry
+from nest.spec import ClusterCalibration
+from nest.spec.measurements import RunMeasurement, read_measurements
+
+
+@frozen
+class Seen:
+    """One run beside what is predicted of it without a calibration of its cluster.
+
+    Attributes:
+        name: of the run.
+        generation: of its device.
+        measured: seconds of its batch; None: not measured.
+        predicted: the same, predicted.
+        verdict: its memory.
+    """
+
+    name: str
+    generation: str
+    measured: float | None
+    predicted: float
+    verdict: Verdict
+
+
+def seen_runs(files: Sequence[Path], known: Registry, told: Callable[[str, float], None] | None = None) -> list[Seen]:
+    """The runs in files of JSON lines, each beside what is predicted of it.
+
+    Raises:
+        InputError: a file cannot be read, holds no runs of models, or a run cannot be priced.
+    """
+    runs = [(path, line) for path in files for line in read_measurements(path) if isinstance(line, RunMeasurement)]
+    if not runs:
+        raise InputError(f"{files[0]}: there are no runs to fit to.")
+    found = []
+    for index, (path, run) in enumerate(runs):
+        if told is not None:
+            told("reading runs", index / len(runs))
+        place = place_of(runs, index)
+        if run.problem.model is None:
+            raise InputError(f"{place}: the times of a profile are measured; give runs of models.")
+        bare = evolve(run.problem, cluster=evolve(run.problem.cluster, calibration=None))
+        try:
+            whole = self_contained(bare, path.parent, known)
+            plan = planner.evaluate(whole, plugins=known)
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from None
+        assert plan.batch_time is not None
+        device = device_of(whole.cluster)
+        name, generation = run.id or f"run {index + 1}", "" if device is None else device.generation
+        found.append(Seen(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
+    return found
+
+
+def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]:
+    """The level of a cluster, expected from some of its runs, and the spread of others around it.
+
+    The level (its software, clocks, network) is normal in the logarithm, and runs scatter around it: with `n` runs of
+    mean `m`, it is expected at `m` times `between^2 / (between^2 + within^2 / n)`, shrunk towards 0, with variance
+    `between^2 within^2 / (n between^2 + within^2)` (Gelman et al., Bayesian Data Analysis, section 2.5).
+
+    Args:
+        logarithms: of measured over predicted times.
+        usual: how far clusters, and runs of one cluster, lie from predictions.
+
+    Returns:
+        The logarithm of the level, and the standard deviation of the logarithm of another run's time.
+    """
+    count = len(logarithms)
+    if not count:
+        return 0.0, hypot(usual.between, usual.within)
+    share = usual.between**2 / (usual.between**2 + usual.within**2 / count)
+    return share * sum(logarithms) / count, sqrt((1 - share) * usual.between**2 + usual.within**2)
+
+
+def calibrated(seen: Sequence[Seen], sources: tuple[str, ...], usual: TimeSpread | None = None) -> ClusterCalibration:
+    """What runs on one cluster tell of it.
+
+    Args:
+        seen: the runs.
+        sources: where they were read.
+        usual: how far clusters, and runs of one cluster, lie from predictions; None: as the catalogue has it for the
+            generation of the first run's device.
+    """
+    logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
+    center, spread = level(logarithms, usual or time_spread(seen[0].generation))
+    told = [each.verdict for each in seen if each.verdict.peak is not None or not each.verdict.ran]
+    memory = fit([each.verdict for each in seen]) if told else None
+    return ClusterCalibration(
+        time=round(exp(center), 4),
+        time_spread=round(spread, 4),
+        memory=None if memory is None else round(memory.median, 4),
+        memory_spread=None if memory is None else round(memory.spread, 4),
+        runs=len(seen),
+        sources=sources,
+    )
+
+
+def calibration_text(found: ClusterCalibration) -> str:
+    """The file that `cluster.calibration` names, in TOML."""
+    keys = ("time", "time_spread", "memory", "memory_spread", "runs")
+    rows = ["# What runs on a cluster tell of predictions for it: written by `nest calibrate cluster`", ""]
+    rows += [f"{key} = {value:.10g}" for key in keys if (value := getattr(found, key)) is not None]
+    return "\n".join([*rows, *listed("sources", found.sources)]) + "\n"
