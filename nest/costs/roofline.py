@@ -56,9 +56,8 @@ class Roofline:
         """
         peak = _peak(operator, device, training)
         bandwidth = device.memory_bandwidth * efficiency(device, "memory")
-        moved = operator.passes * (operator.bytes_read + operator.bytes_written) + _parameter_traffic(
-            operator, training
-        )
+        tensors = operator.passes * (operator.bytes_read + operator.bytes_written)
+        moved = tensors + _parameter_traffic(operator, training)
         forward, backward = _seconds(operator, device, peak, moved / bandwidth)
         if peak.narrow:
             forward += device.calibration.cast * operator.bytes_read / bandwidth

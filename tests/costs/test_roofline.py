@@ -51,6 +51,12 @@ def test_memory_bounds_where_it_is_slower(roofline: CostModel) -> None:
     assert cost.transient == 2 * (1000 + 500)
 
 
+def test_a_kernel_that_passes_over_its_tensors_again_moves_them_again(roofline: CostModel) -> None:
+    bare = evolve(PRODUCT, parameters=())
+    once, thrice = (roofline.price(evolve(bare, passes=count), SLOW_MEMORY, TRAINING) for count in (1, 3))
+    assert (thrice.forward, thrice.backward) == pytest.approx((3 * once.forward, 3 * once.backward))
+
+
 def test_efficiency_and_overhead_are_applied(roofline: CostModel) -> None:
     lossy = evolve(SLOW_MATH, efficiency={"matmul": 0.5}, launch_overhead=3.0)
     assert roofline.price(PRODUCT, lossy, TRAINING).forward == pytest.approx(200.0 + 3.0)
