@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from nest.calibrate.cluster import level
 from nest.catalogue import TimeSpread
 from nest.instance import EstimateError
+from nest.plan.document import RANGE_PROBABILITY
 
 Array = NDArray[numpy.float64]
 
-COVERED = 0.8
-"""Share of the runs that a range is to hold (`nest.plan.document.RANGE_PROBABILITY`)."""
+COVERED = RANGE_PROBABILITY
+"""Share of the runs that a range is to hold."""
 
 REACH = float(numpy.log(EstimateError(1.0, 1.0).factor((1 - COVERED) / 2)))
 """Standard deviations of a normal variable within which that share of it lies."""

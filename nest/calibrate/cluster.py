@@ -6,17 +6,15 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from nest import planner
 from nest.calibrate.device_file import listed
 from nest.calibrate.generations import place_of
-from nest.calibrate.memory import Verdict, fit, verdict
+from nest.calibrate.memory import Verdict, evaluated, fit, read_runs, verdict
 from nest.catalogue import TimeSpread, time_spread
 from nest.errors import InputError
-from nest.formulate.self_contained import self_contained
 from nest.formulate.stack import device_of
 from nest.hooks.registry import Registry
 from nest.spec import ClusterCalibration
-from nest.spec.measurements import RunMeasurement, read_measurements
+from nest.spec.measurements import RunMeasurement
 
 
 @frozen
@@ -44,27 +42,23 @@ def seen_runs(files: Sequence[Path], known: Registry, told: Callable[[str, float
     Raises:
         InputError: a file cannot be read, holds no runs of models, or a run cannot be priced.
     """
-    runs = [(path, line) for path in files for line in read_measurements(path) if isinstance(line, RunMeasurement)]
-    if not runs:
-        raise InputError(f"{files[0]}: there are no runs to fit to.")
-    found = []
-    for index, (path, run) in enumerate(runs):
-        if told is not None:
-            told("reading runs", index / len(runs))
-        place = place_of(runs, index)
+    runs = read_runs(files)
+    for index, (_, run) in enumerate(runs):
         if run.problem.model is None:
-            raise InputError(f"{place}: the times of a profile are measured; give runs of models.")
-        bare = evolve(run.problem, cluster=evolve(run.problem.cluster, calibration=None))
-        try:
-            whole = self_contained(bare, path.parent, known)
-            plan = planner.evaluate(whole, plugins=known)
-        except InputError as error:
-            raise InputError(f"{place}: {error}") from None
+            raise InputError(f"{place_of(runs, index)}: the times of a profile are measured; give runs of models.")
+    bare = [(path, _uncalibrated(run)) for path, run in runs]
+    found = []
+    for number, (run, problem, plan) in enumerate(evaluated(bare, known, told), 1):
         assert plan.batch_time is not None
-        device = device_of(whole.cluster)
-        name, generation = run.id or f"run {index + 1}", "" if device is None else device.generation
+        device = device_of(problem.cluster)
+        name, generation = run.id or f"run {number}", "" if device is None else device.generation
         found.append(Seen(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
     return found
+
+
+def _uncalibrated(run: RunMeasurement) -> RunMeasurement:
+    problem = run.problem
+    return evolve(run, problem=evolve(problem, cluster=evolve(problem.cluster, calibration=None)))
 
 
 def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]:

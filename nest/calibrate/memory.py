@@ -1,7 +1,7 @@
 """How far what plans need of memory lies from the estimate: fitted to runs that ran, and to runs that did not."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import exp, log
 from pathlib import Path
 from statistics import NormalDist
@@ -16,7 +16,7 @@ from nest.errors import InputError
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
-from nest.spec import PlanDocument
+from nest.spec import PlanDocument, Problem
 from nest.spec.measurements import RunMeasurement, read_measurements
 
 USUAL = EstimateError(median=1.0, spread=0.2)
@@ -67,19 +67,38 @@ def verdicts(files: Sequence[Path], known: Registry, told: Callable[[str, float]
     Raises:
         InputError: a file cannot be read, holds no runs, or a run cannot be priced.
     """
+    return [verdict(run, plan) for run, _, plan in evaluated(read_runs(files), known, told)]
+
+
+def read_runs(files: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
+    """The runs in files of JSON lines, each with its file.
+
+    Raises:
+        InputError: a file cannot be read, or there are no runs in them.
+    """
     runs = [(path, line) for path in files for line in read_measurements(path) if isinstance(line, RunMeasurement)]
     if not runs:
         raise InputError(f"{files[0]}: there are no runs to fit to.")
-    found = []
+    return runs
+
+
+def evaluated(
+    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Callable[[str, float], None] | None = None
+) -> Iterator[tuple[RunMeasurement, Problem, PlanDocument]]:
+    """Each run with its problem, files read into it, and its plan as `nest evaluate` prices it.
+
+    Raises:
+        InputError: a run cannot be priced; the text names its place.
+    """
     for index, (path, run) in enumerate(runs):
         if told is not None:
             told("reading runs", index / len(runs))
         try:
-            plan = planner.evaluate(self_contained(run.problem, path.parent, known), plugins=known)
+            whole = self_contained(run.problem, path.parent, known)
+            plan = planner.evaluate(whole, plugins=known)
         except InputError as error:
             raise InputError(f"{place_of(runs, index)}: {error}") from None
-        found.append(verdict(run, plan))
-    return found
+        yield run, whole, plan
 
 
 def verdict(run: RunMeasurement, plan: PlanDocument) -> Verdict:

@@ -58,14 +58,8 @@ def collectives(
     if output is not None and there_is(output) != "folder":
         raise InputError(f"--output {output}: there is no such folder.")
     model = next(iter(registry().collective_models().values()))
-    line = share_line()
-    try:
-        found = calibrate_links(
-            read_collectives(files, link), model, prior, progress=None if line is None else line.tell
-        )
-    finally:
-        if line is not None:
-            line.clear()
+    with share_line() as tell:
+        found = calibrate_links(read_collectives(files, link), model, prior, progress=tell)
     if as_json:
         typer.echo(to_json({"links": {each.link.name: _plain(each) for each in found}}))
     for each in found:
@@ -143,12 +137,8 @@ def devices(
         raise InputError(f"--output {output}: there is no such folder.")
     if prior not in (CATALOGUE, PUBLISHED):
         raise InputError(f"--prior must be {CATALOGUE} or {PUBLISHED}, is {prior!r:.40}.")
-    line = share_line()
-    try:
-        found = calibrate_devices(files, registry(), device, folds, None if line is None else line.tell, prior, without)
-    finally:
-        if line is not None:
-            line.clear()
+    with share_line() as tell:
+        found = calibrate_devices(files, registry(), device, folds, tell, prior, without)
     rows = error_rows(found)
     if as_json:
         typer.echo(to_json({"calibrations": [_fitted(each) for each in found], "errors": [_row(row) for row in rows]}))
@@ -230,12 +220,8 @@ def memory(
     risk = RISK if risk is None else risk
     if prior not in ("catalogue", "none"):
         raise InputError(f"--prior must be catalogue or none, is {prior!r:.40}.")
-    line = share_line()
-    try:
-        seen = verdicts(files, registry(), None if line is None else line.tell)
-    finally:
-        if line is not None:
-            line.clear()
+    with share_line() as tell:
+        seen = verdicts(files, registry(), tell)
     begun = USUAL if prior == "none" else None
     found, others = fit(seen, begun), left_out(seen, begun)
     fitted, validated = shares(seen, risk, lambda _: found), shares(seen, risk, others.__getitem__)
@@ -301,12 +287,8 @@ def cluster(
     from nest.hooks.registry import registry
     from nest.report.paragraph import paragraph
 
-    line = share_line()
-    try:
-        seen = seen_runs(files, registry(), None if line is None else line.tell)
-    finally:
-        if line is not None:
-            line.clear()
+    with share_line() as tell:
+        seen = seen_runs(files, registry(), tell)
     names = " ".join(path.name for path in files)
     found = calibrated(seen, (f"nest calibrate cluster {names}",))
     if as_json:

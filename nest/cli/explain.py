@@ -37,12 +37,8 @@ def explain(
     from nest.hooks.registry import registry
     from nest.report.explanation import explanation_text
 
-    line = share_line()
-    try:
-        found = explaining.explain(plan, only=only, time_limit=time_limit, progress=None if line is None else line.tell)
-    finally:
-        if line is not None:
-            line.clear()
+    with share_line() as tell:
+        found = explaining.explain(plan, only=only, time_limit=time_limit, progress=tell)
     warn(registry().warnings)
     told = found.to_dict()
     typer.echo(to_json(told) if as_json else explanation_text(told, screen()))

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, ClassVar
@@ -124,9 +124,17 @@ class ShareLine(_Line):
             self._show(doing, [f"{share:.0%}", rounded(self._left.tell(now, share, 1.0))])
 
 
-def share_line() -> ShareLine | None:
-    """The line, where standard error is a terminal."""
-    return ShareLine() if sys.stderr.isatty() else None
+@contextmanager
+def share_line() -> Iterator[Callable[[str, float], None] | None]:
+    """Give what shows what is being done and the share that is, where standard error is a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    line = ShareLine()
+    try:
+        yield line.tell
+    finally:
+        line.clear()
 
 
 @contextmanager

@@ -62,8 +62,7 @@ def simulate(
     if read.status == "infeasible":
         note(f"{plan}: nothing to replay, no plan is feasible: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
-    line = share_line()
-    try:
+    with share_line() as tell:
         found = simulating.simulate(
             read,
             source=plan,
@@ -71,11 +70,8 @@ def simulate(
             seed=seed or 0,
             runs=runs,
             slow_devices=slow,
-            progress=None if line is None else line.tell,
+            progress=tell,
         )
-    finally:
-        if line is not None:
-            line.clear()
     warn(registry().warnings)
     if trace is not None:
         from nest.simulate.trace import trace as trace_text

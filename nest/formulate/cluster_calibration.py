@@ -43,7 +43,7 @@ def time_scale(cluster: ClusterSpec, base: Path | None = None) -> float:
 def as_measured(
     cluster: Cluster, device: DeviceSpec | None, problem: Problem, base: Path | None = None
 ) -> tuple[Cluster, DeviceSpec | None]:
-    """The cluster with the error of predicted times, and it and its device as slow as its calibration says.
+    """The cluster with the errors of what is estimated, and it and its device as slow as its calibration says.
 
     Every time is then so many times as long: all roofs are as much lower, all latencies as much higher, while peaks
     that utilisation is told of stay those of the device.
@@ -65,26 +65,17 @@ def as_measured(
                 "leave it out."
             )
         return cluster, device
+    memory = estimate_error()
     if known is None:
         usual = time_spread("" if device is None else device.generation)
-        return evolve(cluster, time_error=usual.stranger), device
-    levels = tuple(_slower_level(level, known.time) for level in cluster.levels)
-    slower = None if device is None else _slower_device(device, known.time)
-    return evolve(cluster, levels=levels, time_error=EstimateError(1.0, known.time_spread)), slower
-
-
-def memory_error(problem: Problem) -> EstimateError | None:
-    """How far what is needed of memory lies from the estimate; None: candidates of a profile state their bytes.
-
-    Args:
-        problem: its files read into it.
-    """
-    if problem.model is None:
-        return None
-    known, usual = cluster_calibration(problem.cluster), estimate_error()
-    if known is None:
-        return usual
-    return EstimateError(known.memory or usual.median, known.memory_spread or usual.spread)
+        return evolve(cluster, error=memory, time_error=usual.stranger), device
+    measured = evolve(
+        cluster,
+        levels=tuple(_slower_level(level, known.time) for level in cluster.levels),
+        error=EstimateError(known.memory or memory.median, known.memory_spread or memory.spread),
+        time_error=EstimateError(1.0, known.time_spread),
+    )
+    return measured, None if device is None else _slower_device(device, known.time)
 
 
 def _slower_level(level: Level, factor: float) -> Level:

@@ -1,6 +1,5 @@
 """How much more memory than estimated a plan is taken to need (`training.memory_risk`, `training.memory_margin`)."""
 
-from nest.formulate.cluster_calibration import memory_error
 from nest.instance import Cluster
 from nest.spec import Problem
 
@@ -15,12 +14,15 @@ def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
     """`cluster`, whose stages must stay under what the memory risk that the problem accepts leaves them.
 
     Candidates of a profile state their bytes: they are exact unless a margin is written.
+
+    Args:
+        cluster: with the error of estimates (`nest.formulate.cluster_calibration.as_measured`).
+        problem: as written.
     """
-    known = memory_error(problem)
     margin, risk = problem.training.memory_margin, accepted_risk(problem)
     if margin is None:
-        margin = 0.0 if known is None or risk is None else known.factor(risk) - 1
-    return cluster.with_margin(margin, known)
+        margin = 0.0 if cluster.error is None or risk is None else cluster.error.factor(risk) - 1
+    return cluster.with_margin(margin)
 
 
 def accepted_risk(problem: Problem) -> float | None:

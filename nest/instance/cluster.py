@@ -61,11 +61,11 @@ class Cluster:
     time_error: EstimateError | None = None
     device_memory: float = field(default=Factory(lambda self: self.memory, takes_self=True))
 
-    def with_margin(self, margin: float, error: EstimateError | None = None) -> "Cluster":
+    def with_margin(self, margin: float) -> "Cluster":
         """The cluster whose `memory` leaves room for the margin: what takes all of it may grow to `device_memory`."""
         room = (self.device_memory - self.reserve) / (1 + margin)
         memory = self.reserve + room if margin else self.device_memory
-        return evolve(self, memory=memory, margin=margin, error=error)
+        return evolve(self, memory=memory, margin=margin)
 
     def upper(self, memory: float) -> float:
         """The most that a plan estimated to need `memory` bytes, the reserve included, is taken to need."""

@@ -17,6 +17,7 @@ import nest
 from nest.calibrate.cluster import level
 from nest.catalogue import TimeSpread, estimate_error, time_spread
 from nest.errors import InputError
+from tests.plan.test_check import PROBLEM as PROFILE
 from tests.test_planner import SMALL
 
 Command = Callable[..., tuple[int, str, str]]
@@ -92,34 +93,9 @@ def test_a_range_holds_the_share_of_a_normal_variable_that_it_names() -> None:
 
 
 def test_profiles_and_problems_without_a_plan_have_no_range() -> None:
-    profile = {
-        "layers": ["one"],
-        "edges": [],
-        "candidates": [
-            {
-                "name": "all",
-                "degrees": {},
-                "width": 1,
-                "samples": 1,
-                "forward": [1.0],
-                "backward": [2.0],
-                "state": {
-                    "dense": {"ranks": [0], "weights": [1], "gradients": [1], "optimizer": [1], "update": [0]},
-                },
-                "recompute": {"none": {"extra": [0], "first": [1], "more": [1], "peak": [0], "stash_inputs": False}},
-                "edge_bytes": [],
-            }
-        ],
-    }
-    problem: dict[str, Any] = {
-        "nest": 1,
-        "profile": profile,
-        "training": {"global_batch": 2},
-        "cluster": {"memory": 100.0, "levels": [{"fanout": 2, "bandwidth": 10.0, "latency": 0.0}]},
-    }
-    assert nest.solve(problem).batch_time_range is None
+    assert nest.solve(PROFILE).batch_time_range is None
     with pytest.raises(InputError, match="the times of a profile are measured"):
-        nest.solve(on_slower(problem))
+        nest.solve(on_slower(PROFILE))
     tiny = {**SMALL, "cluster": {**SMALL["cluster"], "memory": "1 GB"}}
     assert nest.solve(tiny).batch_time_range is None
 
