@@ -76,37 +76,55 @@ def solve(
     Raises:
         InputError: the problem cannot be used; the text names the place and the remedy.
     """
-    from nest.formulate.contradictions import refuse_contradictions
-    from nest.formulate.outside import outside
-    from nest.formulate.without_target import told_of_target
-    from nest.solve.dp import feasible
     from nest.solve.dp import solve as search
 
     check_effort(time_limit, workers)
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     known = plugins or registry()
+    whole, instance, formulation = in_numbers(problem, known, progress)
     with naming(problem):
-        whole, written = whole_problem(problem, known)
-        refuse_contradictions(whole, written, known)
-        instance, formulation = formulate(whole, known, progress=progress)
         result = search(instance, time_limit, progress)
-    written = whole.to_dict()
-    if result.solution is None:
-        diagnosis = f"{result.diagnosis or ''}{told_of_target(whole, known, feasible)}"
-        origins = contributors(whole, known)
-        plan = infeasible(written, diagnosis, statistics=result.statistics, plugins=origins)
-    else:
-        plan = _document(instance, formulation, result, result.solution, whole, known)
-        beyond = outside(plan, instance, result.solution, formulation, whole, known)
-        at_risk = other_risks(
-            instance, result, plan, whole, lambda each, best: search(each, known=best, runner_up=False)
-        )
-        plan = evolve(plan, outside=beyond, other_risks=at_risk)
+    plan = answer(instance, formulation, result, whole, known)
     if not verify:
         return plan
     verdict = _verdict(instance, plan, whole, known, verify == "free", time_limit, workers, progress)
     return _with_verdict(plan, verdict)
+
+
+def in_numbers(
+    problem: Source | Problem, known: Registry, progress: Progress | None = None
+) -> tuple[Problem, Instance, Formulation]:
+    """A problem, complete, as the instance that solvers see, with what that was made of.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    from nest.formulate.contradictions import refuse_contradictions
+
+    with naming(problem):
+        whole, written = whole_problem(problem, known)
+        refuse_contradictions(whole, written, known)
+        return whole, *formulate(whole, known, progress=progress)
+
+
+def answer(
+    instance: Instance, formulation: Formulation, result: Result, problem: Problem, known: Registry
+) -> PlanDocument:
+    """The document of what a search found: a plan with what is to be told of others, or why there is none."""
+    from nest.formulate.outside import outside
+    from nest.formulate.without_target import told_of_target
+    from nest.solve.dp import feasible
+    from nest.solve.dp import solve as search
+
+    if result.solution is None:
+        diagnosis = f"{result.diagnosis or ''}{told_of_target(problem, known, feasible)}"
+        origins = contributors(problem, known)
+        return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
+    plan = _document(instance, formulation, result, result.solution, problem, known)
+    beyond = outside(plan, instance, result.solution, formulation, problem, known)
+    at_risk = other_risks(instance, result, plan, problem, lambda each, best: search(each, known=best, runner_up=False))
+    return evolve(plan, outside=beyond, other_risks=at_risk)
 
 
 @_without_faulty_plugins

@@ -21,7 +21,10 @@ def register(app: typer.Typer) -> None:
 
 def export(
     plan: Path | None = typer.Argument(
-        None, metavar="PLAN", help="A plan file, as `nest solve --output` or `nest evaluate --json` writes it."
+        None,
+        metavar="PLAN",
+        help="A plan file, as `nest solve --output` or `nest evaluate --json` writes it; or a folder of them, as "
+        "`nest solve --best` does.",
     ),
     to: list[str] = typer.Option([], "--to", metavar="NAME", help="An exporter from the list; may be repeated."),
     output: Path | None = typer.Option(
@@ -49,19 +52,18 @@ def export(
         return
     if plan is None or not to:
         raise InputError("nest export takes a plan and --to NAME; `nest export --list` lists the names.")
+    if plan.is_dir():
+        _export_folder(plan, tuple(to), output, near, as_json)
+        return
     read = planner.read_plan(plan)
     if read.status == "infeasible":
         note(f"{plan}: nothing to export, no plan is feasible: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
-    progress = progress_line("searching the nearest plan")
     try:
-        made = exporting.export(plan, tuple(to), near=near, progress=progress)
+        made = _made(plan, tuple(to), near)
     except exporting.NothingNear as nothing:
         note(str(nothing))
         raise typer.Exit(NO_PLAN) from None
-    finally:
-        if progress is not None:
-            progress.clear()
     warn((*registry().warnings, *made.warnings))
     for found in made.nearest.values():
         note(nearest_text(found.to_dict()))
@@ -71,6 +73,52 @@ def export(
         made = evolve(made, files={**made.plans, **made.files})
         write_files(output, made.files)
     _tell(made, output, as_json)
+
+
+def _made(plan: Path, to: tuple[str, ...], near: bool) -> "Exported":
+    from nest import exporting
+
+    progress = progress_line("searching the nearest plan")
+    try:
+        return exporting.export(plan, to, near=near, progress=progress)
+    finally:
+        if progress is not None:
+            progress.clear()
+
+
+def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near: bool, as_json: bool) -> None:
+    """Write the files of every plan in a folder into a folder of its own, beside the plan itself.
+
+    Those that cannot be exported are told, and the others are written.
+    """
+    from nest.errors import InputError, InputErrors
+    from nest.exporting import Exported, NothingNear
+    from nest.files import write_files
+    from nest.hooks.registry import registry
+    from nest.report.nearest import nearest_text
+
+    plans = sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name))
+    if not plans or output is None:
+        why = "holds no plan: no file of it ends in .json" if not plans else "is a folder of plans: give --output DIR"
+        raise InputError(f"{folder} {why}.")
+    files: dict[str, str] = {}
+    refused = []
+    for path in plans:
+        try:
+            made = _made(path, to, near)
+        except (InputError, NothingNear) as error:
+            refused.append(f"{path}: {error}")
+            continue
+        warn((*registry().warnings, *(f"{path}: {each}" for each in made.warnings)))
+        for found in made.nearest.values():
+            note(f"{path}: {nearest_text(found.to_dict())}")
+        own = {"plan.json": path.read_text(encoding="utf-8"), **made.plans, **made.files}
+        files |= {f"{path.stem}/{name}": text for name, text in own.items()}
+    if files:
+        write_files(output, files)
+        _tell(Exported(files, ()), output, as_json)
+    if refused:
+        raise InputErrors(refused)
 
 
 def _tell(made: "Exported", output: Path | None, as_json: bool) -> None:

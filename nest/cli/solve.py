@@ -1,7 +1,7 @@
 """`nest solve`: the best plan of one problem or several."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 import typer.core
@@ -45,6 +45,13 @@ def solve(
         False, "--free", help="With --verify: let blocks lie anywhere, and say what keeping their order costs."
     ),
     workers: int = typer.Option(1, "--workers", metavar="N", help="With --verify: threads CP-SAT uses."),
+    best: int | None = typer.Option(
+        None,
+        "--best",
+        metavar="K",
+        help="The K best plans that differ in degrees, micro-batch, schedule, ZeRO or recomputation; --output is a "
+        "folder then.",
+    ),
     explain_search: bool = typer.Option(
         False, "--explain-search", help="Print what the search did, on standard error."
     ),
@@ -65,6 +72,12 @@ def solve(
         raise InputError("--output takes the plan of one problem; give one problem, or --json for several.")
     if free and not verify:
         raise InputError("--free says how to verify; give --verify too, or --verify=free.")
+    if best is not None:
+        if len(problems) > 1 or verify or explain_search:
+            raise InputError("--best takes one problem, and no --verify or --explain-search.")
+        if output is not None and output.exists() and not output.is_dir():
+            raise InputError(f"{output} is a file; with --best, --output is a folder for the plans.")
+        _shortlist(problems[0], best, output, as_json, time_limit)
     if output is not None:
         check_writable(output, *problems)
     code = DONE
@@ -99,6 +112,37 @@ def solve(
         if failed is not None:  # With --output there is one problem.
             raise failed
     raise typer.Exit(code)
+
+
+def _shortlist(problem: Path, count: int, output: Path | None, as_json: bool, time_limit: float | None) -> NoReturn:
+    """Print the best plans, and write a file of each."""
+    from nest.files import write_files
+    from nest.hooks.registry import registry
+    from nest.report import summary
+    from nest.report.shortlist import shortlist_document, shortlist_text
+    from nest.shortlist import shortlist
+
+    progress = progress_line("searching")
+    try:
+        entries = shortlist(problem, count, time_limit=time_limit, progress=progress)
+    finally:
+        if progress is not None:
+            progress.clear()
+    warn(registry().warnings)
+    plan = entries[0].plan
+    tell_outside(plan.outside or (), problem)
+    tell_assumed(plan.problem["cluster"].get("assumed", ()))
+    if output is not None and plan.status != "infeasible":
+        files = {f"plan-{place}.json": to_json(each.plan.to_dict()) + "\n" for place, each in enumerate(entries, 1)}
+        write_files(output, files)
+    if as_json:
+        typer.echo(to_json(shortlist_document(entries)))
+    else:
+        tell_stack(plan)
+        typer.echo(summary(plan, screen()))
+        if plan.status != "infeasible":
+            typer.echo("\n" + shortlist_text(entries, screen()))
+    raise typer.Exit(NO_PLAN if plan.status == "infeasible" else DONE)
 
 
 def _statistics(statistics: dict[str, Any], shown_on: "Screen") -> str:

@@ -70,8 +70,16 @@ def _placement(placement: PlacementRecord, by_levels: float) -> str:
 
 
 def _headline(plan: PlanDocument, screen: Screen) -> str:
+    proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
+    if plan.lower_bound is None:
+        proof, tone = "Plan as decided", Tone.HEADING
+    return opening(f"{proof}:", tone, f" {decisions_text(plan)}, rank order {plan.rank_order}", screen)
+
+
+def decisions_text(plan: PlanDocument, *, short: bool = False) -> str:
+    """What is decided for all stages of a feasible plan, but for the order of ranks; `short`: without degrees of 1."""
     assert plan.candidate is not None
-    degrees = [f"{name} {degree}" for name, degree in plan.candidate.degrees.items()]
+    degrees = [f"{name} {degree}" for name, degree in plan.candidate.degrees.items() if degree > 1 or not short]
     if _mixed(plan):
         degrees = [f"{len({stage.candidate for stage in plan.stages})} candidates mixed"]
     parts = [
@@ -81,12 +89,8 @@ def _headline(plan: PlanDocument, screen: Screen) -> str:
         *([] if plan.zero_degree is None else [f"shard groups of {plan.zero_degree}"]),
         f"micro-batch {plan.candidate.micro_batch or plan.candidate.samples} x {plan.micro_batches}",
         f"schedule {plan.schedule}" + (f" of {plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
-        f"rank order {plan.rank_order}",
     ]
-    proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
-    if plan.lower_bound is None:
-        proof, tone = "Plan as decided", Tone.HEADING
-    return opening(f"{proof}:", tone, f" {', '.join(parts)}", screen)
+    return ", ".join(parts)
 
 
 def _batch_time(plan: PlanDocument) -> str:

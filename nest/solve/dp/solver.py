@@ -1,6 +1,7 @@
 """The conductor of the dynamic program: what is cut, what is searched, in what order, and what is answered."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -17,6 +18,7 @@ from nest.solve.dp.downsets import Downsets, StageRange, TooManyCuts, cuts, latt
 from nest.solve.dp.even import allowed_cuts
 from nest.solve.dp.found import FIRST, LAST, Found
 from nest.solve.dp.idle import attachments, without_costs
+from nest.solve.dp.listed import Listed, mixed_without, without
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.mixed.configurations import MixedConfiguration, mixed_configurations
 from nest.solve.dp.mixed.diagnose import diagnose_mixed
@@ -40,6 +42,7 @@ def solve(
     known: tuple[Solution, float] | None = None,
     preferred: bool = True,
     runner_up: bool = True,
+    besides: Sequence[Solution] = (),
 ) -> Result:
     """The plan of least batch time, proved optimal; or why there is none.
 
@@ -55,12 +58,14 @@ def solve(
         preferred: whether the plan that is known is the answer where others are as fast; else it only cuts what is
             slower, and the answer is the one that a search without it gives.
         runner_up: whether a little is searched for a runner-up.
+        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.listed`) is looked for.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
     """
     found = None if known is None else Found(known[1], FIRST if preferred else LAST, known[0])
-    return _Solver(instance, time_limit, progress, known=found, second=runner_up).solve()
+    listed = tuple(map(Listed.of, besides))
+    return _Solver(instance, time_limit, progress, known=found, second=runner_up, listed=listed).solve()
 
 
 def feasible(instance: Instance) -> bool:
@@ -100,6 +105,7 @@ class _Solver:
     exclusions: Exclusions = field(init=False)
     known: Found | None = None
     second: bool = True
+    listed: tuple[Listed, ...] = ()
     bound: float = 0.0
 
     def __attrs_post_init__(self) -> None:
@@ -107,11 +113,14 @@ class _Solver:
         layers = len(self.instance.graph.layers)
         self.splits = Splits(self.instance)
         every, self.exclusions = configurations(self.instance, layers, self.splits.counts)
+        every = without(every, self.listed) if self.listed else every
         self.configurations = [each for each in every if chunks_of(each.schedule) == 1]
         self.dealt = [each for each in every if chunks_of(each.schedule) > 1]
         if self.instance.space.mixed and any(chunks_of(each) == 1 for each in self.instance.space.schedules):
             self.exclusions = Exclusions()
             self.mixed = mixed_configurations(self.instance, layers, len(every), self.exclusions)
+            if self.listed:
+                self.mixed = mixed_without(self.mixed, self.listed, self.instance, len(every))
 
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
@@ -248,6 +257,8 @@ class _Solver:
         return Run(searcher, self.started, self.time_limit, self.progress, known, whole=whole)
 
     def _infeasible(self, run: Run[Any], downsets: Downsets) -> Result:
+        if self.listed:
+            return Result("infeasible", diagnosis="there is no plan besides those listed.")
         dealt = DealtSearch(self.instance, self.dealt, self.splits).least_memory()
         if self.mixed:
             diagnosis = diagnose_mixed(MixedSearch(self.instance, downsets, self.mixed), self.exclusions, dealt)

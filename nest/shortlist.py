@@ -1,0 +1,81 @@
+"""The best plans of a problem: those worth an hour of measuring."""
+
+import time
+
+from attrs import evolve
+
+from nest.catalogue import time_spread
+from nest.errors import InputError
+from nest.formulate.given import Source, naming
+from nest.hooks.registry import Registry, registry
+from nest.planner import Progress, answer, in_numbers
+from nest.report.shortlist import Entry
+from nest.solve.effort import check_effort
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import TIE
+
+
+def shortlist(
+    problem: Source | Problem,
+    count: int,
+    *,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    plugins: Registry | None = None,
+) -> tuple[Entry, ...]:
+    """The best plans of a problem, fastest first; where there is none, what `nest.planner.solve` says.
+
+    They differ in degrees, number of stages, micro-batch, schedule, ZeRO or recomputation. A plan that only lets fewer
+    or other stages make a choice that a better one makes on some, and one that mixes further choices into a better
+    one, are not told beside it (`nest.solve.dp.listed`). Each is the best of those left, proved by a search of its
+    own, unless time runs out.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        count: how many at most.
+        time_limit: seconds for all searches together; each gives the best plan it found so far.
+        progress: told now and then how far the search is.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        InputError: the problem cannot be used; the text names the place and the remedy.
+    """
+    if count < 1:
+        raise InputError(f"--best is {count}; it must be at least 1.")
+    check_effort(time_limit)
+    known = plugins or registry()
+    return known.run(lambda: _shortlist(problem, count, time_limit, progress, known))
+
+
+def _shortlist(
+    problem: Source | Problem, count: int, time_limit: float | None, progress: Progress | None, known: Registry
+) -> tuple[Entry, ...]:
+    from nest.solve.dp import Listed
+    from nest.solve.dp import solve as search
+
+    whole, instance, formulation = in_numbers(problem, known, progress)
+    started = time.monotonic()
+    with naming(problem):
+        result = search(instance, time_limit, progress)
+    best = answer(instance, formulation, result, whole, known)
+    plans, found = [(best, result.status != "feasible")], []
+    while result.solution is not None and len(plans) < count:
+        found.append(result.solution)
+        met = result.runner_up
+        if met is not None and any(Listed.of(each).covers(met[0]) for each in found):
+            met = None
+        # A search gives the first plan it finds, however little time is left.
+        left = None if time_limit is None else max(time_limit - (time.monotonic() - started), 0.0)
+        result = search(instance, left, progress, known=met, preferred=False, runner_up=False, besides=found)
+        if result.solution is not None:
+            told = evolve(result, status="feasible", lower_bound=best.lower_bound, runner_up=None)
+            plans.append((answer(instance, formulation, told, whole, known), result.status == "optimal"))
+    plans.sort(key=lambda each: each[0].batch_time or 0.0)
+    least = plans[0][0].batch_time or 0.0
+    apart = 0.0 if instance.cluster.time_error is None else time_spread().apart
+
+    def entry(place: int, plan: PlanDocument, proved: bool) -> Entry:
+        slower = (plan.batch_time or 0.0) / least - 1 if least else 0.0
+        return Entry(plan, slower, place == 0 or (slower > TIE and slower >= apart), proved)
+
+    return tuple(entry(place, *each) for place, each in enumerate(plans))

@@ -1,0 +1,110 @@
+"""`nest solve --best`, and `nest export` of what it wrote."""
+
+import json
+
+import pytest
+
+import nest
+from tests import command_line
+
+PROBLEM = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 4, "vocab": 1024}},
+    "training": {"global_batch": 8, "sequence_length": 256},
+    "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]},
+}
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run `nest`: its exit code, standard output and standard error."""
+
+    def calling(*arguments):
+        code = command_line.call(monkeypatch, *map(str, arguments))
+        return code, *capsys.readouterr()
+
+    return calling
+
+
+@pytest.fixture
+def problem(tmp_path):
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    return path
+
+
+def test_the_best_plan_comes_first_and_each_holds(call, problem, tmp_path):
+    code, printed, _ = call("solve", problem, "--best", 4, "--json", "--output", tmp_path / "plans")
+    assert code == 0
+    found = json.loads(printed)
+    times = [plan["batch_time"] for plan in found["plans"]]
+    assert times == sorted(times)
+    assert len(times) == 4
+    assert times[0] == nest.solve(PROBLEM).batch_time
+    assert [each["slower_by"] for each in found["shortlist"]] == [seconds / times[0] - 1 for seconds in times]
+    assert found["shortlist"][0]["told_apart"]
+    assert all(each["proved"] for each in found["shortlist"])
+    for place, plan in enumerate(found["plans"], 1):
+        assert plan["lower_bound"] == times[0]
+        written = tmp_path / "plans" / f"plan-{place}.json"
+        assert json.loads(written.read_text()) == plan
+        assert nest.check(written).ok
+
+
+def test_each_says_whether_it_can_be_told_from_the_best(call, problem):
+    code, printed, _ = call("solve", problem, "--best", 30, "--json")
+    found = json.loads(printed)["shortlist"]
+    assert code == 0
+    assert {each["told_apart"] for each in found[1:]} == {True, False}
+    assert all(each["told_apart"] == (each["slower_by"] >= 0.1) for each in found[1:])
+
+
+def test_people_read_a_table(call, problem):
+    code, printed, _ = call("solve", problem, "--best", 3)
+    assert code == 0
+    assert printed.startswith("Optimal plan:")
+    assert printed.splitlines()[-1] in (
+        "Plans 2 and 3 cannot be told from plan 1 by prediction: measure them.",
+        "Plan 2 cannot be told from plan 1 by prediction: measure them.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--best", 0), "--best is 0; it must be at least 1."),
+        (("--best", 2, "--verify"), "--best takes one problem, and no --verify or --explain-search."),
+        (("--best", 2, "--output", __file__), "is a file; with --best, --output is a folder for the plans."),
+    ],
+)
+def test_what_does_not_go_together_is_refused(call, problem, arguments, told):
+    code, printed, errors = call("solve", problem, *arguments)
+    assert (code, printed) == (2, "")
+    assert told in errors
+
+
+def test_where_there_is_no_plan_it_is_said_once(call, tmp_path):
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps({**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MiB"}}))
+    code, printed, _ = call("solve", path, "--best", 3, "--json", "--output", tmp_path / "plans")
+    found = json.loads(printed)
+    assert code == 1
+    assert [plan["status"] for plan in found["plans"]] == ["infeasible"]
+    assert not (tmp_path / "plans").exists()
+
+
+def test_a_folder_of_plans_is_exported_plan_by_plan(call, problem, tmp_path):
+    plans, out = tmp_path / "plans", tmp_path / "launch"
+    call("solve", problem, "--best", 2, "--output", plans)
+    (plans / "plan-3.json").write_text('{"nest": 1}')
+    code, printed, errors = call("export", plans, "--to", "dot", "--output", out)
+    assert code == 2
+    assert "plan-3.json" in errors
+    assert printed.split() == [str(out / f"plan-{n}" / name) for n in (1, 2) for name in ("plan.json", "plan.dot")]
+    assert (out / "plan-2" / "plan.json").read_text() == (plans / "plan-2.json").read_text()
+
+
+def test_a_folder_without_plans_or_an_output_is_refused(call, tmp_path):
+    assert "holds no plan" in call("export", tmp_path, "--to", "dot", "--output", tmp_path / "out")[2]
+    (tmp_path / "plan-1.json").write_text("{}")
+    assert "give --output DIR" in call("export", tmp_path, "--to", "dot")[2]
