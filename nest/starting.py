@@ -63,6 +63,7 @@ def start(
     cluster: str | None = None,
     nodes: int | None = None,
     vocabulary: int | None = None,
+    text: str | None = None,
     plugins: Registry | None = None,
 ) -> Start:
     """The problem that the file `flags` takes every decision of.
@@ -74,13 +75,14 @@ def start(
         cluster: a name `nest clusters` lists, or a file with a `cluster` section, or a topology; None: the problem's.
         nodes: machines the flags are launched on; None: as the file says.
         vocabulary: tokens of the vocabulary, where flags leave them to a tokenizer.
+        text: what is read of the file; None: all of it.
         plugins: registered exporters and the like; left out, those installed.
 
     Raises:
         InputError: a file cannot be read, the flags contradict each other or the problem, or something is missing.
     """
     known = plugins or registry()
-    read = read_flags(flags, framework, nodes, known)
+    read = read_flags(flags, framework, nodes, known, text)
     written = dict(read_mapping(problem).mapping) if problem is not None else {}
     folder = problem.parent if problem is not None else None
     if cluster is not None:
@@ -101,7 +103,7 @@ def start(
     return Start(whole, (*read.notes, *notes))
 
 
-def read_flags(flags: Path, framework: str, nodes: int | None, known: Registry) -> FlagsRead:
+def read_flags(flags: Path, framework: str, nodes: int | None, known: Registry, text: str | None = None) -> FlagsRead:
     """What the file `flags` says, as the exporter called `framework` reads it.
 
     Args:
@@ -109,6 +111,7 @@ def read_flags(flags: Path, framework: str, nodes: int | None, known: Registry) 
         framework: name of the exporter that reads it.
         nodes: machines the flags are launched on; None: as the file says.
         known: offers exporters.
+        text: what is read of the file; None: all of it.
 
     Raises:
         InputError: there is no such exporter, or the file cannot be read.
@@ -118,9 +121,8 @@ def read_flags(flags: Path, framework: str, nodes: int | None, known: Registry) 
         raise unknown_name("the flags' framework", "exporter that reads flags", framework, readers)
     if nodes is not None and nodes < 1:
         raise InputError(f"--nodes is {nodes}; it must be at least 1.")
-    text = read_text_of(flags)
     try:
-        found: FlagsRead = readers[framework].read(text, nodes)
+        found: FlagsRead = readers[framework].read(read_text_of(flags) if text is None else text, nodes)
     except InputError as error:
         raise placed(flags, error) from None
     return found

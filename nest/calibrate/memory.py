@@ -1,5 +1,6 @@
 """How far what plans need of memory lies from the estimate: fitted to runs that ran, and to runs that did not."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import exp, log
@@ -18,6 +19,7 @@ from nest.hooks.registry import Registry
 from nest.instance import EstimateError
 from nest.spec import PlanDocument, Problem
 from nest.spec.measurements import RunMeasurement, read_measurements
+from nest.units import Bytes
 
 USUAL = EstimateError(median=1.0, spread=0.2)
 """What is expected of an estimate of which nothing was measured: neither too high nor too low, to a fifth."""
@@ -33,6 +35,12 @@ BOUNDS = (0.0, log(2.0)), (log(0.02), 0.0)
 """Of the logarithms of median and spread. No plan is promised memory beyond what a device has because others needed
 less than estimated: at even odds the estimate itself must fit."""
 
+UNSEEN = {"reserved": ("framework",), "allocated": ("framework", "fragmentation")}
+"""Parts of what a stage needs that peaks of PyTorch's allocator leave out. It knows nothing of driver and libraries;
+tensors alone are without what lies between them, too (PyTorch, CUDA semantics: memory management)."""
+
+_KIND = re.compile(r"(?:^|max_memory_)(reserved|allocated)\b")
+
 
 @frozen
 class Verdict:
@@ -43,7 +51,7 @@ class Verdict:
         estimate: bytes of the fullest stage, the reserve apart.
         room: bytes of a device, the reserve apart.
         ran: whether it had memory enough.
-        peak: bytes measured; None: not measured.
+        peak: bytes measured, with what was not seen of them as estimated; None: not measured.
     """
 
     group: str
@@ -106,7 +114,12 @@ def verdict(run: RunMeasurement, plan: PlanDocument) -> Verdict:
     fullest = max(plan.stages, key=lambda stage: stage.memory)
     reserve = 0.0 if fullest.memory_breakdown is None else fullest.memory_breakdown.reserve
     room = float(plan.summary["memory_capacity"]) - reserve
-    return Verdict(run.group, fullest.memory - reserve, room, run.measured.fits is not False, run.measured.peak_memory)
+    peak = run.measured.peak_memory
+    if peak is not None and fullest.memory_breakdown is not None:
+        kind = _KIND.search(run.measured.memory_kind or "")
+        unseen = UNSEEN[kind.group(1)] if kind else ()
+        peak = Bytes(peak + sum(getattr(fullest.memory_breakdown, name) for name in unseen))
+    return Verdict(run.group, fullest.memory - reserve, room, run.measured.fits is not False, peak)
 
 
 def fit(seen: Iterable[Verdict], begun: EstimateError | None = None) -> EstimateError:

@@ -21,6 +21,7 @@ COMMANDS = (
     "models",
     "catalogue",
     "topology",
+    "measure",
     "calibrate",
     "strategies",
     "plugins",

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from attrs import evolve
 
+from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
 from nest.files import structure, unstructure
 from nest.formulate.absent import without_absent
@@ -40,6 +41,34 @@ def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
     except InputErrors as error:
         raise InputErrors(f"fixed.{told}" for told in error.problems) from None
     return evolve(problem, fixed=fixed)
+
+
+def as_fixed(plan: PlanDocument) -> dict[str, Any]:
+    """The decisions of a plan, as `fixed` of its problem says them.
+
+    Raises:
+        InputError: the plan is infeasible, or its stages differ in what `fixed` says once for all.
+    """
+    shape = deployment(plan)
+    alike = {"candidate": [each.candidate for each in plan.stages], "recompute": shape.recompute, "zero": shape.zero}
+    for name, values in alike.items():
+        if len(set(values)) > 1:
+            raise InputError(f"stages of the plan differ in {name}, which `fixed` cannot say.")
+    found = {
+        **shape.degrees,
+        "pp": shape.stages,
+        "replicas": shape.replicas,
+        "micro_batch": shape.micro_batch,
+        "schedule": shape.schedule,
+        "rank_order": shape.rank_order,
+        "recompute": shape.recompute[0],
+        "zero": shape.zero[0],
+    }
+    if shape.zero_degree is not None:
+        found["zero_degree"] = shape.zero_degree
+    if shape.chunks > 1:
+        return {**found, "chunks": shape.chunks}
+    return {**found, "stages": [list(each.layers) for each in plan.stages]}
 
 
 def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution, Formulation]:

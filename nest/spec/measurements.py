@@ -178,7 +178,8 @@ class RunFigures:
     Attributes:
         batch_time: seconds of one optimizer step; None: it ran out of memory, or its time was not measured.
         peak_memory: bytes, on the fullest device; None: it was not measured.
-        memory_kind: how memory was measured, for people.
+        memory_kind: text that begins with `reserved` or `allocated`, or has `max_memory_reserved` or
+            `max_memory_allocated` in it, where PyTorch's allocator was asked; any other: all that the device holds.
         fits: whether it had memory enough; None: it is not said, and since it ran, it had.
     """
 

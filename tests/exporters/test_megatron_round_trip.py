@@ -1,12 +1,14 @@
 """From a plan to flags and back: the same decisions, the same bytes, the same batch time."""
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 import nest
 from nest.deployment import deployment
@@ -14,6 +16,7 @@ from nest.exporters.megatron.exporter import exporter
 from nest.exporters.megatron.limits import transformer_of
 from nest.exporters.megatron.model import feed_forwards
 from nest.exporters.megatron.parallel import PIPELINE_INNER_ORDER, rank_order
+from nest.exporters.megatron.reading.read import read_megatron
 from nest.files import structure
 from nest.spec import PlanDocument, Problem
 from nest.starting import start
@@ -33,6 +36,65 @@ def back(plan: PlanDocument, text: str, name: str, folder: Path) -> PlanDocument
     if rank_order(shape, transformer_of(structure(plan.problem, Problem))) != PIPELINE_INNER_ORDER:
         decisions["rank_order"] = shape.rank_order  # Which flags leave to the files that place ranks.
     return nest.evaluate(found.problem, fix=decisions)
+
+
+DEFAULTS = {
+    "accumulate_allreduce_grads_in_fp32": "False",
+    "add_bias_linear": "True",
+    "attention_backend": "AttnBackend.auto",
+    "context_parallel_size": "1",
+    "cp_comm_type": "['p2p']",
+    "cross_entropy_fusion_impl": "native",
+    "cuda_graph_impl": "none",
+    "data_parallel_sharding_strategy": "no_shard",
+    "exp_avg_dtype": "torch.float32",
+    "exp_avg_sq_dtype": "torch.float32",
+    "expert_model_parallel_size": "1",
+    "fp8": "None",
+    "group_query_attention": "False",
+    "kv_lora_rank": "32",
+    "main_grads_dtype": "torch.float32",
+    "moe_layer_freq": "1",
+    "moe_router_topk": "2",
+    "moe_token_dispatcher_type": "allgather",
+    "mtp_num_layers": "None",
+    "num_distributed_optimizer_instances": "1",
+    "num_experts": "None",
+    "num_query_groups": "1",
+    "optimizer": "adam",
+    "overlap_p2p_comm": "True",
+    "pipeline_model_parallel_layout": "None",
+    "qk_head_dim": "128",
+    "recompute_granularity": "None",
+    "recompute_modules": "['core_attn']",
+    "transformer_impl": "transformer_engine",
+    "v_head_dim": "128",
+    "virtual_pipeline_model_parallel_size": "None",
+}
+"""Arguments of core_v0.16.1 that are printed whether or not a flag is given."""
+
+
+def printed(text: str) -> str:
+    """The flags of a map, as Megatron-LM prints them when it starts."""
+    content = YAML(typ="safe", pure=True).load(StringIO(text))
+    given = {flag.removeprefix("--").replace("-", "_"): value for flag, value in content["MODEL_ARGS"].items()}
+    if given.pop("disable_bias_linear", False):
+        given["add_bias_linear"] = False
+    if given.pop("no_overlap_p2p_communication", False):
+        given["overlap_p2p_comm"] = False
+    named = {{"fp8_format": "fp8", "fp4_format": "fp4"}.get(name, name): value for name, value in given.items()}
+    rows = {**DEFAULTS, **{name: str(value).replace("\\", "") for name, value in named.items()}}
+    told = [f"  {name} {'.' * max(48 - len(name), 3)} {value}" for name, value in sorted(rows.items())]
+    return "\n".join(["-" * 24 + " arguments " + "-" * 24, *told, "-" * 20 + " end of arguments " + "-" * 21, ""])
+
+
+@settings(max_examples=10)
+@given(problems())
+def test_printed_arguments_say_what_flags_say(problem: dict[str, Any]) -> None:
+    flags = exporter.export(nest.evaluate(problem))["megatron_args.yaml"]
+    written, logged = read_megatron(flags), read_megatron(printed(flags))
+    assert logged.settings == written.settings
+    assert logged.notes == ()
 
 
 @settings(max_examples=15)

@@ -1,4 +1,4 @@
-"""The words that Megatron-LM is given, found in a script or a YAML map, and how many devices they are launched on."""
+"""The words Megatron-LM is given, found in a script, a YAML map or a log, and how many devices they are launched on."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ from attrs import frozen
 
 from nest.errors import InputError
 from nest.exporters.megatron.reading.expansion import UNKNOWN
+from nest.exporters.megatron.reading.printed import find_printed
 from nest.exporters.megatron.reading.script import Walk, walk
 from nest.files import read_mapping_text
 
@@ -34,11 +35,13 @@ class Launch:
         words: its arguments.
         devices: how many it runs on; None: the text does not say.
         notes: what was left open on the way, a sentence each.
+        printed: whether they are all arguments there are, as a log has them, and not those that somebody wrote.
     """
 
     words: tuple[str, ...]
     devices: int | None
     notes: tuple[str, ...]
+    printed: bool = False
 
 
 def find_launch(text: str, nodes: int | None = None) -> Launch:
@@ -49,8 +52,11 @@ def find_launch(text: str, nodes: int | None = None) -> Launch:
         nodes: machines it is launched on; None: as the text says.
 
     Raises:
-        InputError: the text is no script and no map, or has no arguments.
+        InputError: the text is no log, no script and no map, or has no arguments.
     """
+    printed = find_printed(text)
+    if printed is not None:
+        return Launch(printed.words, printed.devices, (), printed=True)
     if len(text) > LONGEST:
         raise InputError(f"this has more than {LONGEST} characters; scripts that launch Megatron-LM have thousands.")
     try:

@@ -20,10 +20,10 @@ STAND_IN = 1024
 
 
 def read_megatron(text: str, nodes: int | None = None) -> FlagsRead:
-    """What a bash script, or a map of flags, has Megatron-LM do.
+    """What a bash script, a map of flags, or a log with its arguments has Megatron-LM do.
 
     Args:
-        text: the script or the map.
+        text: the script, the map or the log.
         nodes: machines it is launched on; None: as the text says.
 
     Raises:
@@ -37,7 +37,7 @@ def read_megatron(text: str, nodes: int | None = None) -> FlagsRead:
     if "global_batch" not in training and {"dp", "micro_batch"} <= set(fixed):
         # As `validate_args` does.
         training["global_batch"] = fixed["dp"] * fixed["micro_batch"]
-    tell_unpriced(flags)
+    tell_unpriced(flags, unread=not launch.printed)
     settings: dict[str, Any] = {"training": training, "fixed": fixed}
     vocabulary: tuple[str, ...] = ()
     if model is not None and not flags.problems:

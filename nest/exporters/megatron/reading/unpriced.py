@@ -92,14 +92,14 @@ HARMLESS_BEGINNINGS = (
 )
 
 
-def tell_unpriced(flags: FlagReader) -> None:
-    """Note what is given and not priced, and once what nobody has asked for."""
+def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
+    """Note what is given and not priced, and once what nobody has asked for, if `unread`."""
     for flag, assumed in COSTLY.items():
         if flags.has(flag):
             flags.note(f"{flag} is not priced{': ' + assumed if assumed else ''}.")
-    unread = [flag for flag in flags.words if flag not in flags.asked and not _harmless(flag)]
-    if unread:
-        flags.note(f"these flags were not read: {', '.join(sorted(unread))}.")
+    others = [flag for flag in flags.words if flag not in flags.asked and not _harmless(flag)]
+    if unread and others:
+        flags.note(f"these flags were not read: {', '.join(sorted(others))}.")
 
 
 def _harmless(flag: str) -> bool:

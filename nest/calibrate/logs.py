@@ -1,0 +1,266 @@
+"""Step times and peaks of memory in the logs of training frameworks."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from statistics import median
+
+from attrs import define, evolve, field, frozen
+
+from nest.calibrate.log_lines import (
+    ARGUMENTS,
+    BATCH,
+    COLOUR,
+    DELTAS,
+    FACTS,
+    FRAMEWORKS,
+    MESH,
+    MIB,
+    OUT_OF_MEMORY,
+    PADDED,
+    PEAK_DELTA,
+    PEAKS,
+    RUNTIME,
+    STEPS,
+)
+from nest.errors import InputError
+
+WARM_UP = 5
+"""The first of so many parts of what a log says of steps is left out, one line at least: kernels are compiled then."""
+
+APART = 10.0
+"""Seconds between two times of day that tell how long the steps between them took: progress bars know whole seconds."""
+
+
+@frozen
+class LogFigures:
+    """What a log says of a training run.
+
+    Attributes:
+        framework: who wrote it; empty: it has no step.
+        seconds: of a step once it has settled; None: it is not said.
+        tokens: per second and device, where that is all that is said of time.
+        steps: lines that count, those of the warm-up left out.
+        peak: bytes on the fullest device; None: it is not said.
+        peak_kind: `reserved` by the allocator, or `allocated` to tensors.
+        failed: whether it ran out of memory, and no step came after that.
+        batch: samples of a step; None: it is not said.
+        sequence: tokens of a sample; None: it is not said.
+        devices: how many it ran on; None: it is not said.
+        arguments: the part in which Megatron-LM prints its arguments; empty: there is none.
+    """
+
+    framework: str
+    seconds: float | None
+    tokens: float | None
+    steps: int
+    peak: float | None
+    peak_kind: str | None
+    failed: bool
+    batch: int | None
+    sequence: int | None
+    devices: int | None
+    arguments: str
+
+    def seconds_with(self, tokens: int, devices: int) -> float | None:
+        """Seconds of a step of so many tokens on so many devices."""
+        return self.seconds if self.tokens is None else tokens / (self.tokens * devices)
+
+
+def read_log(path: Path) -> LogFigures:
+    """The figures of a log.
+
+    Raises:
+        InputError: it cannot be read, or has neither steps nor a failure in it.
+    """
+    seen = _Seen()
+    try:
+        # Progress bars end their lines with a carriage return, which counts as an end of line, too.
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                seen.read(COLOUR.sub("", line))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    found = seen.figures()
+    if found.seconds is None and found.tokens is None and not found.failed:
+        raise InputError(f"{path}: there is no step in it; nest knows the lines of {', '.join(FRAMEWORKS)}.")
+    return found
+
+
+@define
+class _Seen:
+    """What the lines read so far say.
+
+    Attributes:
+        steps: for each of `STEPS`, by step, what ranks say of it.
+        batches: samples of a step, where its line says so.
+        ends: steps of a progress bar in all, by step.
+        peaks: most bytes, for each of `PEAKS`.
+        deltas: most bytes, by name.
+        facts: what the log says of the run, by name.
+        arguments: lines in which Megatron-LM prints its arguments.
+        printing: whether it has begun, and not ended, to print them.
+        runtime: seconds of all steps.
+        lines: how many were read.
+        last_step: the line with the last step.
+        last_failure: the line where memory last ran out.
+    """
+
+    steps: dict[int, dict[int, list[float]]] = field(factory=lambda: defaultdict(lambda: defaultdict(list)))
+    batches: dict[int, int] = field(factory=dict)
+    ends: dict[int, int] = field(factory=dict)
+    peaks: dict[int, float] = field(factory=dict)
+    deltas: dict[str, float] = field(factory=dict)
+    facts: dict[str, int] = field(factory=dict)
+    arguments: list[str] = field(factory=list)
+    printing: bool = False
+    runtime: float | None = None
+    lines: int = 0
+    last_step: int = 0
+    last_failure: int = 0
+
+    def read(self, line: str) -> None:
+        """Take in a line."""
+        self.lines += 1
+        batch = BATCH.search(line)
+        if batch:
+            self.facts["batch"] = _whole(batch.group(1))
+        for index, each in enumerate(STEPS):
+            found = each.pattern.search(line)
+            if found:
+                self._step(index, found, batch is not None)
+                break
+        self._arguments(line)
+        self._facts(line)
+        self._memory(line)
+
+    def _step(self, index: int, found: re.Match[str], has_batch: bool) -> None:
+        said = found.groupdict()
+        step = int(said["step"]) if said.get("step") else len(self.steps[index]) + 1
+        self.steps[index][step].append(_value(said))
+        self.last_step = self.lines
+        if has_batch:
+            self.batches[step] = self.facts["batch"]
+        if "of" in said:
+            self.ends[step] = int(said["of"])
+
+    def _arguments(self, line: str) -> None:
+        ends = ARGUMENTS.search(line)
+        if self.printing or PADDED in line or (ends and not self.arguments):
+            self.arguments.append(line)
+        if ends:
+            self.printing = not ends.group(1)
+
+    def _facts(self, line: str) -> None:
+        for name, pattern in FACTS.items():
+            if found := pattern.search(line):
+                self.facts[name] = _whole(found.group(1))
+        if found := MESH.search(line):
+            sizes, named = found.groups()
+            # Experts lie over the other axes.
+            kept = sizes or re.sub(r"\bep=\d+", "", named)
+            self.facts["devices"] = prod(int(each) for each in re.findall(r"\d+", kept))
+        if found := RUNTIME.search(line):
+            self.runtime = float(found.group(1))
+
+    def _memory(self, line: str) -> None:
+        for index, (_, unit, pattern) in enumerate(PEAKS):
+            for text in pattern.findall(line):
+                self.peaks[index] = max(self.peaks.get(index, 0.0), float(text) * unit)
+        if found := DELTAS.search(line):
+            name, number, mebibytes = found.groups()
+            self.deltas[name] = max(self.deltas.get(name, 0.0), float(number) * (MIB if mebibytes else 1.0))
+        if OUT_OF_MEMORY.search(line):
+            self.last_failure = self.lines
+
+    def figures(self) -> LogFigures:
+        """What all lines say together."""
+        framework, says, values = self._times()
+        said = median(values) if values else None
+        batch, sequence, devices = (self.facts.get(name) for name in ("batch", "sequence", "devices"))
+        found = LogFigures(
+            framework,
+            None if says == "tokens" else said,
+            said if says == "tokens" else None,
+            len(values),
+            *self._peak(),
+            self.last_failure > self.last_step,
+            batch,
+            sequence,
+            devices,
+            "".join(self.arguments),
+        )
+        if batch is None or sequence is None or devices is None:
+            return found
+        return evolve(found, seconds=found.seconds_with(batch * sequence, devices))
+
+    def _times(self) -> tuple[str, str, list[float]]:
+        """Who wrote the log, what it says of time, and what that is for the settled steps."""
+        index = next((index for index in range(len(STEPS)) if self._usable(index)), None)
+        if index is not None:
+            return STEPS[index].framework, STEPS[index].says, self._settled(index)
+        if self.runtime is not None and self.facts.get("steps"):
+            return FRAMEWORKS[-1], "seconds", [self.runtime / self.facts["steps"]]
+        return "", "", []
+
+    def _usable(self, index: int) -> bool:
+        """Whether the lines of `STEPS[index]` say how long a step took."""
+        found, kind = self.steps.get(index, {}), STEPS[index].says
+        if kind == "elapsed":  # Other things have progress bars, too.
+            trains = self.runtime is not None or "steps" in self.facts
+            return trains and len(self._bar(found)) > 1
+        return len(found) > (1 if kind == "clock" else 0)
+
+    def _bar(self, found: Mapping[int, Sequence[float]]) -> list[int]:
+        """Steps of the progress bar of training."""
+        end = self.facts.get("steps") or max(self.ends.values(), default=0)
+        return sorted(step for step in found if self.ends[step] == end)
+
+    def _settled(self, index: int) -> list[float]:
+        """What settled steps say, the median over ranks."""
+        found, kind = self.steps[index], STEPS[index].says
+        steps = self._bar(found) if kind == "elapsed" else sorted(found)
+        last = self.batches.get(steps[-1])
+        steps = [step for step in steps if self.batches.get(step) == last]  # A batch may be ramped up.
+        told = [(step, median(found[step])) for step in steps]
+        if kind in ("clock", "elapsed"):
+            spread = _spread_out(told)
+            told = [(after, (end - begin) / (after - before)) for (before, begin), (after, end) in pairwise(spread)]
+        left_out = -(-len(told) // WARM_UP) if len(told) > 1 else 0
+        return [value for _, value in told[left_out:] if value > 0] or [value for _, value in told]
+
+    def _peak(self) -> tuple[float | None, str | None]:
+        for index, (kind, _, _) in enumerate(PEAKS):
+            if index in self.peaks:
+                return self.peaks[index], kind
+        if PEAK_DELTA in self.deltas:
+            return sum(self.deltas.values()), "allocated"
+        return None, None
+
+
+def _spread_out(times: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Those of `times` that lie `APART` seconds apart, the first and the last among them."""
+    kept = list(times[:1])
+    for each in times[1:-1]:
+        if each[1] >= kept[-1][1] + APART and each[1] + APART <= times[-1][1]:
+            kept.append(each)
+    return [*kept, *times[1:][-1:]]
+
+
+def _value(said: Mapping[str, str | None]) -> float:
+    """What a line says, in seconds, or in tokens per second."""
+    if (clock := said.get("clock")) is not None:
+        return datetime.strptime(f"{clock} +0000", "%Y-%m-%d %H:%M:%S,%f %z").timestamp()
+    if (elapsed := said.get("elapsed")) is not None:
+        return float(sum(int(part) * 60**place for place, part in enumerate(reversed(elapsed.split(":")))))
+    if (milliseconds := said.get("milliseconds")) is not None:
+        return float(milliseconds) / 1000
+    return float((said.get("seconds") or said.get("tokens") or "0").replace(",", ""))
+
+
+def _whole(text: str) -> int:
+    return int(text.replace(",", ""))
