@@ -25,6 +25,7 @@ from nest.plan import evaluate as price
 from nest.plan.document import solution_of
 from nest.plan.legality import permission_violations, structure_violations
 from nest.planner import Progress
+from nest.report.apart import apart
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 
@@ -90,6 +91,11 @@ class Comparison:
             return None
         return entry.batch_time / self.ours.batch_time
 
+    def told_apart(self, entry: Entry) -> bool | None:
+        """Whether predictions are sure enough to say which plan is faster; None where there is no such number."""
+        relative = self.relative(entry)
+        return None if relative is None else max(relative, 1 / relative) - 1 >= apart(self.ours)
+
     @property
     def faster(self) -> tuple[Entry, ...]:
         """Plans of the problem that fit and are faster than ours."""
@@ -135,6 +141,7 @@ class Comparison:
                     "summary": each.summary,
                     "batch_time": each.batch_time,
                     "relative": self.relative(each),
+                    "told_apart": self.told_apart(each),
                     "within_problem": each.plan is not None and not each.reasons,
                     "fits": each.plan is not None and each.plan.fits,
                     "missing_bytes": each.missing,

@@ -19,6 +19,7 @@ from nest.questions.flips import Flip, flip, turns
 from nest.questions.outcome import decided_values, plan_label
 from nest.questions.prices import Price, price, restrictions
 from nest.questions.solver import Solver
+from nest.report.apart import apart
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument
 from nest.tolerances import BANDWIDTH_SHORTFALL, PROOF
@@ -71,6 +72,7 @@ class Explanation:
             "plan": None if plan.batch_time is None else plan_label(plan),
             "batch_time": plan.batch_time,
             "loses": self.loses(),
+            "apart": apart(plan),
             "diagnosis": plan.diagnosis,
             "best_batch_time": best.batch_time,
             "best_status": best.status,

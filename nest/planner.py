@@ -8,9 +8,10 @@ from attrs import evolve
 
 from nest.contenders import contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
+from nest.figures import figures_of
 from nest.formulate.contributors import contributors, differences
 from nest.formulate.given import Source, naming, read_record, whole_problem
-from nest.formulate.instance import Formulation, build_instance, formulate
+from nest.formulate.instance import Formulation, formulate
 from nest.formulate.self_contained import carried_problem
 from nest.graph import Block
 from nest.hooks.guarded import blame
@@ -18,7 +19,6 @@ from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution, Standing
 from nest.plan import (
     CheckReport,
-    PricedPlan,
     certified,
     certify_plan,
     document,
@@ -28,7 +28,7 @@ from nest.plan import (
 )
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
-from nest.report import ModelFacts, Verdict, figures
+from nest.report import Verdict
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
@@ -88,7 +88,7 @@ def solve(
     plan = answer(instance, formulation, result, whole, known)
     if not verify:
         return plan
-    verdict = _verdict(instance, plan, whole, known, verify == "free", time_limit, workers, progress)
+    verdict = _verdict(instance, formulation, plan, whole, known, verify == "free", time_limit, workers, progress)
     return _with_verdict(plan, verdict)
 
 
@@ -160,8 +160,8 @@ def verify(
         if read.status != "infeasible" and not read.fits:
             raise InputError("the plan does not fit into memory, so there is nothing to prove.")
         problem = carried_problem(read, known)
-        instance = build_instance(problem, known, progress=progress)
-        return _verdict(instance, read, problem, known, free, time_limit, workers, progress)
+        instance, formulation = formulate(problem, known, progress=progress)
+        return _verdict(instance, formulation, read, problem, known, free, time_limit, workers, progress)
 
 
 @_without_faulty_plugins
@@ -196,7 +196,7 @@ def evaluate(
             status="feasible",
             lower_bound=None,
             problem=whole.to_dict(),
-            summary=figures_of(instance, solution, priced, whole, known),
+            summary=figures_of(instance, solution, priced, whole, known, formulation),
             plugins=contributors(whole, known, instance, solution),
         )
         return evolve(plan, outside=outside(plan, instance, solution, formulation, whole, known))
@@ -254,7 +254,9 @@ def _check_report(plan: PlanDocument, known: Registry) -> CheckReport:
 
     problem = carried_problem(plan, known)
     instance, formulation = decided_formulation(problem, plan, known)
-    report = check_plan(instance, plan, lambda solution, priced: figures_of(instance, solution, priced, problem, known))
+    report = check_plan(
+        instance, plan, lambda solution, priced: figures_of(instance, solution, priced, problem, known, formulation)
+    )
     if plan.status != "infeasible":
         report = certified(report, instance, plan, problem.training)
     if report.ok and plan.outside is not None:
@@ -303,7 +305,7 @@ def _document(
         status=result.status,
         lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
         problem=problem.to_dict(),
-        summary=figures_of(instance, solution, priced, problem, known),
+        summary=figures_of(instance, solution, priced, problem, known, formulation),
         runner_up=runner_up(instance, formulation, result, solution),
         statistics=result.statistics,
         plugins=contributors(problem, known, instance, solution),
@@ -313,6 +315,7 @@ def _document(
 
 def _verdict(
     instance: Instance,
+    formulation: Formulation,
     plan: PlanDocument,
     problem: Problem,
     known: Registry,
@@ -332,7 +335,7 @@ def _verdict(
     found = prove(
         instance, plan.batch_time, pricing, free=free, time_limit=time_limit, workers=workers, progress=progress
     )
-    better = None if found.better is None else _better(instance, found, found.better, problem, known)
+    better = None if found.better is None else _better(instance, formulation, found, found.better, problem, known)
     best = better or plan
     told = None
     if best.status != "infeasible":
@@ -341,7 +344,12 @@ def _verdict(
 
 
 def _better(
-    instance: Instance, found: "Verification", solution: Solution, problem: Problem, known: Registry
+    instance: Instance,
+    formulation: Formulation,
+    found: "Verification",
+    solution: Solution,
+    problem: Problem,
+    known: Registry,
 ) -> PlanDocument:
     """The document of a plan that CP-SAT found better; it must pass `check`."""
     from nest.simulate.contradiction import replay_plugin
@@ -355,7 +363,7 @@ def _better(
         status="feasible",
         lower_bound=min(found.bound or 0.0, priced.batch_time),
         problem=problem.to_dict(),
-        summary=figures_of(instance, solution, priced, problem, known),
+        summary=figures_of(instance, solution, priced, problem, known, formulation),
         plugins=contributors(problem, known, instance, solution),
     )
     report = check(better, plugins=known)
@@ -373,23 +381,3 @@ def _with_verdict(plan: PlanDocument, verdict: Verdict) -> PlanDocument:
         return evolve(plan, verification=verdict.verification)
     # The search was stopped early, or is wrong: the better plan is given, with what was found out about the other.
     return evolve(verdict.better, verification={**verdict.verification, "refuted_batch_time": plan.batch_time})
-
-
-def figures_of(
-    instance: Instance, solution: Solution, priced: PricedPlan, problem: Problem, known: Registry
-) -> dict[str, Any]:
-    """The `summary` of a plan.
-
-    Args:
-        instance: of its problem.
-        solution: its decisions.
-        priced: their price.
-        problem: self-contained.
-        known: registered strategies, importers and the like.
-    """
-    from nest.formulate.facts import model_facts
-
-    known_facts = model_facts(problem, known)
-    facts = ModelFacts(*known_facts) if known_facts is not None else None
-    names = [level.name for level in instance.cluster.levels]
-    return {"levels": names, **figures(instance, solution, priced, facts)}

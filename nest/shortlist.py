@@ -4,11 +4,11 @@ import time
 
 from attrs import evolve
 
-from nest.catalogue import time_spread
 from nest.errors import InputError
 from nest.formulate.given import Source, naming
 from nest.hooks.registry import Registry, registry
 from nest.planner import Progress, answer, in_numbers
+from nest.report.apart import apart
 from nest.report.shortlist import Entry
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
@@ -72,10 +72,10 @@ def _shortlist(
             plans.append((answer(instance, formulation, told, whole, known), result.status == "optimal"))
     plans.sort(key=lambda each: each[0].batch_time or 0.0)
     least = plans[0][0].batch_time or 0.0
-    apart = 0.0 if instance.cluster.time_error is None else time_spread().apart
+    least_told = apart(best)
 
     def entry(place: int, plan: PlanDocument, proved: bool) -> Entry:
         slower = (plan.batch_time or 0.0) / least - 1 if least else 0.0
-        return Entry(plan, slower, place == 0 or (slower > TIE and slower >= apart), proved)
+        return Entry(plan, slower, place == 0 or (slower > TIE and slower >= least_told), proved)
 
     return tuple(entry(place, *each) for place, each in enumerate(plans))

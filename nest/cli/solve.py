@@ -64,7 +64,7 @@ def solve(
     """
     from nest import planner
     from nest.errors import InputError
-    from nest.files import check_writable
+    from nest.files import check_writable, there_is
     from nest.hooks.registry import registry
     from nest.report import summary, verdict_text
 
@@ -75,7 +75,7 @@ def solve(
     if best is not None:
         if len(problems) > 1 or verify or explain_search:
             raise InputError("--best takes one problem, and no --verify or --explain-search.")
-        if output is not None and output.exists() and not output.is_dir():
+        if output is not None and there_is(output) == "file":
             raise InputError(f"{output} is a file; with --best, --output is a folder for the plans.")
         _shortlist(problems[0], best, output, as_json, time_limit)
     if output is not None:

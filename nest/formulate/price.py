@@ -174,6 +174,7 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
         forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
         backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
         busy=_busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
+        collectives=spread(lambda layer: layer.collectives(timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
         recompute=modes(
             priced,

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from nest.formulate.layer_times import Direction, Timing, engine_of, precedence
 from nest.graph import Operator
@@ -113,6 +113,25 @@ class PricedLayer:
         )
         parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
         return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])
+
+    def collectives(self, timing: Timing) -> list[float]:
+        """Seconds that collectives add to each part, in both directions: none where all that they take hides."""
+        return self.once("collectives", lambda: self._collectives(timing))
+
+    def _collectives(self, timing: Timing) -> list[float]:
+        found = [0.0] * len(self.parts)
+        for direction in Direction:
+            added = max(sum(self.seconds(direction, timing)) - sum(self.alone.seconds(direction, timing)), 0.0)
+            sent = [sum(sum(row.times(direction)[1:]) for row in part) for part in self.parts]
+            found = [seconds + own for seconds, own in zip(found, shares(added, sent), strict=True)]
+        return found
+
+    @cached_property
+    def alone(self) -> "PricedLayer":
+        """The layer if its collectives took no time."""
+        rows = {id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0)) for row in self.rows}
+        parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
+        return PricedLayer(tuple(rows.values()), parts)
 
     def ports(self, direction: Direction, levels: int, among: frozenset[str] | None = None) -> list[Array]:
         """Seconds for which each part's communication occupies a device's port, by level, shape `(levels,)` each.

@@ -108,6 +108,8 @@ class Candidate:
         busy: seconds per micro-batch for which a layer's collectives keep a device's port at each level occupied,
             hidden or not, shape `(levels, layers)` (PROBLEM.md section 4, Ports); None: the candidate does not say,
             and its stages have no ports.
+        collectives: seconds per micro-batch, of `forward` and `backward` together, that the collectives inside a layer
+            add, shape `(layers,)`; for reports only. None: layers were measured whole.
 
     Raises:
         InputError: an array has the wrong length, holds a number that is negative, not finite (but for `first`) or
@@ -126,6 +128,7 @@ class Candidate:
     micro_batch: int | None = None
     gathered: float = field(default=0.0, validator=[validators.ge(0), validators.le(LARGEST)])
     busy: Array | None = field(default=None, converter=optional(read_only), repr=False)
+    collectives: Array | None = field(default=None, converter=optional(read_only), repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.width < 1 or self.samples < 1:

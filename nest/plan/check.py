@@ -189,7 +189,8 @@ def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Co
         numbered = enumerate(zip(stated, derived, strict=True))
         return [pair for index, both in numbered for pair in _common(f"{place}[{index}]", *both, batch_time)]
     # Parts of the batch time are differences, and of that size when they are 0; so are shares, of 1.
-    unit = batch_time if ".time_shares." in place else 0.0 if place.endswith("batch_time") else 1.0
+    parts = (".time_shares.", ".collectives[")
+    unit = batch_time if any(part in place for part in parts) else 0.0 if place.endswith("batch_time") else 1.0
     return [(place, stated, derived, unit)]
 
 

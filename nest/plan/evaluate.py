@@ -21,6 +21,7 @@ class PricedStage:
 
     Attributes:
         compute: forward and backward seconds per micro-batch, collectives inside the block included.
+        collectives: what these add to it; 0 where layers were measured whole.
         recompute: seconds added to the backward pass per micro-batch.
         arriving: seconds per micro-batch to receive activations.
         returning: seconds per micro-batch to receive gradients.
@@ -45,6 +46,7 @@ class PricedStage:
     """
 
     compute: float
+    collectives: float
     recompute: float
     arriving: float
     returning: float
@@ -296,6 +298,8 @@ def _price_stage(
     reserve = instance.cluster.reserve
     return PricedStage(
         compute=compute,
+        # Rounding may deal out more to collectives than there is.
+        collectives=0.0 if candidate.collectives is None else min(float(candidate.collectives[layers].sum()), compute),
         recompute=recompute,
         arriving=arriving,
         returning=returning,

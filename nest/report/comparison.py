@@ -48,6 +48,10 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
     lines += [paragraph(each, screen, indent=2) for each in told]
     if ours["batch_time"] is not None:
         lines += ["", *_claim(comparison, screen)]
+        close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]
+        if close:
+            told_of = f"that of {close[0]}" if len(close) == 1 else f"those of {_listed(close)}"
+            lines.append(paragraph(f"Predictions do not tell nest's plan from {told_of}: measure them.", screen))
     return "\n".join(lines)
 
 

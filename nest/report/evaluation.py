@@ -1,14 +1,17 @@
 """Figures derived from a priced plan: shares of the batch time, utilisation, tokens per second."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import frozen
 
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan
+from nest.units import format_seconds
 
 SHARE_NAMES = {
     "compute": "compute",
+    "collectives": "collectives inside layers",
     "recompute": "recompute",
     "pipeline": "stage boundaries",
     "sharding": "ZeRO per micro-batch",
@@ -17,6 +20,28 @@ SHARE_NAMES = {
     "sync": "gradients and update",
 }
 """What tables call the parts of the batch time (`time_shares`)."""
+
+
+TOLD_FROM = 1e-3
+"""Share of the batch time from which collectives inside layers are told one by one."""
+
+
+def collectives_text(summary: Mapping[str, Any], batch_time: float) -> str:
+    """What collectives inside layers take of a batch on the slowest stage, and what of it shows; empty: too little."""
+    told = [
+        f"{each['strategy']} over {each['level']} {format_seconds(each['seconds'])}, {_shown(each)}"
+        for each in summary.get("collectives", ())
+        if each["seconds"] > TOLD_FROM * batch_time
+    ]
+    return f"Collectives inside layers: {'; '.join(told)}" if told else ""
+
+
+def _shown(each: Mapping[str, Any]) -> str:
+    """What of a collective's seconds a framework does not hide."""
+    share = each["shown"] / each["seconds"]
+    if share < TOLD_FROM:
+        return "none of it shown"
+    return "all of it shown" if share > 1 - TOLD_FROM else f"{share:.0%} of it shown"
 
 
 @frozen
@@ -37,15 +62,17 @@ class ModelFacts:
 def time_shares(priced: PricedPlan) -> dict[str, float]:
     """Where the batch time goes, seconds; the parts add up to it.
 
-    The slowest stage works on `M` micro-batches, which `compute`, `recompute`, `pipeline` (its boundaries), `sharding`
-    (ZeRO communication in every micro-batch) and `ports` (what its busiest port needs beyond these) share. `bubble` is
-    what the schedule adds to that, `sync` is the longest gradient reduction and optimizer step (PROBLEM.md section 4).
-    Communication inside blocks is part of `compute` and `recompute`.
+    The slowest stage works on `M` micro-batches, which `compute`, `collectives` (what shows of those inside layers),
+    `recompute`, `pipeline` (its boundaries), `sharding` (ZeRO communication in every micro-batch) and `ports` (what its
+    busiest port needs beyond these) share. `bubble` is what the schedule adds to that, `sync` is the longest gradient
+    reduction and optimizer step (PROBLEM.md section 4). Collectives that run again are part of `recompute`, those of
+    layers that were measured whole are part of `compute`.
     """
     slowest = max(priced.stages, key=lambda stage: stage.time)
     count = priced.micro_batches
     parts = {
-        "compute": count * slowest.compute,
+        "compute": count * (slowest.compute - slowest.collectives),
+        "collectives": count * slowest.collectives,
         "recompute": count * slowest.recompute,
         "pipeline": count * (slowest.arriving + slowest.returning),
         "sharding": count * slowest.sharding,

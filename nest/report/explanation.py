@@ -29,7 +29,7 @@ def explanation_text(found: Told, screen: Screen = WIDE) -> str:
         lines = _prices(found["constraints"], found["best_decided"], screen)
         sections.append(_section("What restrictions cost", lines, screen))
     if found["alternatives"]:
-        lines = _alternatives(found["alternatives"], found["decided"], screen)
+        lines = _alternatives(found["alternatives"], found["decided"], found["apart"], screen)
         sections.append(_section("The best plan that decides one thing otherwise", lines, screen))
     if "flips" in found["parts"]:
         lines = flips_text(found["flips"], found["best_decided"], screen)
@@ -126,8 +126,11 @@ def _entry(each: Told) -> str:
     return f"{each['place']} {each['written']}"
 
 
-def _alternatives(alternatives: Sequence[Told], asked: Decided, screen: Screen) -> list[str]:
-    """The best plans that decide one thing otherwise, the closest first; a plan that answers several questions once."""
+def _alternatives(alternatives: Sequence[Told], asked: Decided, least: float, screen: Screen) -> list[str]:
+    """The best plans that decide one thing otherwise, the closest first; a plan that answers several questions once.
+
+    Those that are slower by less than `least` cannot be told from the plan.
+    """
     plans: dict[str, list[Told]] = {}
     for each in sorted((each for each in alternatives if each["plan"]), key=lambda each: each["relative"]):
         plans.setdefault(f"{each['decided']} {each['batch_time']}", []).append(each)
@@ -150,6 +153,8 @@ def _alternatives(alternatives: Sequence[Told], asked: Decided, screen: Screen) 
     notes = []
     if any(not each["proved"] for each in alternatives if each["plan"]):
         notes.append(f"At most: {UNPROVED}.")
+    if any(each["reason"] is not None and each["relative"] < least for each in alternatives if each["plan"]):
+        notes.append(f"Less than {least:.0%} slower cannot be told from this plan by prediction: measure both.")
     none = [each for each in alternatives if each["plan"] is None and each["asked"]]
     notes += [f"No plan without {kept}. {why}" for why, kept in _by_refusal(none, _kept)]
     unasked = [each for each in alternatives if not each["asked"]]

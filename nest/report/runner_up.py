@@ -15,7 +15,8 @@ from nest.spec import CandidateSummary, Decisions, OtherRisk, PlanDocument, Stag
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
 
 _WORDS = {
-    "compute": "computation and communication inside its slowest stage",
+    "compute": "computation of its slowest stage",
+    "collectives": "communication inside its layers",
     "recompute": "recomputation",
     "pipeline": "communication between stages",
     "sharding": "ZeRO communication in every micro-batch",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from nest.report.evaluation import SHARE_NAMES
+from nest.report.evaluation import SHARE_NAMES, collectives_text
 from nest.report.memory import memory_table
 from nest.report.paragraph import figures, opening, paragraph
 from nest.report.runner_up import other_risk_text, runner_up_text
@@ -29,6 +29,8 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
     shares = plan.summary.get("time_shares")
     if shares:
         lines += ["", paragraph(_shares(shares, plan.batch_time or 0.0), screen)]
+    if inside := collectives_text(plan.summary, plan.batch_time or 0.0):
+        lines.append(paragraph(inside, screen))
     if plan.placement is not None:
         lines += ["", paragraph(_placement(plan.placement, plan.batch_time or 0.0), screen)]
     if plan.runner_up is not None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from nest.formulate.compute_alone import compute_alone
 from nest.reporting.subject import Subject
 
 TIME_CAUSES: Mapping[str, str] = {
@@ -28,21 +27,12 @@ def time_causes(subject: Subject) -> tuple[dict[str, float], ...]:
     slower stages, and for those whose gradients take longer. Of measured layers nobody knows the collectives, which
     are part of compute.
     """
-    priced = subject.priced
-    alone = {
-        index: compute_alone(subject.formulation, index)
-        for index in {stage.candidate for stage in subject.solution.stages}
-    }
-    found = []
-    for decided, stage in zip(subject.solution.stages, priced.stages, strict=True):
-        seconds = alone[decided.candidate]
-        computing = stage.compute if seconds is None else float(seconds[list(decided.layers)].sum())
-        # A model of layer times may deal them out so that rounding alone tells the two apart.
-        computing = min(computing, stage.compute)
+    priced, found = subject.priced, []
+    for stage in priced.stages:
         count = priced.micro_batches
         causes = {
-            "compute": count * computing,
-            "collectives": count * (stage.compute - computing),
+            "compute": count * (stage.compute - stage.collectives),
+            "collectives": count * stage.collectives,
             "recompute": count * stage.recompute,
             "pipeline": count * (stage.arriving + stage.returning),
             "sharding": count * stage.sharding,

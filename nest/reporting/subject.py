@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from nest import planner
+from nest.figures import figures_of
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.instance import Formulation
 from nest.formulate.self_contained import carried_problem
@@ -68,5 +68,6 @@ def subject(read: PlanDocument, known: Registry) -> Subject:
     instance, formulation = decided_formulation(problem, read, known)
     solution = solution_of(instance, read)
     priced = evaluate(instance, solution)
-    whole = evolve(read, summary={**planner.figures_of(instance, solution, priced, problem, known), **read.summary})
+    figures = figures_of(instance, solution, priced, problem, known, formulation)
+    whole = evolve(read, summary={**figures, **read.summary})
     return Subject(whole, problem, instance, formulation, solution, priced, known)

@@ -1,5 +1,6 @@
 """The batch time of every stage, by cause."""
 
+from nest.report.evaluation import collectives_text
 from nest.reporting.causes import TIME_CAUSES, time_causes
 from nest.reporting.palette import cause_style
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
@@ -42,6 +43,7 @@ def time_figure(subject: Subject) -> Figure:
     caption = (
         f"The batch of {format_seconds(whole)} as each stage spends it; every bar adds up to it. "
         + ("Communication that hides under compute is not counted. " if "collectives" in used else "")
+        + (f"{inside}. " if (inside := collectives_text(subject.summary, whole)) else "")
         + ("Layers were measured whole: collectives inside them are part of compute. " if measured else "")
         + told
     )

@@ -37,6 +37,7 @@ COMMANDS = (
     Command(("solve", FILE), ("problem",), (JSON, STRICT, OUTPUT, TIME, ("--explain-search", ())), 24),
     Command(("solve", FILE, "--verify"), ("problem",), (JSON, *SEARCH, ("--free", ())), 3),
     Command(("solve", FILE, FILE), ("problem", "problem"), (JSON,), 1),
+    Command(("solve", FILE, "--best", "3"), ("problem",), (JSON, TIME, OUTPUT), 3),
     Command(("evaluate", FILE), ("problem",), (JSON, STRICT, FIX, FIX), 16),
     Command(
         ("evaluate", "--from-megatron", FILE, FILE),
@@ -96,6 +97,9 @@ COMMANDS = (
         (JSON, ("--device", ("h100-sxm",)), ("--prior", ("published",)), ("--generations", ()), OUTPUT),
         2,
     ),
+    Command(("calibrate", "cluster", FILE), ("runs",), (JSON, OUTPUT), 2),
+    Command(("measure", FILE), ("log",), (JSON, OUTPUT, *MEGATRON), 4),
+    Command(("measure", FILE, "--problem", FILE), ("log", "problem"), (JSON, OUTPUT, ("--nodes", ("2",))), 4),
     Command(("devices", "h100-sxm"), (), (JSON,)),
     Command(("clusters", "dgx-h100-superpod-64"), (), (JSON,)),
     Command(("strategies",), (), (JSON, STRICT)),

@@ -19,6 +19,7 @@ from tests.test_any_problem import CONFIGURED, DESCRIBED, MEASURED
 Input = tuple[str, Any]
 """A file's suffix, and its content: a mapping, or text."""
 
+LOGS = Path(__file__).parents[1] / "calibrate" / "logs"
 SCRIPT = {"--num-layers": "4", "--pipeline-model-parallel-size": "2", "--global-batch-size": "8"}
 
 
@@ -54,6 +55,7 @@ def inputs() -> dict[str, list[Input]]:
         "collectives": [(".jsonl", _lines(collectives)), (".txt", OUTPUT)],
         "runs": [(".jsonl", _lines([*operators, *runs])), (".jsonl", _lines(operators))],
         "script": [(".sh", _script({**DENSE, **SCRIPT})), (".sh", _script({**EXPERTS, **SCRIPT}))],
+        "log": [(".log", path.read_text()) for path in sorted(LOGS.glob("*.log"))],
         "profile": [(".json", {"tiers": [{"link": "infiniband-ndr"}], "devices_per_host": 4, "device": "h100-sxm"})],
     }
 

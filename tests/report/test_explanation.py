@@ -20,6 +20,7 @@ PLAN: dict[str, Any] = {
     "plan": "tp 2, sp 2, cp 4, pp 4, replicas 1, micro-batch 1",
     "batch_time": 2.0,
     "loses": None,
+    "apart": 0.0,
     "diagnosis": None,
     "best_batch_time": 2.0,
     "best_status": "optimal",

@@ -1,0 +1,81 @@
+"""Collectives inside layers: what is told of each adds up to what the plan takes for all."""
+
+import pytest
+
+import nest
+
+MODELS = {
+    "dense": {"layers": 4, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 1024},
+}
+MODELS["experts"] = {**MODELS["dense"], "experts": 8, "top_k": 2, "moe_ffn": 8192}
+LAYOUTS = {
+    "tp": ("dense", {"tp": 4, "sp": True}, {}),
+    "tp hidden": ("dense", {"tp": 4, "sp": True}, {"tensor": True}),
+    "tp across nodes": ("dense", {"tp": 8, "sp": False, "pp": 2}, {}),
+    "cp": ("dense", {"cp": 4, "tp": 2, "sp": True}, {}),
+    "ep": ("experts", {"ep": 8}, {"experts": True}),
+    "all": ("experts", {"tp": 2, "sp": True, "cp": 2, "ep": 4, "pp": 2, "recompute": "full"}, {"tensor": True}),
+}
+
+
+def problem(layout, **changed):
+    model, fixed, overlap = LAYOUTS[layout]
+    return {
+        "nest": 1,
+        "model": {"transformer": MODELS[model]},
+        "training": {"global_batch": 32, "sequence_length": 4096, "stack": "none", "overlap": overlap},
+        "cluster": {
+            "device": "h100-sxm",
+            "levels": [
+                {"name": "node", "fanout": 4, "bandwidth": "450 GB/s", "link": "nvlink4"},
+                {"name": "rail", "fanout": 4, "bandwidth": "5 GB/s", "latency": "10 us"},
+            ],
+        },
+        "fixed": fixed,
+        **changed,
+    }
+
+
+@pytest.mark.parametrize("granularity", ["layer", "operator"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_shows_adds_up_to_what_layers_take_more(layout, granularity):
+    plan = nest.evaluate(problem(layout, search={"granularity": granularity}))
+    told, shares = plan.summary["collectives"], plan.summary["time_shares"]
+    assert sum(each["shown"] for each in told) == pytest.approx(shares["collectives"], rel=1e-9)
+    assert all(each["shown"] + each["hidden"] == pytest.approx(each["seconds"]) for each in told)
+    assert sum(shares.values()) == pytest.approx(plan.batch_time)
+
+
+@pytest.mark.parametrize(
+    ("layout", "places"),
+    [
+        ("tp", {("tp", "node")}),
+        ("tp across nodes", {("tp", "rail")}),
+        ("cp", {("cp", "rail"), ("tp", "node")}),
+        ("ep", {("ep", "rail")}),
+    ],
+)
+def test_each_strategy_is_told_with_its_outermost_level(layout, places):
+    plan = nest.evaluate(problem(layout))
+    assert {(each["strategy"], each["level"]) for each in plan.summary["collectives"]} == places
+
+
+def test_overlap_hides_what_it_hides():
+    shown, hidden = (nest.evaluate(problem(layout)).summary["collectives"][0] for layout in ("tp", "tp hidden"))
+    assert shown["hidden"] < 0.01 * shown["seconds"]  # The host, which launches the embedding, is slower than it.
+    assert hidden["seconds"] == pytest.approx(shown["seconds"])
+    assert 0 < hidden["shown"] < shown["shown"]
+
+
+def test_layers_that_take_as_long_as_their_collectives_show_them():
+    slow = problem("tp across nodes")
+    slow["training"]["overlap"] = {"tensor": True}
+    slow["cluster"]["levels"][1]["bandwidth"] = "10 MB/s"
+    told = nest.evaluate(slow).summary["collectives"][0]
+    assert told["shown"] > 0.99 * told["seconds"]
+
+
+def test_without_collectives_none_are_told():
+    plan = nest.evaluate(problem("tp", fixed={}))
+    assert plan.summary["collectives"] == []
+    assert plan.summary["time_shares"]["collectives"] == 0
