@@ -97,15 +97,19 @@ def generations(
 ) -> tuple[Generation, ...]:
     """The runs by generation, by name, each fitted without one part of its families in turn."""
     names = [generation(each.ledger.pricing.device) for each in runs]
-    found = []
-    for name in sorted(set(names)):
-        told(f"fitting {name}")
-        places = numpy.array([index for index, each in enumerate(names) if each == name], dtype=numpy.int64)
-        own = tuple(runs[index] for index in places)
-        seen = evidence(own, costs)
-        held_out = folded(seen, parts(seen.families, folds))
-        found.append(Generation(name, places, own, seen, tuple(Fold(held, values) for held, values in held_out)))
-    return tuple(found)
+    places = {
+        name: numpy.array([index for index, each in enumerate(names) if each == name], dtype=numpy.int64)
+        for name in sorted(set(names))
+    }
+    own = {name: tuple(runs[index] for index in its) for name, its in places.items()}
+    seen = {name: evidence(its, costs) for name, its in own.items()}
+    told(f"fitting {', '.join(places)}")
+    found: dict[str, list[Fold]] = {name: [] for name in places}
+    for held, values in folded(list(seen.values()), [parts(each.families, folds) for each in seen.values()]):
+        for name, its, fitted in zip(places, held, values, strict=True):
+            if its.any():
+                found[name].append(Fold(its, fitted))
+    return tuple(Generation(name, places[name], own[name], seen[name], tuple(found[name])) for name in places)
 
 
 def spread(seen: Evidence, folds: Sequence[Fold]) -> Array:

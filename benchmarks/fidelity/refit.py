@@ -6,7 +6,8 @@ import numpy
 
 from benchmarks.fidelity.predictions import Array, Fold
 from nest.calibrate.devices import LAST_GAIN, NOISE, OUTLIER, STEPS, Evidence, expected, predicted, weights
-from nest.calibrate.robust_fit import DIFFERENCE, objective, robust_fit
+from nest.calibrate.robust_fit import DIFFERENCE, Prior, objective, robust_fit
+from nest.calibrate.unknowns import COMMON
 
 ROUNDS = 4
 """How often the line through a point is replaced by one through the point it led to."""
@@ -15,9 +16,9 @@ ROUNDS = 4
 def refitted(seen: Evidence, folds: Sequence[Fold]) -> list[Fold]:
     """The folds with the unknowns of `seen` fitted again, starting from the values they have.
 
-    What `nest.calibrate.devices.fit` minimises, by steps on straight lines: predictions are taken to be linear in the
-    logarithms of the unknowns, with the slopes at the mean of the folds' values for all folds and rounds. What was
-    visited with the least true objective counts.
+    What `nest.calibrate.devices.fit` minimises for one generation, coefficients common to all staying as they are, by
+    steps on straight lines: predictions are taken to be linear in the logarithms of the unknowns, with the slopes at
+    the mean of the folds' values for all folds and rounds. What was visited with the least true objective counts.
     """
     points = [logarithms(seen, fold.values) for fold in folds]
     slopes = _slopes(seen, numpy.asarray(numpy.mean(points, axis=0)))
@@ -28,7 +29,7 @@ def refitted(seen: Evidence, folds: Sequence[Fold]) -> list[Fold]:
 
 
 def _descended(seen: Evidence, fold: Fold, start: Array, slopes: Array) -> Array:
-    chosen, prior = ~fold.held, expected(seen)
+    chosen, prior = ~fold.held, _held(seen, start)
     weight = weights([name for name, taken in zip(seen.families, chosen, strict=True) if taken])
     visited: list[tuple[float, Array]] = []
     at = start
@@ -44,9 +45,21 @@ def _descended(seen: Evidence, fold: Fold, start: Array, slopes: Array) -> Array
     return min(visited, key=lambda each: each[0])[1]
 
 
+def _held(seen: Evidence, at: Array) -> Prior:
+    """What is believed of the unknowns of one generation, those common to all being as they are `at`."""
+    prior = expected(seen.unknowns)
+    common = numpy.array([each.name in COMMON for each in seen.unknowns], dtype=bool)
+    return Prior(
+        center=numpy.where(common, at, prior.center),
+        spread=prior.spread,
+        low=numpy.where(common, at, prior.low),
+        high=numpy.where(common, at, prior.high),
+    )
+
+
 def _slopes(seen: Evidence, at: Array) -> Array:
     """How the logarithms of predictions change with those of unknowns. Shape `(measurements, unknowns)`."""
-    base, prior = _off(seen, at), expected(seen)
+    base, prior = _off(seen, at), expected(seen.unknowns)
     steps = numpy.where(at + DIFFERENCE <= prior.high, DIFFERENCE, -DIFFERENCE)
     return numpy.stack([(_off(seen, at + step) - base) / step.sum() for step in numpy.diag(steps)], axis=1)
 

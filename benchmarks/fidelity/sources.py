@@ -110,17 +110,21 @@ def predictions(runs: Sequence[MeasuredRun], costs: CostModel, told: Told) -> Pr
     numbers = {name: number for number, name in enumerate(sorted(set(sources)))}
     generations = [generation(each.ledger.pricing.device) for each in runs]
     fitted, others, constant = (numpy.zeros(len(runs)) for _ in range(3))
-    for name in sorted(set(generations)):
-        places = numpy.array([index for index, each in enumerate(generations) if each == name])
-        seen = evidence([runs[index] for index in places], costs)
-        constant[places] = constant_share(
-            [runs[index] for index in places], [sources[index] for index in places], len(numbers)
-        )
-        told(f"fitting {name}")
-        fitted[places] = predicted(seen, fit(seen, numpy.ones(len(places), dtype=bool)))
-        for held, values in folded(seen, numpy.array([numbers[sources[index]] for index in places])):
-            told(f"fitting {name} without {sources[places[held][0]]}")
-            others[places[held]] = predicted(seen, values)[held]
+    places = [
+        numpy.array([index for index, each in enumerate(generations) if each == name], dtype=numpy.int64)
+        for name in sorted(set(generations))
+    ]
+    seen = [evidence([runs[index] for index in its], costs) for its in places]
+    told("fitting to all")
+    together = fit(seen, [numpy.ones(len(its), dtype=bool) for its in places])
+    for its, own, values in zip(places, seen, together, strict=True):
+        constant[its] = constant_share([runs[index] for index in its], [sources[index] for index in its], len(numbers))
+        fitted[its] = predicted(own, values)
+    of_source = [numpy.array([numbers[sources[index]] for index in its]) for its in places]
+    told("fitting without one source in turn")
+    for held, without in folded(seen, of_source):
+        for its, own, left_out, values in zip(places, seen, held, without, strict=True):
+            others[its[left_out]] = predicted(own, values)[left_out]
     return Predictions(
         sources=sources,
         devices=tuple(each.device.name for each in runs),

@@ -1,14 +1,18 @@
-"""Devices fitted to what was measured on them: shares of roofs and coefficients, a generation at a time."""
+"""Devices fitted to what was measured on them: shares of roofs and coefficients, by generation.
+
+Generations are fitted together, as `COMMON` coefficients have one value on all of them.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.calibrate.robust_fit import Prior, robust_fit
-from nest.calibrate.unknowns import Unknown, calibration
+from nest.calibrate.unknowns import COMMON, Unknown, calibration
 from nest.catalogue import Calibration
 from nest.spec import DeviceSpec
 
@@ -28,6 +32,11 @@ LAST_GAIN = 1e-5
 
 DIGITS = 3
 """Significant digits of fitted numbers."""
+
+REMEMBERED = 4
+"""Predictions of a generation that a fit remembers: those at the values of the last step, and of a few it tries."""
+
+Mask = NDArray[numpy.bool_]
 
 Predict = Callable[[Mapping[str, DeviceSpec]], Array]
 """Predicted seconds of every measurement, on devices by name."""
@@ -62,9 +71,9 @@ def weights(families: Sequence[str]) -> Array:
     return numpy.asarray(found * numpy.sqrt(len(families) / (found**2).sum()))
 
 
-def expected(evidence: Evidence) -> Prior:
-    """What is believed of the logarithms of the unknowns, in their order."""
-    ranges = [each.range for each in evidence.unknowns]
+def expected(unknowns: Sequence[Unknown]) -> Prior:
+    """What is believed of the logarithms of unknowns, in their order."""
+    ranges = [each.range for each in unknowns]
     return Prior(
         center=numpy.log([each.prior for each in ranges]),
         spread=numpy.array([each.spread for each in ranges]),
@@ -73,24 +82,62 @@ def expected(evidence: Evidence) -> Prior:
     )
 
 
-def fit(evidence: Evidence, chosen: NDArray[numpy.bool_]) -> dict[str, float]:
-    """The unknowns under which predictions of the `chosen` measurements come closest, by name.
+def fit(seen: Sequence[Evidence], chosen: Sequence[Mask]) -> list[dict[str, float]]:
+    """The unknowns under which predictions of the `chosen` measurements come closest, by name, for each generation.
 
     Robust least squares of the logarithm of predicted over measured, with a prior on the logarithm of each unknown.
 
     Args:
-        evidence: all measurements.
-        chosen: those to fit to. Shape `(measurements,)`.
+        seen: all measurements, by generation.
+        chosen: those of each generation to fit to. Shapes `(measurements,)`.
     """
-    families = [name for name, taken in zip(evidence.families, chosen, strict=True) if taken]
-    weight, measured = weights(families), evidence.seconds[chosen]
-    prior = expected(evidence)
+    every, places = _together(seen)
+    parts = [_residuals(*each) for each in zip(seen, chosen, strict=True)]
 
     def residuals(logarithms: Array) -> Array:
-        return numpy.asarray(weight * numpy.log(predicted(evidence, _values(evidence, logarithms))[chosen] / measured))
+        return numpy.concatenate([part(logarithms[its]) for part, its in zip(parts, places, strict=True)])
 
-    found = robust_fit(residuals, prior, OUTLIER, NOISE, steps=STEPS, settled=LAST_GAIN)
-    return _values(evidence, found, DIGITS)
+    found = robust_fit(residuals, expected(every), OUTLIER, NOISE, steps=STEPS, settled=LAST_GAIN)
+    return [
+        _values(evidence, found[its], DIGITS if taken.any() else None)
+        for evidence, its, taken in zip(seen, places, chosen, strict=True)
+    ]
+
+
+def _together(seen: Sequence[Evidence]) -> tuple[list[Unknown], list[NDArray[numpy.int64]]]:
+    """The unknowns of all generations, the common ones once, and where those of each stand among them."""
+    every: list[Unknown] = []
+    common: dict[str, int] = {}
+    places = []
+    for evidence in seen:
+        its = []
+        for unknown in evidence.unknowns:
+            place = common.get(unknown.name, len(every))
+            if place == len(every):
+                every.append(unknown)
+            if unknown.name in COMMON:
+                common[unknown.name] = place
+            its.append(place)
+        places.append(numpy.array(its, dtype=numpy.int64))
+    return every, places
+
+
+def _residuals(evidence: Evidence, chosen: Mask) -> Callable[[Array], Array]:
+    """Weighted logarithms of predicted over measured, of the `chosen` measurements, for logarithms of the unknowns.
+
+    What an unknown of another generation changes leaves these as they are: the last few are remembered.
+    """
+    if not chosen.any():
+        return lambda logarithms: numpy.zeros(0)
+    weight = weights([name for name, taken in zip(evidence.families, chosen, strict=True) if taken])
+    measured = evidence.seconds[chosen]
+
+    @lru_cache(maxsize=REMEMBERED)
+    def remembered(logarithms: bytes) -> Array:
+        values = _values(evidence, numpy.frombuffer(logarithms))
+        return numpy.asarray(weight * numpy.log(predicted(evidence, values)[chosen] / measured))
+
+    return lambda logarithms: remembered(logarithms.tobytes())
 
 
 def _values(evidence: Evidence, logarithms: Array, digits: int | None = None) -> dict[str, float]:
@@ -116,31 +163,33 @@ def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:
     return numpy.array([part[name] for name in families], dtype=numpy.int64)
 
 
-def folded(evidence: Evidence, part: NDArray[numpy.int64]) -> Iterator[tuple[NDArray[numpy.bool_], dict[str, float]]]:
-    """For each part of the measurements which it holds, and the unknowns fitted to all others.
+def folded(
+    seen: Sequence[Evidence], part: Sequence[NDArray[numpy.int64]]
+) -> Iterator[tuple[list[Mask], list[dict[str, float]]]]:
+    """For each part of the measurements which it holds, and the unknowns fitted to all others, by generation.
 
-    Where there are no others, what is expected has to do.
+    Where a generation has no others, what is expected has to do, but for what is common to generations.
 
     Args:
-        evidence: all measurements.
-        part: that each is held out with. Shape `(measurements,)`.
+        seen: all measurements, by generation.
+        part: that each is held out with. Shapes `(measurements,)`.
     """
-    for fold in sorted(set(part.tolist())):
-        held = part == fold
-        expected = {each.name: each.range.prior for each in evidence.unknowns}
-        yield held, expected if held.all() else fit(evidence, ~held)
+    for fold in sorted({int(each) for its in part for each in its}):
+        held = [its == fold for its in part]
+        yield held, fit(seen, [~each for each in held])
 
 
-def cross_validated(evidence: Evidence, folds: int) -> Array:
-    """Seconds of every measurement, predicted from a fit to other families only. Shape `(measurements,)`.
+def cross_validated(seen: Sequence[Evidence], folds: int) -> list[Array]:
+    """Seconds of every measurement, predicted from fits to other families only. Shapes `(measurements,)`.
 
     Each fit begins at what is expected: to begin at a fit to all would let the families it is judged by have a say.
 
     Args:
-        evidence: all measurements.
-        folds: parts that the families are dealt to, in the order of their names.
+        seen: all measurements, by generation.
+        folds: parts that the families of each are dealt to, in the order of their names.
     """
-    found = numpy.zeros(len(evidence.families))
-    for held, values in folded(evidence, parts(evidence.families, folds)):
-        found[held] = predicted(evidence, values)[held]
+    found = [numpy.zeros(len(evidence.families)) for evidence in seen]
+    for held, values in folded(seen, [parts(evidence.families, folds) for evidence in seen]):
+        for seconds, evidence, its, fitted in zip(found, seen, held, values, strict=True):
+            seconds[its] = predicted(evidence, fitted)[its]
     return found

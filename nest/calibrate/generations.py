@@ -135,16 +135,25 @@ def calibrate_devices(
         generations.setdefault(generation(source.device), []).append(source)
     if home is not None and operators:
         generations.setdefault(generation(home), [])
-    found = []
-    for index, name in enumerate(sorted(generations)):
-        measured_here = operators if home is not None and generation(home) == name else []
-        if told is not None:
-            told(f"fitting {name}", index / len(generations))
-        begun = calibrations().get(name) if prior == CATALOGUE else None
-        found.append(
-            _calibrated(name, generations[name], measured_here, home, costs, folds, _names(files, without), begun)
+    names = sorted(generations)
+    begun = [calibrations().get(name) if prior == CATALOGUE else None for name in names]
+    measured_here = [operators if home is not None and generation(home) == name else [] for name in names]
+    seen = [
+        evidence(generations[name], costs, own, home, start)
+        for name, own, start in zip(names, measured_here, begun, strict=True)
+    ]
+    if told is not None:
+        told(f"fitting {', '.join(names)}", 0.0)
+    values = fit(seen, [numpy.ones(len(each.families), dtype=bool) for each in seen])
+    if told is not None:
+        told("fitting to other families", 1.0 / (1 + folds))
+    validated = cross_validated(seen, folds)
+    return [
+        _calibrated(name, _groups(generations[name], own), _names(files, without), start, told_by, found, others)
+        for name, own, start, told_by, found, others in zip(
+            names, measured_here, begun, seen, values, validated, strict=True
         )
-    return found
+    ]
 
 
 def taken_apart(
@@ -247,29 +256,30 @@ def evidence(
 
 def _calibrated(
     name: str,
-    sources: Sequence[MeasuredRun],
-    operators: Sequence[OperatorMeasurement],
-    home: DeviceSpec | None,
-    costs: CostModel,
-    folds: int,
+    groups: tuple[str, ...],
     files: str,
     begun: Calibration | None,
+    seen: Evidence,
+    values: Mapping[str, float],
+    validated: Array,
 ) -> Calibrated:
-    """The generation `name` fitted to its runs and operators."""
-    told = evidence(sources, costs, operators, home, begun)
-    groups = (*(source.run.group or "runs" for source in sources), *(each.kind for each in operators))
-    values = fit(told, numpy.ones(len(groups), dtype=bool))
+    """The generation `name` with the `values` fitted to what was measured on it, `groups` those of measurements."""
     found = Calibrated(
         calibration=calibration(name, values),
-        devices=tuple(told.devices.values()),
+        devices=tuple(seen.devices.values()),
         groups=groups,
-        families=told.families,
-        measured=told.seconds,
-        before=told.predict(told.devices) if begun is None else predicted_with(told, begun),
-        after=predicted(told, values),
-        validated=cross_validated(told, folds),
+        families=seen.families,
+        measured=seen.seconds,
+        before=seen.predict(seen.devices) if begun is None else predicted_with(seen, begun),
+        after=predicted(seen, values),
+        validated=validated,
     )
     return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files, begun),)))
+
+
+def _groups(sources: Sequence[MeasuredRun], operators: Sequence[OperatorMeasurement]) -> tuple[str, ...]:
+    """The groups of runs and operators, as tables name them."""
+    return (*(source.run.group or "runs" for source in sources), *(each.kind for each in operators))
 
 
 def _family(source: MeasuredRun) -> str:

@@ -19,6 +19,10 @@ deviation of the logarithm): those of attention are of single kernels, of one ge
 NARROW_SPREAD = 0.2
 """The same for products in other formats, of which less is published."""
 
+COMMON = ("contracted_half", "sharded_synchronisation")
+"""Coefficients that have one value on all generations of devices: what a tile costs beside its products, in elements
+summed over, and how often frameworks exchange what a sharded optimizer needs."""
+
 SUSTAINED = "sustained"
 
 MATRIX = ("matmul", "attention")

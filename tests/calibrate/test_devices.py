@@ -7,9 +7,9 @@ import numpy
 import pytest
 from attrs import evolve
 
-from nest.calibrate.devices import Array, Evidence, cross_validated, fit, predicted, weights
+from nest.calibrate.devices import Array, Evidence, Mask, cross_validated, fit, predicted, weights
 from nest.calibrate.runs import Runs
-from nest.calibrate.unknowns import calibration, unknowns
+from nest.calibrate.unknowns import COMMON, calibration, unknowns
 from nest.catalogue import published_devices
 from nest.formulate.ledger import ledger
 from nest.hooks.registry import registry
@@ -72,8 +72,14 @@ def evidence() -> Evidence:
     return evolve(found, seconds=predicted(found, TRUE))
 
 
-def everything() -> Array:
-    return numpy.ones(len(PLANS), dtype=bool)
+def everything() -> Mask:
+    return numpy.ones(len(PLANS), dtype=numpy.bool_)
+
+
+def fitted(seen: Evidence) -> dict[str, float]:
+    """The unknowns of one generation, fitted to all that was measured."""
+    (found,) = fit([seen], [numpy.ones(len(seen.families), dtype=bool)])
+    return found
 
 
 def test_the_unknowns_are_shares_and_coefficients_of_the_generation() -> None:
@@ -89,7 +95,7 @@ def test_plans_on_a_device_tell_its_coefficients() -> None:
         seconds=numpy.tile(evidence().seconds, often),
         families=tuple(f"{family} {time}" for time in range(often) for family in FAMILIES),
     )
-    found = fit(repeated, numpy.ones(often * len(PLANS), dtype=bool))
+    found = fitted(repeated)
     assert predicted(evidence(), found) == pytest.approx(evidence().seconds, rel=0.01)
     told = ("matmul", "host_launch", "synchronisation", "sharded_synchronisation", "tensor_exposed")
     assert {name: found[name] for name in told} == pytest.approx({name: TRUE[name] for name in told}, rel=0.1)
@@ -103,7 +109,7 @@ def test_a_few_wrong_measurements_hardly_move_the_others() -> None:
         seconds=numpy.concatenate([seen, seen, seen * 3 ** (numpy.arange(len(PLANS)) % 4 == 0)]),
         families=FAMILIES * 3,
     )
-    found = fit(thrice, numpy.ones(3 * len(PLANS), dtype=bool))
+    found = fitted(thrice)
     assert predicted(evidence(), found) == pytest.approx(seen, rel=0.1)
 
 
@@ -111,7 +117,7 @@ def test_what_nothing_tells_of_stays_as_expected() -> None:
     """Dense runs in one format, on one device, one after the other, say nothing of the rest."""
     chosen = everything()
     chosen[2:] = False
-    found = fit(evidence(), chosen)
+    (found,) = fit([evidence()], [chosen])
     silent = {
         "grouped",
         "cast",
@@ -129,7 +135,7 @@ def test_what_nothing_tells_of_stays_as_expected() -> None:
 @pytest.mark.parametrize("factor", [1e-6, 1e6])
 def test_measurements_beyond_reason_end_at_the_bounds(factor: float) -> None:
     """Neither rounding to three digits nor the way through logarithms may leave a range."""
-    found = fit(evolve(evidence(), seconds=evidence().seconds * factor), everything())
+    found = fitted(evolve(evidence(), seconds=evidence().seconds * factor))
     for each in evidence().unknowns:
         assert each.range.low <= found[each.name] <= each.range.high
     Coefficients(**{name: value for name, value in found.items() if name in Coefficients.__annotations__})
@@ -148,14 +154,14 @@ def formulas(seconds: list[float], families: str) -> Evidence:
 
 def test_every_end_of_every_range_is_a_device() -> None:
     """What rounding to three digits and the way through logarithms leave of a bound is still allowed."""
-    found = fit(formulas([1e3, 1e9, 1.0, 1.0, 3.0], "abcde"), numpy.ones(5, dtype=bool))
+    found = fitted(formulas([1e3, 1e9, 1.0, 1.0, 3.0], "abcde"))
     assert (found["host_launch"], found["sequence_half"]) == (1e-4, 2048.0)
 
 
 def test_no_fold_sees_the_measurements_it_is_judged_by() -> None:
     """Poison: whatever is measured of a family, what is predicted of it in validation stays the same to the bit."""
-    clean = cross_validated(formulas([2e-5, 300.0, 1.5, 4.0, 2.5], "abbca"), 3)
-    poisoned = cross_validated(formulas([2e-5, 3000.0, 0.1, 4.0, 2.5], "abbca"), 3)
+    (clean,) = cross_validated([formulas([2e-5, 300.0, 1.5, 4.0, 2.5], "abbca")], 3)
+    (poisoned,) = cross_validated([formulas([2e-5, 3000.0, 0.1, 4.0, 2.5], "abbca")], 3)
     assert poisoned[[1, 2]].tolist() == clean[[1, 2]].tolist()
     assert (poisoned[[0, 3, 4]] != clean[[0, 3, 4]]).any()
 
@@ -163,7 +169,55 @@ def test_no_fold_sees_the_measurements_it_is_judged_by() -> None:
 def test_a_single_family_is_judged_by_what_is_expected() -> None:
     alone = evolve(evidence(), families=("only",) * len(PLANS))
     expected = predicted(alone, {each.name: each.range.prior for each in alone.unknowns})
-    assert cross_validated(alone, 8).tolist() == expected.tolist()
+    (found,) = cross_validated([alone], 8)
+    assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-12)
+
+
+def shared(factor: float, families: str) -> Evidence:
+    """Four measurements on a device of another generation, `factor` times what is expected of common coefficients."""
+
+    def predict(on: Mapping[str, DeviceSpec]) -> Array:
+        terms = on[DEVICE.name].calibration
+        common = terms.sharded_synchronisation
+        return numpy.array([common, common * terms.synchronisation, terms.synchronisation, terms.cast])
+
+    found = Evidence(
+        {DEVICE.name: DEVICE},
+        unknowns([DEVICE], {"bf16"}),
+        predict,
+        numpy.array([1.2, 1.56, 1.3, 2.0]),
+        tuple(families),
+    )
+    return evolve(found, seconds=found.seconds * [factor, factor, 1.0, 1.0])
+
+
+def test_generations_share_common_coefficients_and_nothing_else() -> None:
+    """One that tells of a common coefficient speaks for one that does not; the rest each has to tell by itself."""
+    told, silent = shared(2.0, "abcd"), shared(1.0, "abcd")
+    silent = evolve(silent, seconds=silent.seconds * [1.0, 1.0, 0.5, 2.0])
+    everywhere, last = numpy.ones(4, dtype=bool), numpy.array([False, False, True, True])
+    one, other = fit([told, silent], [everywhere, last])
+    assert one["sharded_synchronisation"] == other["sharded_synchronisation"] == pytest.approx(2.4, rel=0.1)
+    assert {each: one[each] for each in COMMON} == {each: other[each] for each in COMMON}
+    assert one["synchronisation"] == pytest.approx(1.3, rel=0.1)
+    assert other["synchronisation"] == pytest.approx(0.65, rel=0.1)
+    (alone,) = fit([told], [everywhere])
+    assert {**alone, "sharded_synchronisation": 0} == pytest.approx({**one, "sharded_synchronisation": 0}, rel=0.01)
+
+
+def test_a_fold_is_held_out_of_all_generations_at_once() -> None:
+    """Poison: a source measured on two generations tells nothing of itself through what these share."""
+    clean = cross_validated([shared(1.0, "aabb"), shared(1.0, "aabb")], 2)
+    poisoned = cross_validated([shared(3.0, "aabb"), shared(3.0, "aabb")], 2)
+    for one, other in zip(clean, poisoned, strict=True):
+        assert one[:2].tolist() == other[:2].tolist()
+
+
+def test_a_generation_without_measurements_has_what_the_others_tell() -> None:
+    silent = shared(1.0, "abcd")
+    one, other = fit([shared(2.0, "abcd"), silent], [numpy.ones(4, dtype=bool), numpy.zeros(4, dtype=bool)])
+    assert other["sharded_synchronisation"] == pytest.approx(one["sharded_synchronisation"], rel=0.01)
+    assert other["synchronisation"] == pytest.approx(1.3, rel=1e-12)
 
 
 def test_a_family_counts_as_the_root_of_its_size() -> None:
