@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.calibrate.cluster import level
@@ -22,6 +22,9 @@ REACH = float(numpy.log(EstimateError(1.0, 1.0).factor((1 - COVERED) / 2)))
 
 LEAST = 0.01
 """The least that any of them is said to be, to the digits they are told with."""
+
+BELIEVED = 4
+"""Clusters as which the spread between clusters of all generations counts for each."""
 
 TRUSTED = 0.95
 """Share of the pairs that are called different which must be measured in that order."""
@@ -123,9 +126,21 @@ def spreads(runs: Strangers, told_apart: tuple[float, int, float]) -> Spreads:
 
 
 def by_generation(runs: Strangers, apart: float) -> dict[str, TimeSpread]:
-    """The spreads of each generation, by name."""
+    """The spreads of each generation, by name.
+
+    Few clusters tell little of how far clusters lie apart: the variance between those of a generation is taken together
+    with that between all, which counts as `BELIEVED` clusters do (Gelman et al., Bayesian Data Analysis, section 2.6:
+    the scaled inverse chi-squared distribution).
+    """
     names = numpy.array(runs.generations)
-    return {name: spread(runs.chosen(names == name), apart) for name in sorted(set(runs.generations))}
+    of_all = spread(runs, apart).between
+    found = {}
+    for name in sorted(set(runs.generations)):
+        its = runs.chosen(names == name)
+        own, count = spread(its, apart), len(set(its.clusters))
+        variance = (count * own.between**2 + BELIEVED * of_all**2) / (count + BELIEVED)
+        found[name] = evolve(own, between=float(numpy.sqrt(variance)))
+    return found
 
 
 def spread(runs: Strangers, apart: float) -> TimeSpread:
