@@ -148,19 +148,6 @@ def _expressible(
     return found
 
 
-def reasons(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
-    """Why each framework that states limits cannot run a plan, a sentence each; none where it can."""
-    problem = structure(plan.problem, Problem)
-
-    def against(name: str) -> tuple[str, ...]:
-        try:
-            return tuple(violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name))
-        except InputError as error:  # It can run nothing of such a problem.
-            return (str(error).rstrip("."),)
-
-    return {name: against(name) for name, exporter in sorted(known.exporters().items()) if hasattr(exporter, "limits")}
-
-
 def exporters(plan: PlanDocument | None = None, *, plugins: Registry | None = None) -> list[dict[str, Any]]:
     """Name, one line on what it writes, limits in a line, reasons and distribution of every exporter, by name.
 

@@ -13,6 +13,7 @@ from nest.formulate.contributors import contributors, differences
 from nest.formulate.given import Source, naming, read_record, whole_problem
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.self_contained import carried_problem
+from nest.formulate.target import runs_on, wrong_runs_on
 from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
@@ -124,7 +125,7 @@ def answer(
     plan = _document(instance, formulation, result, result.solution, problem, known)
     beyond = outside(plan, instance, result.solution, formulation, problem, known)
     at_risk = other_risks(instance, result, plan, problem, lambda each, best: search(each, known=best, runner_up=False))
-    return evolve(plan, outside=beyond, other_risks=at_risk)
+    return evolve(plan, outside=beyond, other_risks=at_risk, runs_on=runs_on(plan, known))
 
 
 @_without_faulty_plugins
@@ -199,7 +200,8 @@ def evaluate(
             summary=figures_of(instance, solution, priced, whole, known, formulation),
             plugins=contributors(whole, known, instance, solution),
         )
-        return evolve(plan, outside=outside(plan, instance, solution, formulation, whole, known))
+        beyond = outside(plan, instance, solution, formulation, whole, known)
+        return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
 
 
 @_without_faulty_plugins
@@ -264,6 +266,9 @@ def _check_report(plan: PlanDocument, known: Registry) -> CheckReport:
         report = report.with_(CheckReport(faults, 1))
     if report.ok:
         report = report.with_(contenders_report(plan, instance, formulation, problem, known))
+    if report.ok and plan.runs_on is not None:
+        summed = evolve(plan, summary={**plan.summary, "devices": instance.cluster.size})
+        report = report.with_(CheckReport(wrong_runs_on(summed, known), 1))
     if plan.placement is None or not report.ok:
         return report
     misplaced = wrong_placement(instance, plan, plan.placement, problem.cluster, known)
@@ -366,6 +371,7 @@ def _better(
         summary=figures_of(instance, solution, priced, problem, known, formulation),
         plugins=contributors(problem, known, instance, solution),
     )
+    better = evolve(better, runs_on=runs_on(better, known))
     report = check(better, plugins=known)
     if not report.ok:
         raise InternalError(

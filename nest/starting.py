@@ -47,7 +47,7 @@ class Start:
         if not hasattr(exporter, "limits"):
             return problem
         schedules = exporter.limits(problem).schedules or problem.training.schedule
-        chosen = problem.search.target or target
+        chosen = problem.search.framework or target
         return evolve(
             problem,
             search=evolve(problem.search, target=chosen),

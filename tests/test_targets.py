@@ -1,5 +1,6 @@
 """Every registered framework as a target: what it is planned for, it is exported without a refusal."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -141,3 +142,25 @@ def random_problem(seed: int, target: str | None) -> dict[str, Any]:
         "search": search,
         "constraints": random.choice(CONSTRAINTS),
     }
+
+
+@pytest.mark.parametrize("target", [None, *TARGETS])
+def test_runs_on_names_those_that_export_the_plan(target: str | None) -> None:
+    problem: dict[str, Any] = {
+        "nest": 1,
+        "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 8, "vocab": 1024}},
+        "training": {"global_batch": 16, "sequence_length": 512},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]},
+        "search": {} if target is None else {"target": target},
+    }
+    plan = planner.solve(problem)
+    assert plan.runs_on is not None
+    assert target is None or target in plan.runs_on
+    taken = []
+    for name in TARGETS:
+        with suppress(InputError):
+            exporting.export_checked(plan, (name,), registry())
+            taken.append(name)
+    assert list(plan.runs_on) == taken
+    wrong = planner.check({**plan.to_dict(), "runs_on": [name for name in TARGETS if name not in plan.runs_on]})
+    assert not wrong.ok

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from math import ceil
 
 import numpy
 from attrs import evolve, frozen
@@ -235,9 +236,12 @@ def apart(predicted: Array, measured: Array, tasks: Sequence[str]) -> tuple[floa
 
 
 def spread_text(found: Spreads, told: str) -> str:
-    """The file of the catalogue (`nest/library/time_spread.toml`) that holds the spreads, in TOML."""
+    """The file of the catalogue (`nest/library/time_spread.toml`) that holds the spreads, in TOML.
+
+    What can be trusted is rounded up.
+    """
     rows = ["# How far batch times lie from predictions: written by `python -m benchmarks.fidelity --sources`", ""]
-    rows += [f"apart = {found.apart:.2f}", f'sources = ["{told}"]']
+    rows += [f"apart = {ceil(100 * found.apart - 1e-9) / 100:.2f}", f'sources = ["{told}"]']
     for name, its in found.found.items():
         rows += ["", f"[generations.{name}]", f"between = {its.between:.2f}", f"within = {its.within:.2f}"]
     return "\n".join(rows) + "\n"

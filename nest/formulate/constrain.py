@@ -83,7 +83,7 @@ def build_space(
         names = {*PLAN_NAMES, *STAGE_NAMES, *_strategy_names(registry, degrees)}
         demanded += [
             ("search.target", constraint)
-            for constraint in limit_constraints(problem.search.target, limits, names, known)
+            for constraint in limit_constraints(problem.search.framework, limits, names, known)
         ]
         compiled = [(place, _on_planned_layers(constraint, parts)) for place, constraint in demanded]
         wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
@@ -309,7 +309,7 @@ def _recompute(
     place, wanted = ("search.recompute", listed) if decided is None else ("fixed.recompute", decided)
     if wanted is None and limits is None:
         return None
-    return allowed_modes(problem.search.target, limits, place, known if wanted is None else wanted)
+    return allowed_modes(problem.search.framework, limits, place, known if wanted is None else wanted)
 
 
 def profile_modes(problem: Problem) -> list[str]:

@@ -43,8 +43,8 @@ def _objects(
         chosen += [("cost_models", problem.costs, known.cost_models())]
         chosen += [("layer_times", problem.layer_times, known.layer_times())]
     yield from ((kind, name or next(iter(offered), "")) for kind, name, offered in chosen)
-    if problem.search.target is not None:
-        yield "exporters", problem.search.target
+    if problem.search.framework is not None:
+        yield "exporters", problem.search.framework
     if isinstance(problem.training.stack, str):
         yield "stacks", problem.training.stack
 

@@ -70,7 +70,7 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
 
 def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Implied | None:
     """The stack of `search.target`, else of the training precision, else the device's usual; None: no one's."""
-    target = problem.search.target
+    target = problem.search.framework
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
         return Implied(name, "search.target", f"that of {target}")

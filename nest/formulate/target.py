@@ -24,7 +24,7 @@ def target_limits(problem: Problem, registry: Registry) -> Limits | None:
     Raises:
         InputError: no exporter is called so, or it does not say what its framework can run.
     """
-    name = problem.search.target
+    name = problem.search.framework
     if name is None:
         return None
     return limits_of(name, problem, registry, "search.target")
@@ -67,6 +67,35 @@ def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
     problem = structure(plan.problem, Problem)
     limits = target_limits(problem, registry)
     return [] if limits is None else violations(plan, limits, str(problem.search.target))
+
+
+def reasons(plan: PlanDocument, registry: Registry) -> dict[str, tuple[str, ...]]:
+    """Why each framework that states limits cannot run a feasible plan, a sentence each; none where it can."""
+    problem = structure(plan.problem, Problem)
+
+    def against(name: str) -> tuple[str, ...]:
+        try:
+            return tuple(violations(plan, registry.run(lambda: limits_of(name, problem, registry, "--to")), name))
+        except InputError as error:  # It can run nothing of such a problem.
+            return (str(error).rstrip("."),)
+
+    exporters = sorted(registry.exporters().items())
+    return {name: against(name) for name, exporter in exporters if hasattr(exporter, "limits")}
+
+
+def runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
+    """The exporters whose frameworks can run a feasible plan as it is, by name."""
+    return tuple(name for name, found in reasons(plan, registry).items() if not found)
+
+
+def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
+    """Whether `runs_on` of a plan is what exporters that are registered here say, in a sentence; empty: it is."""
+    stated = set(plan.runs_on or ())
+    return tuple(
+        f"runs_on says that {name} {'can' if name in stated else 'cannot'} run the plan, which is not so."
+        for name, why in reasons(plan, registry).items()
+        if (name in stated) == bool(why)
+    )
 
 
 def within(problem: Problem, limits: Limits, registry: Registry, base: Path | None = None) -> Problem:

@@ -9,6 +9,7 @@ from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry
 from nest.instance import Instance
 from nest.spec import Problem
+from nest.spec.problem import NO_TARGET
 
 
 def told_of_target(problem: Problem, registry: Registry, feasible: Callable[[Instance], bool]) -> str:
@@ -19,11 +20,11 @@ def told_of_target(problem: Problem, registry: Registry, feasible: Callable[[Ins
         registry: offers what the problem names.
         feasible: whether an instance has a plan.
     """
-    target = problem.search.target
+    target = problem.search.framework
     if target is None:
         return ""
     try:
-        if feasible(build_instance(evolve(problem, search=evolve(problem.search, target=None)), registry)):
+        if feasible(build_instance(evolve(problem, search=evolve(problem.search, target=NO_TARGET)), registry)):
             return f" Without search.target there is a plan: what {target} cannot run is what binds."
     except InputError:  # What the target leaves out may be more than can be searched.
         return ""

@@ -9,7 +9,7 @@ from nest.formulate.memory_risk import RISK
 from nest.hooks.registry import Registry
 from nest.questions.parameters import parameters
 from nest.spec import Problem, ProfileSpec
-from nest.spec.problem import ALL_RANKS, RANK_ORDERS, ZERO_STAGES
+from nest.spec.problem import ALL_RANKS, NO_TARGET, RANK_ORDERS, ZERO_STAGES
 from nest.units import format_bytes
 
 PLENTY = 1024.0
@@ -118,9 +118,9 @@ def _search(problem: Problem) -> Iterator[Loosening]:
     if search.granularity == "block":
         found = evolve(problem, search=evolve(search, granularity="layer"))
         yield Loosening("search.granularity", search.granularity, "cuts between any two layers", found)
-    if search.target is not None:
-        found = evolve(problem, search=evolve(search, target=None))
-        yield Loosening("search.target", search.target, "any framework", found)
+    if search.framework is not None:
+        found = evolve(problem, search=evolve(search, target=NO_TARGET))
+        yield Loosening("search.target", search.framework, "any framework", found)
 
 
 def _training(problem: Problem, known: Registry) -> Iterator[Loosening]:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from nest.errors import InputError
-from nest.exporting import Exported, export_checked, reasons
+from nest.exporting import Exported, export_checked
+from nest.formulate.target import reasons
 from nest.reporting.records import Cell, Fold, Listing, Section, Table
 from nest.reporting.subject import Subject
 from nest.units import format_bytes

@@ -234,6 +234,7 @@ class PlanDocument:
             times are measured, or not told.
         other_risks: the best plans of a higher and of a lower `training.memory_risk`, where that gains more than 2 % or
             costs less than 1 %.
+        runs_on: names of the exporters whose framework can run the plan as it is; None: nobody looked.
         outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
     """
 
@@ -266,6 +267,7 @@ class PlanDocument:
     outside: tuple[str, ...] | None = None
     batch_time_range: TimeRange | None = None
     other_risks: tuple[OtherRisk, ...] = ()
+    runs_on: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document as plain mappings, lists and numbers."""

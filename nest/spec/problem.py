@@ -21,6 +21,9 @@ RECOMPUTE_MODES = ("none", "selective", "full", "stage")
 OFFLOAD = "offload"
 """The mode candidates have when `training.offload` lists `activations`: blocks keep them on the host."""
 
+NO_TARGET = "none"
+"""The target that leaves the whole space to the search."""
+
 GRANULARITIES = ("layer", "block", "operator")
 
 
@@ -36,7 +39,8 @@ class Search:
         granularity: where stages may be cut: between any two layers (`layer`), nowhere inside a branched region
             (`block`), or between operators (`operator`).
         zero_degree: ranks over which ZeRO shards, at most: numbers, `all` for all that hold the same parameters.
-        target: name of the exporter whose framework must be able to run the plan; None: any.
+        target: name of the exporter whose framework must be able to run the plan, or `none`: any may. None: that of
+            `training.stack`, where `nest solve` finds that it can run what the problem names.
     """
 
     rank_order: tuple[str, ...] = field(
@@ -55,6 +59,11 @@ class Search:
         validator=every(not_empty, each(at_least_or(1, ALL_RANKS))),
     )
     target: str | None = None
+
+    @property
+    def framework(self) -> str | None:
+        """The exporter whose framework must be able to run the plan; None: any may."""
+        return None if self.target == NO_TARGET else self.target
 
 
 @frozen

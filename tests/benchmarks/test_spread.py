@@ -74,4 +74,4 @@ def test_the_file_of_the_catalogue_holds_the_spreads() -> None:
     read = tomllib.loads(spread_text(found, "here"))
     its = found.found["old"]
     told = {"between": round(its.between, 2), "within": round(its.within, 2)}
-    assert read == {"apart": 0.12, "sources": ["here"], "generations": {"old": told}}
+    assert read == {"apart": 0.13, "sources": ["here"], "generations": {"old": told}}

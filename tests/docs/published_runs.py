@@ -8,7 +8,7 @@ from benchmarks.published.runs import published
 from tests.docs import generated
 from tests.docs.document import REPOSITORY
 
-FOUND = REPOSITORY / "benchmarks" / "results" / "2026-11-22" / "published.md"
+FOUND = REPOSITORY / "benchmarks" / "results" / "2026-11-23" / "published.md"
 """What `python -m benchmarks.published --output FILE` wrote, that documents show."""
 
 PROBLEMS = "../../benchmarks/published/problems/"

@@ -1,6 +1,7 @@
 """Launch files are those that `nest export` writes; what cannot run a plan says why."""
 
 from nest import exporting
+from nest.formulate.target import reasons
 from nest.hooks.registry import registry
 from nest.reporting.launch import LONGEST
 from tests.reporting.plans import decided, quick, solved
@@ -23,7 +24,7 @@ def test_launchers_start_the_ranks_of_the_framework() -> None:
 def test_every_framework_is_there_or_says_why_not() -> None:
     for plan in (solved(), decided(), decided(zero=1, sp=True)):
         page = Page(quick(plan))
-        against = exporting.reasons(plan, registry())
+        against = reasons(plan, registry())
         refused = [table for table in page.tables if table.caption == "Frameworks that cannot run this plan"]
         told = {row[0].text: row[1].text for table in refused for row in table.rows}
         assert {name for name, why in against.items() if why} <= set(told)
