@@ -63,6 +63,7 @@ def solve(
     plugins: Registry | None = None,
     verify: bool | str = False,
     workers: int = 1,
+    told: Callable[[str], None] | None = None,
 ) -> PlanDocument:
     """The fastest plan of a problem, proved optimal; or why there is none.
 
@@ -72,6 +73,7 @@ def solve(
         progress: told now and then how far the search is.
         verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
         workers: threads CP-SAT uses.
+        told: told what is taken for granted of a problem that does not say it, a sentence each.
         plugins: registered strategies, importers and the like; left out, those installed.
 
     Raises:
@@ -83,7 +85,7 @@ def solve(
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     known = plugins or registry()
-    whole, instance, formulation = in_numbers(problem, known, progress)
+    whole, instance, formulation = in_numbers(problem, known, progress, told)
     with naming(problem):
         result = search(instance, time_limit, progress)
     plan = answer(instance, formulation, result, whole, known)
@@ -94,17 +96,24 @@ def solve(
 
 
 def in_numbers(
-    problem: Source | Problem, known: Registry, progress: Progress | None = None
+    problem: Source | Problem,
+    known: Registry,
+    progress: Progress | None = None,
+    told: Callable[[str], None] | None = None,
 ) -> tuple[Problem, Instance, Formulation]:
-    """A problem, complete, as the instance that solvers see, with what that was made of.
+    """A problem, complete, as the instance that solvers see, with what that was made of; arguments as of `solve`.
 
     Raises:
         InputError: the problem cannot be used.
     """
     from nest.formulate.contradictions import refuse_contradictions
+    from nest.formulate.implied_target import with_target
 
     with naming(problem):
         whole, written = whole_problem(problem, known)
+        whole, target = with_target(whole, written, known)
+        if target is not None and told is not None:
+            told(target.sentence)
         refuse_contradictions(whole, written, known)
         return whole, *formulate(whole, known, progress=progress)
 
@@ -183,11 +192,12 @@ def evaluate(
         InputError: the problem cannot be used, or the decisions do not make a plan.
     """
     from nest.formulate.fixed_plan import fixed_plan
+    from nest.formulate.implied_target import untargeted
     from nest.formulate.outside import outside
 
     known = plugins or registry()
     with naming(problem):
-        whole = whole_problem(problem, known, fix)[0]
+        whole = untargeted(*whole_problem(problem, known, fix), known)
         instance, solution, formulation = fixed_plan(whole, known)
         priced = price(instance, solution)
         plan = document(

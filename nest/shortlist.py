@@ -1,6 +1,7 @@
 """The best plans of a problem: those worth an hour of measuring."""
 
 import time
+from collections.abc import Callable
 
 from attrs import evolve
 
@@ -21,6 +22,7 @@ def shortlist(
     *,
     time_limit: float | None = None,
     progress: Progress | None = None,
+    told: Callable[[str], None] | None = None,
     plugins: Registry | None = None,
 ) -> tuple[Entry, ...]:
     """The best plans of a problem, fastest first; where there is none, what `nest.planner.solve` says.
@@ -35,6 +37,7 @@ def shortlist(
         count: how many at most.
         time_limit: seconds for all searches together; each gives the best plan it found so far.
         progress: told now and then how far the search is.
+        told: told what is taken for granted of a problem that does not say it, a sentence each.
         plugins: registered strategies, importers and the like; left out, those installed.
 
     Raises:
@@ -44,16 +47,21 @@ def shortlist(
         raise InputError(f"--best is {count}; it must be at least 1.")
     check_effort(time_limit)
     known = plugins or registry()
-    return known.run(lambda: _shortlist(problem, count, time_limit, progress, known))
+    return known.run(lambda: _shortlist(problem, count, time_limit, progress, told, known))
 
 
 def _shortlist(
-    problem: Source | Problem, count: int, time_limit: float | None, progress: Progress | None, known: Registry
+    problem: Source | Problem,
+    count: int,
+    time_limit: float | None,
+    progress: Progress | None,
+    told: Callable[[str], None] | None,
+    known: Registry,
 ) -> tuple[Entry, ...]:
     from nest.solve.dp import Listed
     from nest.solve.dp import solve as search
 
-    whole, instance, formulation = in_numbers(problem, known, progress)
+    whole, instance, formulation = in_numbers(problem, known, progress, told)
     started = time.monotonic()
     with naming(problem):
         result = search(instance, time_limit, progress)
@@ -68,8 +76,8 @@ def _shortlist(
         left = None if time_limit is None else max(time_limit - (time.monotonic() - started), 0.0)
         result = search(instance, left, progress, known=met, preferred=False, runner_up=False, besides=found)
         if result.solution is not None:
-            told = evolve(result, status="feasible", lower_bound=best.lower_bound, runner_up=None)
-            plans.append((answer(instance, formulation, told, whole, known), result.status == "optimal"))
+            other = evolve(result, status="feasible", lower_bound=best.lower_bound, runner_up=None)
+            plans.append((answer(instance, formulation, other, whole, known), result.status == "optimal"))
     plans.sort(key=lambda each: each[0].batch_time or 0.0)
     least = plans[0][0].batch_time or 0.0
     least_told = apart(best)

@@ -138,6 +138,14 @@ def tell_outside(sentences: Sequence[str], source: Path) -> None:
         note(f"warning: {source}: outside the space searched: {sentence}.", "nest: warning:", "FAIR")
 
 
+def tell_target(sentences: Sequence[str]) -> None:
+    """Print the target of a problem that names none, once for each."""
+    for sentence in sentences:
+        if sentence not in _told:
+            _told.add(sentence)
+            note(sentence)
+
+
 def tell_stack(plan: "PlanDocument") -> None:
     """Print the stack that a plan's problem left to its target or device, once for each."""
     from nest.formulate.stack import told_of_stack

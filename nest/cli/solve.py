@@ -7,7 +7,18 @@ import typer
 import typer.core
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import DONE, NO_PLAN, screen, tell_assumed, tell_outside, tell_stack, to_json, unwritten, warn
+from nest.cli.output import (
+    DONE,
+    NO_PLAN,
+    screen,
+    tell_assumed,
+    tell_outside,
+    tell_stack,
+    tell_target,
+    to_json,
+    unwritten,
+    warn,
+)
 from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
@@ -45,6 +56,12 @@ def solve(
         False, "--free", help="With --verify: let blocks lie anywhere, and say what keeping their order costs."
     ),
     workers: int = typer.Option(1, "--workers", metavar="N", help="With --verify: threads CP-SAT uses."),
+    target: str | None = typer.Option(
+        None,
+        "--target",
+        metavar="NAME",
+        help="The framework that must be able to run the plan, in place of the problem's; `none`: any may.",
+    ),
     best: int | None = typer.Option(
         None,
         "--best",
@@ -77,15 +94,16 @@ def solve(
             raise InputError("--best takes one problem, and no --verify or --explain-search.")
         if output is not None and there_is(output) == "file":
             raise InputError(f"{output} is a file; with --best, --output is a folder for the plans.")
-        _shortlist(problems[0], best, output, as_json, time_limit)
+        _shortlist(_aimed(problems[0], target), problems[0], best, output, as_json, time_limit)
     if output is not None:
         check_writable(output, *problems)
     code = DONE
     for problem in problems:
-        progress = progress_line("searching")
+        progress, taken = progress_line("searching"), list[str]()
         try:
             plan = planner.solve(
-                problem,
+                _aimed(problem, target),
+                told=taken.append,
                 time_limit=time_limit,
                 progress=progress,
                 verify="free" if free else verify,
@@ -101,6 +119,7 @@ def solve(
         if as_json or len(problems) > 1 or failed is not None:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
+            tell_target(taken)
             tell_stack(plan)
             typer.echo(summary(plan, screen()))
             if plan.verification is not None:
@@ -114,7 +133,33 @@ def solve(
     raise typer.Exit(code)
 
 
-def _shortlist(problem: Path, count: int, output: Path | None, as_json: bool, time_limit: float | None) -> NoReturn:
+def _aimed(problem: Path, target: str | None) -> Path | dict[str, Any]:
+    """A problem file, or what it says with another target."""
+    if target is None:
+        return problem
+    from attrs import evolve
+
+    from nest.formulate.given import naming, read_record
+    from nest.formulate.self_contained import self_contained
+    from nest.spec import Problem
+
+    with naming(problem):
+        read, written = read_record(problem, Problem)
+        aimed = self_contained(evolve(read, search=evolve(read.search, target=target)), problem.parent)
+    found = aimed.to_dict()
+    if "schedule" not in (written.get("training") or {}):  # Left out, it is what the target has.
+        found["training"].pop("schedule", None)
+    return found
+
+
+def _shortlist(
+    source: Path | dict[str, Any],
+    problem: Path,
+    count: int,
+    output: Path | None,
+    as_json: bool,
+    time_limit: float | None,
+) -> NoReturn:
     """Print the best plans, and write a file of each."""
     from nest.files import write_files
     from nest.hooks.registry import registry
@@ -122,9 +167,9 @@ def _shortlist(problem: Path, count: int, output: Path | None, as_json: bool, ti
     from nest.report.shortlist import shortlist_document, shortlist_text
     from nest.shortlist import shortlist
 
-    progress = progress_line("searching")
+    progress, taken = progress_line("searching"), list[str]()
     try:
-        entries = shortlist(problem, count, time_limit=time_limit, progress=progress)
+        entries = shortlist(source, count, time_limit=time_limit, progress=progress, told=taken.append)
     finally:
         if progress is not None:
             progress.clear()
@@ -138,6 +183,7 @@ def _shortlist(problem: Path, count: int, output: Path | None, as_json: bool, ti
     if as_json:
         typer.echo(to_json(shortlist_document(entries)))
     else:
+        tell_target(taken)
         tell_stack(plan)
         typer.echo(summary(plan, screen()))
         if plan.status != "infeasible":

@@ -8,11 +8,11 @@ from attrs import evolve, frozen
 from nest.deployment import Limits
 from nest.errors import InputError
 from nest.formulate.choices import allowed_degrees, taking_part
-from nest.formulate.stack import described
+from nest.formulate.stack import described, device_of
 from nest.formulate.target import limits_of, within
 from nest.hooks.manager import DISTRIBUTION
 from nest.hooks.registry import Registry
-from nest.spec import Problem
+from nest.spec import NO_STACK, Problem
 from nest.spec.problem import NO_TARGET, OFFLOAD
 
 
@@ -22,17 +22,24 @@ class Target:
 
     Attributes:
         name: of the framework; None: the whole space is searched.
-        why: of which stack it is, or what it cannot run, to follow its name.
+        why: of which stack it is, or why it steps aside.
     """
 
     name: str | None
     why: str
 
+    @property
+    def sentence(self) -> str:
+        """What is searched, and how to search otherwise."""
+        if self.name is None:
+            return f"target: none; {self.why}."
+        return f"target: {self.name}, {self.why}: what it can run is searched; `search.target: none` searches all."
+
 
 def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -> tuple[Problem, Target | None]:
     """`problem` with the framework of its stack as its target, or with none where that cannot run what it names.
 
-    Schedules that nobody names are all that the framework has.
+    Schedules that nobody names are all that its framework has, the target or that of its stack.
 
     Args:
         problem: complete, its stack filled in.
@@ -40,40 +47,66 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
         known: offers exporters and stacks.
 
     Returns:
-        The problem, and what was chosen; None: the problem says it, or has a profile.
+        The problem, and what was chosen; None: there was no choice, as the problem says it, has a profile, or a stack
+        without a framework.
     """
-    if problem.search.target is not None or problem.model is None:
+    if problem.model is None:
         return problem, None
-    chosen = _implied(problem, written, known)
-    if chosen.name is None:
-        return evolve(problem, search=evolve(problem.search, target=NO_TARGET)), chosen
-    return _for(problem, chosen.name, written, known), chosen
+    problem = _with_schedules(problem, written, known)
+    if problem.search.target is not None:
+        return problem, None
+    every = [_implied(problem, name, written, known) for name in _frameworks(problem, written, known)]
+    found = next((each for each in every if each.name is not None), next(iter(every), None))
+    target = NO_TARGET if found is None or found.name is None else found.name
+    return evolve(problem, search=evolve(problem.search, target=target)), found
 
 
-def _for(problem: Problem, name: str, written: Mapping[str, Any], known: Registry) -> Problem:
-    """The problem for one framework, with all its schedules where none is named."""
-    limits = limits_of(name, problem, known, "search.target")
-    training = problem.training
-    if "schedule" not in written.get("training", {}) and "schedule" not in problem.decided and limits.schedules:
-        training = evolve(training, schedule=tuple(dict.fromkeys((*training.schedule, *limits.schedules))))
-    return evolve(problem, training=training, search=evolve(problem.search, target=name))
+def untargeted(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
+    """`problem` with no target where it names none: what is decided is priced, whoever can run it."""
+    if problem.model is None:
+        return problem
+    problem = _with_schedules(problem, written, known)
+    return evolve(problem, search=evolve(problem.search, target=problem.search.target or NO_TARGET))
 
 
-def _implied(problem: Problem, written: Mapping[str, Any], known: Registry) -> Target:
-    stack = problem.training.stack
-    targets = () if stack is None else described(stack, known).targets
+def _frameworks(problem: Problem, written: Mapping[str, Any], known: Registry) -> list[str]:
+    """The exporter of the target, else those of the stack; behind a stack that the precision implies the device's."""
+    if problem.search.framework is not None:
+        return [problem.search.framework]
+    stack, device = problem.training.stack, device_of(problem.cluster)
+    if stack is None or stack == NO_STACK:
+        return []
+    names = [*described(stack, known).targets, *([stack] if isinstance(stack, str) else [])]
+    if "stack" not in (written.get("training") or {}) and device is not None and device.stack is not None:
+        names += described(device.stack, known).targets
     exporters = known.exporters()
-    name = next((each for each in targets if hasattr(exporters.get(each), "limits")), None)
-    if name is None:
-        return Target(None, "the stack has no framework that nest exports to")
+    return [each for each in dict.fromkeys(names) if hasattr(exporters.get(each), "limits")]
+
+
+def _with_schedules(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
+    """The problem with all schedules of its framework where none is listed."""
+    name = next(iter(_frameworks(problem, written, known)), None)
+    if name is None or "schedule" in (written.get("training") or {}):
+        return problem
+    try:
+        limits = limits_of(name, problem, known, "search.target")
+    except InputError:  # It can run nothing of such a problem, or is none; whoever needs it says so.
+        return problem
+    schedules = tuple(dict.fromkeys((*problem.training.schedule, *(limits.schedules or ()))))
+    return evolve(problem, training=evolve(problem.training, schedule=schedules))
+
+
+def _implied(problem: Problem, name: str, written: Mapping[str, Any], known: Registry) -> Target:
     try:
         limits = limits_of(name, problem, known, "search.target")
         asked = next(_beyond(problem, written, limits, known), None)
-        if asked is None:
-            within(_for(problem, name, written, known), limits, known)
+        if asked is not None:
+            return Target(None, f"{name} cannot run {asked}")
+        within(evolve(problem, search=evolve(problem.search, target=name)), limits, known)
     except InputError as error:
-        asked = str(error).splitlines()[0]
-    return Target(name, f"that of {stack}") if asked is None else Target(None, f"{name} cannot run {asked}")
+        return Target(None, str(error).splitlines()[0].rstrip("."))
+    stack = problem.training.stack
+    return Target(name, f"that of {stack if isinstance(stack, str) else 'its stack'}")
 
 
 def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known: Registry) -> Iterator[str]:
@@ -81,6 +114,8 @@ def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known:
     search, training, fixed = written.get("search") or {}, written.get("training") or {}, problem.decided
     if problem.search.mixed and not limits.mixed:
         yield "stages that are split differently (search.mixed)"
+    if problem.search.granularity == "operator":
+        yield "stages that part a layer (search.granularity)"
     yield from _listed("search.zero", search.get("zero"), fixed.get("zero"), limits.zero)
     yield from _listed("training.schedule", training.get("schedule"), fixed.get("schedule"), limits.schedules)
     yield from _listed("search.rank_order", search.get("rank_order"), fixed.get("rank_order"), limits.rank_orders)

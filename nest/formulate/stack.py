@@ -149,8 +149,13 @@ def told_of_stack(plan: PlanDocument, known: Registry) -> str | None:
         known: offers stacks.
     """
     problem = structure(plan.problem, Problem)
-    usual = implied(problem, device_of(problem.cluster), known) if problem.model is not None else None
-    if usual is None or usual.name != problem.training.stack:
+    if problem.model is None:
+        return None
+    # A target may itself be that of the stack, which is then the device's.
+    untargeted = evolve(problem, search=evolve(problem.search, target=None))
+    every = (implied(each, device_of(problem.cluster), known) for each in (untargeted, problem))
+    usual = next((each for each in every if each is not None and each.name == problem.training.stack), None)
+    if usual is None:
         return None
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
     listed = " and ".join(filter(None, [", ".join(hidden[:-1]), *hidden[-1:]])) or "no"

@@ -13,6 +13,7 @@ from nest.hooks.registry import registry
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, pairs, reduce
 from nest.spec import ClusterSpec, PlacementRecord, PlanDocument
+from nest.spec.problem import NO_TARGET
 
 
 @frozen
@@ -39,8 +40,8 @@ def rank_order(plan: PlanDocument) -> tuple[str, ...]:
     exporter does which says how. Of a plan it cannot run, as all others do.
     """
     exporters = registry().exporters()
-    target = plan.problem.get("search", {}).get("target")
-    named = [exporters[target]] if target in exporters else [] if target else list(exporters.values())
+    target = plan.problem.get("search", {}).get("target", NO_TARGET)
+    named = list(exporters.values()) if target == NO_TARGET else [exporters[target]] if target in exporters else []
     asked = next((each for each in named if hasattr(each, "rank_order")), None)
     try:
         return MEGATRON_ORDER if asked is None else tuple(asked.rank_order(plan))

@@ -196,13 +196,19 @@ def test_what_shares_its_bytes_is_not_parted() -> None:
 SMALL: dict[str, Any] = {
     "nest": 1,
     "model": "llama-2-7b",
-    "training": {"global_batch": 8, "sequence_length": 4096, "micro_batch": [1], "memory_margin": 0},
+    "training": {
+        "global_batch": 8,
+        "sequence_length": 4096,
+        "micro_batch": [1],
+        "memory_margin": 0,
+        "schedule": ["1f1b"],
+    },
     "cluster": {"device": written("a100-sxm-80g"), "levels": [{"fanout": 4, "link": "nvlink3"}]},
 }
 
 
 def with_granularity(name: str, **changes: Any) -> dict[str, Any]:
-    return {**SMALL, "search": {"granularity": name}, **changes}
+    return {**SMALL, "search": {"granularity": name, "target": "none"}, **changes}
 
 
 @pytest.mark.parametrize("fixed", [{}, {"pp": 4}])

@@ -27,8 +27,9 @@ from nest.spec import PlanDocument
 PROBLEM: dict[str, Any] = {
     "nest": 1,
     "model": {"transformer": {"layers": 2, "hidden": 256, "ffn": 1024, "heads": 4, "vocab": 1000}},
-    "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2]},
+    "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2], "schedule": ["1f1b"]},
     "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 4, "bandwidth": "300 GB/s", "latency": "1 us"}]},
+    "search": {"target": "none"},
 }
 
 
@@ -335,7 +336,7 @@ def test_what_nest_brings_is_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_absent_strategy_has_degree_1(asked: dict[str, Any]) -> None:
     known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
     plan = planner.solve({**PROBLEM, **asked}, plugins=known)
-    expected = planner.solve({**PROBLEM, "search": asked.get("search", {})}, plugins=Registry())
+    expected = planner.solve({**PROBLEM, "search": asked.get("search", PROBLEM["search"])}, plugins=Registry())
     assert (plan.status, plan.batch_time) == ("optimal", expected.batch_time)
     assert len(known.warnings) == 1
     assert known.warnings[0].endswith("; its degree is 1")
