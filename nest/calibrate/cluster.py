@@ -90,9 +90,17 @@ def calibrated(seen: Sequence[Seen], sources: tuple[str, ...], usual: TimeSpread
         sources: where they were read.
         usual: how far clusters, and runs of one cluster, lie from predictions; None: as the catalogue has it for the
             generation of the first run's device.
+
+    Raises:
+        InputError: the runs cannot be those of their problems.
     """
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     center, spread = level(logarithms, usual or time_spread(seen[0].generation))
+    if not 0.1 <= exp(center) <= 10:
+        raise InputError(
+            f"the runs take {exp(center):.3g} times as long as predicted; no cluster differs by more than 10 times. "
+            "Look at a problem with `nest evaluate`, and at the unit of its batch_time."
+        )
     told = [each.verdict for each in seen if each.verdict.peak is not None or not each.verdict.ran]
     memory = fit([each.verdict for each in seen]) if told else None
     return ClusterCalibration(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import nest
-from tests import command_line
 
 LOGS = Path(__file__).parents[1] / "calibrate" / "logs"
 
@@ -60,17 +59,6 @@ TASKS = {
         "fixed": {"zero": 3, "recompute": "full"},
     },
 }
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run `nest`: its exit code, standard output and standard error."""
-
-    def calling(*arguments):
-        code = command_line.call(monkeypatch, *map(str, arguments))
-        return code, *capsys.readouterr()
-
-    return calling
 
 
 @pytest.fixture

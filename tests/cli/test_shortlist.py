@@ -5,7 +5,6 @@ import json
 import pytest
 
 import nest
-from tests import command_line
 
 PROBLEM = {
     "nest": 1,
@@ -13,17 +12,6 @@ PROBLEM = {
     "training": {"global_batch": 8, "sequence_length": 256},
     "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]},
 }
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run `nest`: its exit code, standard output and standard error."""
-
-    def calling(*arguments):
-        code = command_line.call(monkeypatch, *map(str, arguments))
-        return code, *capsys.readouterr()
-
-    return calling
 
 
 @pytest.fixture
