@@ -13,7 +13,7 @@ from nest.formulate.target import limits_of, within
 from nest.hooks.manager import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.spec import NO_STACK, Problem
-from nest.spec.problem import NO_TARGET, OFFLOAD
+from nest.spec.problem import NO_TARGET, OFFLOAD, Search
 
 
 @frozen
@@ -116,9 +116,12 @@ def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known:
         yield "stages that are split differently (search.mixed)"
     if problem.search.granularity == "operator":
         yield "stages that part a layer (search.granularity)"
-    yield from _listed("search.zero", search.get("zero"), fixed.get("zero"), limits.zero)
+    # A list that says what it says when it is left out names nothing.
+    orders = None if problem.search.rank_order == Search().rank_order else search.get("rank_order")
+    zero = None if problem.search.zero == Search().zero else search.get("zero")
+    yield from _listed("search.zero", zero, fixed.get("zero"), limits.zero)
     yield from _listed("training.schedule", training.get("schedule"), fixed.get("schedule"), limits.schedules)
-    yield from _listed("search.rank_order", search.get("rank_order"), fixed.get("rank_order"), limits.rank_orders)
+    yield from _listed("search.rank_order", orders, fixed.get("rank_order"), limits.rank_orders)
     modes = None if limits.recompute is None else (*limits.recompute, OFFLOAD)
     yield from _listed("search.recompute", search.get("recompute"), fixed.get("recompute"), modes)
     if ("zero_degree" in search or "zero_degree" in fixed) and not limits.zero_degrees:

@@ -6,10 +6,12 @@ import pytest
 
 import nest
 from nest import planner
+from nest.files import structure
 from nest.formulate.given import whole_problem
 from nest.formulate.implied_target import Target, with_target
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
+from nest.spec import Problem
 from tests.hooks.test_faulty_plugins import Strategy
 
 PROBLEM: dict[str, Any] = {
@@ -126,6 +128,12 @@ def test_a_decided_schedule_of_the_framework_is_not_outside_the_space() -> None:
     for plan in (nest.solve(asked), nest.evaluate(asked)):
         assert plan.schedule == "interleaved"
         assert plan.outside == ()
+
+
+def test_a_list_that_says_what_is_usual_names_nothing() -> None:
+    tpu = {**PROBLEM, "cluster": TPU}
+    for same in (structure(tpu, Problem), {**tpu, "search": {"zero": [0, 1, 2, 3]}}):
+        assert nest.solve(same).problem["search"]["target"] == "maxtext"
 
 
 def test_a_profile_has_no_target() -> None:

@@ -1,12 +1,12 @@
 """How many stages a chain of layers needs at least, each taking as many layers as time and memory may allow."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Array
+from nest.instance import Array, ParameterGroup
 from nest.solve.dp.candidate_sums import CandidateSums
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Chain
@@ -15,10 +15,26 @@ from nest.tolerances import LIMIT_SLACK
 
 def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
     """Bytes of state of each downset, sharded as far as a choice allows, shape `(downsets,)`."""
+    state = (
+        (group, weights.whole, gradients.whole, optimizer.whole)
+        for group, weights, gradients, optimizer, *_ in sums.state
+    )
+    return sharded(state, configuration, len(sums.cut))
+
+
+def sharded(
+    state: Iterable[tuple[ParameterGroup, Array, Array, Array]], configuration: Configuration, size: int
+) -> Array:
+    """Bytes of state where it is sharded as far as a choice allows, shape `(size,)`.
+
+    Args:
+        state: of each group its weights, gradients and optimizer, bytes before ZeRO, shape `(size,)` each.
+        configuration: what may be chosen.
+        size: how many sums there are.
+    """
     zero = configuration.most_zero
-    total: Array = numpy.zeros(len(sums.cut))
-    for group, *summed, _ in sums.state:
-        weights, gradients, optimizer, _ = (each.whole for each in summed)
+    total: Array = numpy.zeros(size)
+    for group, weights, gradients, optimizer in state:
         sharing = configuration.replicas * len(group.ranks) if zero else 1
         sharing = min(sharing, configuration.zero_degree or sharing)
         total += weights / (sharing if zero >= 3 else 1)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy
 from attrs import define, field
 
-from nest.instance import Array, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.instance import Array, Instance, ParameterGroup, Schedule, Solution, StageDecision, chunks_of
 from nest.solve.dp.candidate_sums import CandidateSums
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.dealt.places import Placed, Places
@@ -17,6 +17,7 @@ from nest.solve.dp.dealt.stages import Best, DealtStages, dealt_stages, split_su
 from nest.solve.dp.diagnose import LeastMemory
 from nest.solve.dp.found import Found, Rank
 from nest.solve.dp.meter import Meter
+from nest.solve.dp.packing import sharded
 from nest.solve.dp.pareto import Floor, Objective, walk
 from nest.solve.dp.placement import Slots, slots
 from nest.solve.dp.recurrence import boundary_times
@@ -209,20 +210,14 @@ class DealtSearch:
 
     def _least_state(self, configuration: Configuration, split: Split) -> Array:
         """Bytes of state of each stage, sharded as far as a choice allows, shape `(stages,)`."""
-        zero, replicas, most = configuration.most_zero, configuration.replicas, configuration.zero_degree
         groups = self.instance.candidates[configuration.candidate].state
 
-        def made() -> list[tuple[Array, Array, Array]]:
-            names = ("weights", "gradients", "optimizer")
-            return [tuple(split.stage_sums(getattr(group, name)) for name in names) for group in groups]  # type: ignore[misc]
+        def made() -> list[tuple[ParameterGroup, Array, Array, Array]]:
+            sums = split.stage_sums
+            return [(each, sums(each.weights), sums(each.gradients), sums(each.optimizer)) for each in groups]
 
-        total = numpy.zeros(split.stages)
         key = ("state", configuration.candidate, split.stages, len(split.chunks))
-        for group, (weights, gradients, optimizer) in zip(groups, self._once(key, made), strict=True):
-            sharing = min(replicas * len(group.ranks), most or replicas * len(group.ranks))
-            total = total + weights / (sharing if zero >= 3 else 1)
-            total = total + gradients / (sharing if zero >= 2 else 1) + optimizer / (sharing if zero >= 1 else 1)
-        return total
+        return sharded(self._once(key, made), configuration, split.stages)
 
     def _crossing(self, candidate: int, split: Split) -> Array:
         """Bytes that enter each chunk, shape `(chunks, stages)`."""
