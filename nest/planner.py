@@ -11,6 +11,7 @@ from nest.errors import InputError, InputErrors, InternalError
 from nest.figures import figures_of
 from nest.formulate.contributors import contributors, differences
 from nest.formulate.given import Source, naming, read_record, whole_problem
+from nest.formulate.in_numbers import decided_problem, in_numbers
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.self_contained import carried_problem
 from nest.formulate.target import runs_on, wrong_runs_on
@@ -95,29 +96,6 @@ def solve(
     return _with_verdict(plan, verdict)
 
 
-def in_numbers(
-    problem: Source | Problem,
-    known: Registry,
-    progress: Progress | None = None,
-    told: Callable[[str], None] | None = None,
-) -> tuple[Problem, Instance, Formulation]:
-    """A problem, complete, as the instance that solvers see, with what that was made of; arguments as of `solve`.
-
-    Raises:
-        InputError: the problem cannot be used.
-    """
-    from nest.formulate.contradictions import refuse_contradictions
-    from nest.formulate.implied_target import with_target
-
-    with naming(problem):
-        whole, written = whole_problem(problem, known)
-        whole, target = with_target(whole, written, known)
-        if target is not None and told is not None:
-            told(target.sentence)
-        refuse_contradictions(whole, written, known)
-        return whole, *formulate(whole, known, progress=progress)
-
-
 def answer(
     instance: Instance, formulation: Formulation, result: Result, problem: Problem, known: Registry
 ) -> PlanDocument:
@@ -176,7 +154,11 @@ def verify(
 
 @_without_faulty_plugins
 def evaluate(
-    problem: Source | Problem, *, fix: Mapping[str, Any] | None = None, plugins: Registry | None = None
+    problem: Source | Problem,
+    *,
+    fix: Mapping[str, Any] | None = None,
+    plugins: Registry | None = None,
+    told: Callable[[str], None] | None = None,
 ) -> PlanDocument:
     """The plan that `fixed` describes, priced; what it leaves open takes the usual framework default.
 
@@ -187,17 +169,17 @@ def evaluate(
         problem: a path, a mapping as read from a file, or a `Problem`.
         fix: further decisions by name, which win over the problem's `fixed`.
         plugins: registered strategies, importers and the like; left out, those installed.
+        told: told what is taken for granted of a problem that does not say it, a sentence each.
 
     Raises:
         InputError: the problem cannot be used, or the decisions do not make a plan.
     """
     from nest.formulate.fixed_plan import fixed_plan
-    from nest.formulate.implied_target import untargeted
     from nest.formulate.outside import outside
 
     known = plugins or registry()
     with naming(problem):
-        whole = untargeted(*whole_problem(problem, known, fix), known)
+        whole = decided_problem(problem, fix, known, told)
         instance, solution, formulation = fixed_plan(whole, known)
         priced = price(instance, solution)
         plan = document(

@@ -7,8 +7,9 @@ from attrs import evolve
 
 from nest.errors import InputError
 from nest.formulate.given import Source, naming
+from nest.formulate.in_numbers import in_numbers
 from nest.hooks.registry import Registry, registry
-from nest.planner import Progress, answer, in_numbers
+from nest.planner import Progress, answer
 from nest.report.apart import apart
 from nest.report.shortlist import Entry
 from nest.solve.effort import check_effort

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import screen, tell_assumed, tell_outside, tell_stack, tell_violated, to_json, warn
+from nest.cli.output import screen, tell_assumed, tell_implied, tell_outside, tell_violated, to_json, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -78,7 +78,8 @@ def evaluate(
     if not problems:
         raise InputError("nest evaluate takes a problem file, or flags with --from-megatron.")
     for problem in problems:
-        plan = planner.evaluate(problem, fix=decisions)
+        implied: list[str] = []
+        plan = planner.evaluate(problem, fix=decisions, told=implied.append)
         warn(registry().warnings)
         tell_outside(plan.outside or (), problem)
         tell_violated(plan.violates, problem)
@@ -86,7 +87,7 @@ def evaluate(
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
-            tell_stack(plan)
+            tell_implied(implied)
             typer.echo(summary(plan, screen()))
 
 

@@ -15,7 +15,6 @@ from nest.errors import InputError, InternalError, NestError
 
 if TYPE_CHECKING:
     from nest.report.screen import Screen, Tone
-    from nest.spec import PlanDocument
 
 DONE, NO_PLAN, BAD_INPUT = 0, 1, 2
 """Exit codes (FORMATS.md): done; no feasible plan or a failed check; bad input or usage."""
@@ -138,23 +137,12 @@ def tell_outside(sentences: Sequence[str], source: Path) -> None:
         note(f"warning: {source}: outside the space searched: {sentence}.", "nest: warning:", "FAIR")
 
 
-def tell_target(sentences: Sequence[str]) -> None:
-    """Print the target of a problem that names none, once for each."""
+def tell_implied(sentences: Sequence[str]) -> None:
+    """Print the target and the stack that a problem leaves to its cluster, a line each, once for each."""
     for sentence in sentences:
         if sentence not in _told:
             _told.add(sentence)
             note(sentence)
-
-
-def tell_stack(plan: "PlanDocument") -> None:
-    """Print the stack that a plan's problem left to its target or device, once for each."""
-    from nest.formulate.stack import told_of_stack
-    from nest.hooks.registry import registry
-
-    sentence = told_of_stack(plan, registry())
-    if sentence is not None and sentence not in _told:
-        _told.add(sentence)
-        note(f"stack: {sentence}")
 
 
 def tell_violated(constraints: Sequence[str], source: Path) -> None:

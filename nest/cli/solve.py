@@ -12,9 +12,8 @@ from nest.cli.output import (
     NO_PLAN,
     screen,
     tell_assumed,
+    tell_implied,
     tell_outside,
-    tell_stack,
-    tell_target,
     to_json,
     unwritten,
     warn,
@@ -119,8 +118,7 @@ def solve(
         if as_json or len(problems) > 1 or failed is not None:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
-            tell_target(taken)
-            tell_stack(plan)
+            tell_implied(taken)
             typer.echo(summary(plan, screen()))
             if plan.verification is not None:
                 typer.echo("\n" + verdict_text(plan.verification, screen()))
@@ -183,8 +181,7 @@ def _shortlist(
     if as_json:
         typer.echo(to_json(shortlist_document(entries)))
     else:
-        tell_target(taken)
-        tell_stack(plan)
+        tell_implied(taken)
         typer.echo(summary(plan, screen()))
         if plan.status != "infeasible":
             typer.echo("\n" + shortlist_text(entries, screen()))

@@ -1,13 +1,14 @@
 """`training.stack`: what a problem leaves out, filled in by what its software does (docs/reference/stacks.md)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve, fields, fields_dict, frozen
 
 from nest.catalogue import clusters, devices, unknown_name
 from nest.errors import InputError
-from nest.files import read, structure, there_is
+from nest.files import read, there_is
 from nest.formulate.link_profile import is_file
 from nest.hooks.registry import Registry
 from nest.spec import (
@@ -15,7 +16,6 @@ from nest.spec import (
     ClusterSpec,
     DeviceSpec,
     Overlap,
-    PlanDocument,
     Problem,
     StackDefaults,
     StackSpec,
@@ -141,22 +141,19 @@ HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "pipeline": "pip
 """Communication by the keys of `overlap`."""
 
 
-def told_of_stack(plan: PlanDocument, known: Registry) -> str | None:
-    """Of the problem of a plan: the stack that was implied and what hides, in a sentence; None: the problem names one.
+def told_of_stack(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
+    """The stack that was implied and what hides, in a sentence; None: the problem names one, or has a profile.
 
     Args:
-        plan: as planned here.
+        problem: complete, its stack filled in, its target as it was written.
+        written: what was written of it.
         known: offers stacks.
     """
-    problem = structure(plan.problem, Problem)
-    if problem.model is None:
+    if problem.model is None or (written.get("training") or {}).get("stack") is not None:
         return None
-    # A target may itself be that of the stack, which is then the device's.
-    untargeted = evolve(problem, search=evolve(problem.search, target=None))
-    every = (implied(each, device_of(problem.cluster), known) for each in (untargeted, problem))
-    usual = next((each for each in every if each is not None and each.name == problem.training.stack), None)
+    usual = implied(problem, device_of(problem.cluster), known)
     if usual is None:
         return None
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
     listed = " and ".join(filter(None, [", ".join(hidden[:-1]), *hidden[-1:]])) or "no"
-    return f"{usual.name}, {usual.why}: {listed} communication hides under compute."
+    return f"stack: {usual.name}, {usual.why}: {listed} communication hides under compute."

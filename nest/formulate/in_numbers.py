@@ -1,0 +1,59 @@
+"""From what people wrote to the instance that solvers see, with what is taken for granted on the way told."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nest.formulate.contradictions import refuse_contradictions
+from nest.formulate.given import Source, naming, whole_problem
+from nest.formulate.implied_target import untargeted, with_target
+from nest.formulate.instance import Formulation, formulate
+from nest.formulate.stack import told_of_stack
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Standing
+from nest.spec import Problem
+
+Told = Callable[[str], None]
+
+
+def in_numbers(
+    problem: Source | Problem,
+    known: Registry,
+    progress: Callable[[Standing], None] | None = None,
+    told: Told | None = None,
+) -> tuple[Problem, Instance, Formulation]:
+    """A problem, complete, as the instance that solvers see, with what that was made of.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        known: registered strategies, importers and the like.
+        progress: told now and then how far the formulation is.
+        told: told what is taken for granted of a problem that does not say it, a sentence each.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    with naming(problem):
+        whole, written = whole_problem(problem, known)
+        stack = told_of_stack(whole, written, known)
+        whole, target = with_target(whole, written, known)
+        if told is not None:
+            for sentence in (None if target is None else target.sentence, stack):
+                if sentence is not None:
+                    told(sentence)
+        refuse_contradictions(whole, written, known)
+        return whole, *formulate(whole, known, progress=progress)
+
+
+def decided_problem(
+    problem: Source | Problem, fix: Mapping[str, Any] | None, known: Registry, told: Told | None = None
+) -> Problem:
+    """A problem, complete, with `fix` decided, and without a target unless it names one; arguments as above.
+
+    Raises:
+        InputError: the problem cannot be read.
+    """
+    whole, written = whole_problem(problem, known, fix)
+    stack = told_of_stack(whole, written, known)
+    if told is not None and stack is not None:
+        told(stack)
+    return untargeted(whole, written, known)
