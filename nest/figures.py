@@ -9,6 +9,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan
 from nest.report import ModelFacts, figures
+from nest.report.whole_training import whole_training
 from nest.spec import Problem
 
 
@@ -35,4 +36,6 @@ def figures_of(
     names = [level.name for level in instance.cluster.levels]
     found = {"levels": names, **figures(instance, solution, priced, facts)}
     inside = collectives_inside(formulation, solution, priced)
-    return found if inside is None else {**found, "collectives": inside}
+    whole = whole_training(problem, instance, priced, found["devices_used"])
+    told = {"collectives": inside, "training": whole}
+    return {**found, **{name: each for name, each in told.items() if each is not None}}

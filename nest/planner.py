@@ -10,7 +10,7 @@ from nest.contenders import contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.figures import figures_of
 from nest.formulate.contributors import contributors, differences
-from nest.formulate.given import Source, naming, read_record, whole_problem
+from nest.formulate.given import Changes, Source, naming, read_record, whole_problem
 from nest.formulate.in_numbers import decided_problem, in_numbers
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.self_contained import carried_problem
@@ -65,6 +65,7 @@ def solve(
     verify: bool | str = False,
     workers: int = 1,
     told: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
 ) -> PlanDocument:
     """The fastest plan of a problem, proved optimal; or why there is none.
 
@@ -75,6 +76,7 @@ def solve(
         verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
         workers: threads CP-SAT uses.
         told: told what is taken for granted of a problem that does not say it, a sentence each.
+        changes: keys of its sections in place of what is written, such as `{"search": {"target": "none"}}`.
         plugins: registered strategies, importers and the like; left out, those installed.
 
     Raises:
@@ -86,7 +88,7 @@ def solve(
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     known = plugins or registry()
-    whole, instance, formulation = in_numbers(problem, known, progress, told)
+    whole, instance, formulation = in_numbers(problem, known, progress, told, changes)
     with naming(problem):
         result = search(instance, time_limit, progress)
     plan = answer(instance, formulation, result, whole, known)
@@ -159,6 +161,7 @@ def evaluate(
     fix: Mapping[str, Any] | None = None,
     plugins: Registry | None = None,
     told: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
 ) -> PlanDocument:
     """The plan that `fixed` describes, priced; what it leaves open takes the usual framework default.
 
@@ -170,6 +173,7 @@ def evaluate(
         fix: further decisions by name, which win over the problem's `fixed`.
         plugins: registered strategies, importers and the like; left out, those installed.
         told: told what is taken for granted of a problem that does not say it, a sentence each.
+        changes: keys of its sections in place of what is written.
 
     Raises:
         InputError: the problem cannot be used, or the decisions do not make a plan.
@@ -179,7 +183,7 @@ def evaluate(
 
     known = plugins or registry()
     with naming(problem):
-        whole = decided_problem(problem, fix, known, told)
+        whole = decided_problem(problem, fix, known, told, changes)
         instance, solution, formulation = fixed_plan(whole, known)
         priced = price(instance, solution)
         plan = document(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from attrs import evolve
 
 from nest.errors import InputError
-from nest.formulate.given import Source, naming
+from nest.formulate.given import Changes, Source, naming
 from nest.formulate.in_numbers import in_numbers
 from nest.hooks.registry import Registry, registry
 from nest.planner import Progress, answer
@@ -24,6 +24,7 @@ def shortlist(
     time_limit: float | None = None,
     progress: Progress | None = None,
     told: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
     plugins: Registry | None = None,
 ) -> tuple[Entry, ...]:
     """The best plans of a problem, fastest first; where there is none, what `nest.planner.solve` says.
@@ -39,6 +40,7 @@ def shortlist(
         time_limit: seconds for all searches together; each gives the best plan it found so far.
         progress: told now and then how far the search is.
         told: told what is taken for granted of a problem that does not say it, a sentence each.
+        changes: keys of its sections in place of what is written.
         plugins: registered strategies, importers and the like; left out, those installed.
 
     Raises:
@@ -48,7 +50,7 @@ def shortlist(
         raise InputError(f"--best is {count}; it must be at least 1.")
     check_effort(time_limit)
     known = plugins or registry()
-    return known.run(lambda: _shortlist(problem, count, time_limit, progress, told, known))
+    return known.run(lambda: _shortlist(problem, count, time_limit, progress, told, changes, known))
 
 
 def _shortlist(
@@ -57,12 +59,13 @@ def _shortlist(
     time_limit: float | None,
     progress: Progress | None,
     told: Callable[[str], None] | None,
+    changes: Changes | None,
     known: Registry,
 ) -> tuple[Entry, ...]:
     from nest.solve.dp import Listed
     from nest.solve.dp import solve as search
 
-    whole, instance, formulation = in_numbers(problem, known, progress, told)
+    whole, instance, formulation = in_numbers(problem, known, progress, told, changes)
     started = time.monotonic()
     with naming(problem):
         result = search(instance, time_limit, progress)

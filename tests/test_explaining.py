@@ -114,7 +114,7 @@ def test_what_a_time_limit_cuts_short_is_said_not_to_be_proved() -> None:
     assert "not searched to the end" in explanation_text(told)
 
 
-@pytest.mark.parametrize("missing", ["summary", "time_shares", "memory_capacity", "devices", "bubble_share"])
+@pytest.mark.parametrize("missing", ["summary", "time_shares", "memory_capacity", "devices", "idle_share"])
 def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
     plan = nest.solve(PROBLEM)
     written = plan.to_dict()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of
 from nest.cli.output import screen, tell_assumed, tell_implied, tell_outside, tell_violated, to_json, warn
 
 
@@ -18,6 +18,7 @@ def evaluate(
         None, metavar="[PROBLEM...]", help="Problem files: YAML, JSON or TOML; needed unless flags are given."
     ),
     fix: list[str] = typer.Option([], "--fix", metavar="NAME=VALUE", help="A decision; may be repeated."),
+    tokens: str | None = TOKENS,
     as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON document and nothing else."),
     from_megatron: Path | None = typer.Option(
         None,
@@ -53,6 +54,8 @@ def evaluate(
     from nest.report import summary
 
     decisions = dict(_decision(text) for text in fix)
+    if from_megatron is not None and tokens is not None:
+        raise InputError("--tokens goes with problem files; with flags, give a problem with training.tokens.")
     if from_megatron is not None:
         from nest.cli.from_flags import Asked, evaluate_flags
 
@@ -79,7 +82,7 @@ def evaluate(
         raise InputError("nest evaluate takes a problem file, or flags with --from-megatron.")
     for problem in problems:
         implied: list[str] = []
-        plan = planner.evaluate(problem, fix=decisions, told=implied.append)
+        plan = planner.evaluate(problem, fix=decisions, told=implied.append, changes=changes_of(tokens=tokens))
         warn(registry().warnings)
         tell_outside(plan.outside or (), problem)
         tell_violated(plan.violates, problem)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 import typer.core
 
-from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of
 from nest.cli.output import (
     DONE,
     NO_PLAN,
@@ -21,6 +21,7 @@ from nest.cli.output import (
 from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
+    from nest.formulate.given import Changes
     from nest.report.screen import Screen
 
 
@@ -61,6 +62,7 @@ def solve(
         metavar="NAME",
         help="The framework that must be able to run the plan, in place of the problem's; `none`: any may.",
     ),
+    tokens: str | None = TOKENS,
     best: int | None = typer.Option(
         None,
         "--best",
@@ -88,12 +90,13 @@ def solve(
         raise InputError("--output takes the plan of one problem; give one problem, or --json for several.")
     if free and not verify:
         raise InputError("--free says how to verify; give --verify too, or --verify=free.")
+    changes = changes_of(target=target, tokens=tokens)
     if best is not None:
         if len(problems) > 1 or verify or explain_search:
             raise InputError("--best takes one problem, and no --verify or --explain-search.")
         if output is not None and there_is(output) == "file":
             raise InputError(f"{output} is a file; with --best, --output is a folder for the plans.")
-        _shortlist(_aimed(problems[0], target), problems[0], best, output, as_json, time_limit)
+        _shortlist(problems[0], changes, best, output, as_json, time_limit)
     if output is not None:
         check_writable(output, *problems)
     code = DONE
@@ -101,8 +104,9 @@ def solve(
         progress, taken = progress_line("searching"), list[str]()
         try:
             plan = planner.solve(
-                _aimed(problem, target),
+                problem,
                 told=taken.append,
+                changes=changes,
                 time_limit=time_limit,
                 progress=progress,
                 verify="free" if free else verify,
@@ -131,28 +135,9 @@ def solve(
     raise typer.Exit(code)
 
 
-def _aimed(problem: Path, target: str | None) -> Path | dict[str, Any]:
-    """A problem file, or what it says with another target."""
-    if target is None:
-        return problem
-    from attrs import evolve
-
-    from nest.formulate.given import naming, read_record
-    from nest.formulate.self_contained import self_contained
-    from nest.spec import Problem
-
-    with naming(problem):
-        read, written = read_record(problem, Problem)
-        aimed = self_contained(evolve(read, search=evolve(read.search, target=target)), problem.parent)
-    found = aimed.to_dict()
-    if "schedule" not in (written.get("training") or {}):  # Left out, it is what the target has.
-        found["training"].pop("schedule", None)
-    return found
-
-
 def _shortlist(
-    source: Path | dict[str, Any],
     problem: Path,
+    changes: "Changes",
     count: int,
     output: Path | None,
     as_json: bool,
@@ -167,7 +152,9 @@ def _shortlist(
 
     progress, taken = progress_line("searching"), list[str]()
     try:
-        entries = shortlist(source, count, time_limit=time_limit, progress=progress, told=taken.append)
+        entries = shortlist(
+            problem, count, time_limit=time_limit, progress=progress, told=taken.append, changes=changes
+        )
     finally:
         if progress is not None:
             progress.clear()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nest.formulate.contradictions import refuse_contradictions
-from nest.formulate.given import Source, naming, whole_problem
+from nest.formulate.given import Changes, Source, naming, whole_problem
 from nest.formulate.implied_target import untargeted, with_target
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.stack import told_of_stack
@@ -20,6 +20,7 @@ def in_numbers(
     known: Registry,
     progress: Callable[[Standing], None] | None = None,
     told: Told | None = None,
+    changes: Changes | None = None,
 ) -> tuple[Problem, Instance, Formulation]:
     """A problem, complete, as the instance that solvers see, with what that was made of.
 
@@ -28,12 +29,13 @@ def in_numbers(
         known: registered strategies, importers and the like.
         progress: told now and then how far the formulation is.
         told: told what is taken for granted of a problem that does not say it, a sentence each.
+        changes: keys of its sections in place of what is written.
 
     Raises:
         InputError: the problem cannot be used.
     """
     with naming(problem):
-        whole, written = whole_problem(problem, known)
+        whole, written = whole_problem(problem, known, None, changes)
         stack = told_of_stack(whole, written, known)
         whole, target = with_target(whole, written, known)
         if told is not None:
@@ -45,14 +47,18 @@ def in_numbers(
 
 
 def decided_problem(
-    problem: Source | Problem, fix: Mapping[str, Any] | None, known: Registry, told: Told | None = None
+    problem: Source | Problem,
+    fix: Mapping[str, Any] | None,
+    known: Registry,
+    told: Told | None = None,
+    changes: Changes | None = None,
 ) -> Problem:
     """A problem, complete, with `fix` decided, and without a target unless it names one; arguments as above.
 
     Raises:
         InputError: the problem cannot be read.
     """
-    whole, written = whole_problem(problem, known, fix)
+    whole, written = whole_problem(problem, known, fix, changes)
     stack = told_of_stack(whole, written, known)
     if told is not None and stack is not None:
         told(stack)

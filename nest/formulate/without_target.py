@@ -25,7 +25,7 @@ def told_of_target(problem: Problem, registry: Registry, feasible: Callable[[Ins
         return ""
     try:
         if feasible(build_instance(evolve(problem, search=evolve(problem.search, target=NO_TARGET)), registry)):
-            return f" Without search.target there is a plan: what {target} cannot run is what binds."
+            return f" With `search.target: none` there is a plan: what {target} cannot run is what binds."
     except InputError:  # What the target leaves out may be more than can be searched.
         return ""
-    return " Without search.target there is no plan either."
+    return " There is none with `search.target: none` either."

@@ -2,7 +2,7 @@
 
 from nest.plan.certificate import Certificate, certify, certify_plan
 from nest.plan.check import CheckReport, certified, check, check_contender
-from nest.plan.document import document, infeasible, solution_of
+from nest.plan.document import document, infeasible, solution_of, time_range
 from nest.plan.evaluate import PricedPlan, PricedStage, evaluate, schedule_of
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "infeasible",
     "schedule_of",
     "solution_of",
+    "time_range",
 ]

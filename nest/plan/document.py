@@ -58,7 +58,7 @@ def document(
         throughput=instance.space.global_batch / batch_time if batch_time > 0 else None,
         fits=priced.fits,
         fit_probability=priced.fit_probability,
-        batch_time_range=_time_range(batch_time, priced.time_error),
+        batch_time_range=time_range(batch_time, priced.time_error),
         candidate=CandidateSummary(
             candidate.name,
             dict(candidate.degrees),
@@ -80,7 +80,8 @@ def document(
     )
 
 
-def _time_range(batch_time: float, error: EstimateError | None) -> TimeRange | None:
+def time_range(batch_time: float, error: EstimateError | None) -> TimeRange | None:
+    """Between which times a batch likely takes when it is run; None: times are measured and taken as they are."""
     if error is None:
         return None
     outside = (1 - RANGE_PROBABILITY) / 2

@@ -132,7 +132,7 @@ class PricedPlan:
         return tuple(stage.memory > self.capacity * (1 + slack) for stage in self.stages)
 
     @property
-    def bubble_share(self) -> float:
+    def idle_share(self) -> float:
         """Share of the batch in which a device, on average over the stages, waits for the pipeline."""
         busy = self.micro_batches * sum(stage.time for stage in self.stages) / len(self.stages)
         whole = self.batch_time

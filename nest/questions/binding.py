@@ -1,4 +1,4 @@
-"""What a plan runs into, from its own figures: memory, the slowest stage, the bubble, exchanges, the batch, devices."""
+"""What a plan runs into, from its own figures: memory, its slowest stage, idle stages, exchanges, batch, devices."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class Binding:
     """One thing that a plan runs into.
 
     Attributes:
-        name: `memory`, `slowest stage`, `bubble`, `boundaries`, `data parallelism`, `batch` or `devices`.
+        name: `memory`, `slowest stage`, `idle`, `boundaries`, `data parallelism`, `batch` or `devices`.
         figures: by name; times in seconds, sizes in bytes, shares of the batch time. Stages are counted from 1.
     """
 
@@ -37,7 +37,7 @@ def binding(plan: PlanDocument, known: Registry) -> tuple[Binding, ...]:
         return ()
     found = [_memory(plan), _slowest(plan, plan.batch_time, known)]
     if len(plan.stages) > 1:
-        found += [_bubble(plan), _boundaries(plan, plan.batch_time)]
+        found += [_idle(plan), _boundaries(plan, plan.batch_time)]
     return (*found, _exchange(plan, plan.batch_time), _batch(plan), _devices(plan))
 
 
@@ -95,15 +95,15 @@ def _times_slowest(plan: PlanDocument, known: Registry) -> float:
     return float(schedule.weights(plan.micro_batches or 1, len(plan.stages))[0])
 
 
-def _bubble(plan: PlanDocument) -> Binding:
+def _idle(plan: PlanDocument) -> Binding:
     figures = {
-        "share": plan.summary["bubble_share"],
+        "share": plan.summary["idle_share"],
         "stages": len(plan.stages),
         "chunks": plan.chunks,
         "micro_batches": plan.micro_batches,
         "schedule": plan.schedule,
     }
-    return Binding("bubble", figures)
+    return Binding("idle", figures)
 
 
 def _boundaries(plan: PlanDocument, batch_time: float) -> Binding:

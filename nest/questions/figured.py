@@ -25,7 +25,7 @@ def figured(plan: PlanDocument, problem: Problem, known: Registry) -> PlanDocume
     Raises:
         InputError: the plan cannot be priced.
     """
-    needed = {"memory_capacity", "bubble_share", "devices", "devices_used", "time_shares", "levels"}
+    needed = {"memory_capacity", "idle_share", "devices", "devices_used", "time_shares", "levels"}
     if plan.batch_time is None:
         return plan
     if needed <= set(plan.summary) and set(plan.summary["time_shares"]) == PARTS_OF_THE_BATCH_TIME:

@@ -51,7 +51,7 @@ def _slowest(each: Told) -> Iterator[Row]:
     yield "batch time", ", ".join(f"{SHARE_NAMES[name]} {share:.1%}" for name, share in shares if share >= NOTICEABLE)
 
 
-def _bubble(each: Told) -> Iterator[Row]:
+def _idle(each: Told) -> Iterator[Row]:
     chunks = f" of {each['chunks']} chunks" if (each["chunks"] or 1) > 1 else ""
     yield (
         "waiting",
@@ -99,7 +99,7 @@ def _devices(each: Told) -> Iterator[Row]:
 _ROWS = {
     "memory": _memory,
     "slowest stage": _slowest,
-    "bubble": _bubble,
+    "idle": _idle,
     "boundaries": _boundaries,
     "data parallelism": _exchange,
     "batch": _batch,

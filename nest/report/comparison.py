@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nest.report.decisions import degrees_text
 from nest.report.paragraph import opening, paragraph
 from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import table
@@ -84,7 +85,7 @@ def _row(
         return (name, "no plan", *("",) * (len(HEADER) - 2))
     stages, candidate = plan["stages"], plan["candidate"]
     mixed = len({stage["candidate"] for stage in stages})
-    degrees = " ".join(f"{name}{degree}" for name, degree in candidate["degrees"].items() if degree > 1) or "-"
+    degrees = " ".join(each.replace(" ", "") for each in degrees_text([candidate["degrees"]])) or "-"
     return (
         name,
         format_seconds(plan["batch_time"]),

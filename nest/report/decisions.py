@@ -21,10 +21,22 @@ THE_SAME = "the same decisions"
 
 
 def whole(decided: Decided) -> str:
-    """All that a plan decides: `tp 4, cp 2, pp 8, 2 replicas, micro-batch 1, ...`; no degrees of 1."""
+    """All that a plan decides: `tp 4, cp 2, pp 8, 2 replicas, micro-batch 1, ...`, its degrees as `degrees_text`."""
     degrees = [name for name in decided if name not in _REST]
-    said = [name for name in decided if set(decided[name]) != ({"1"} if name in degrees else _UNSAID.get(name))]
+    usual = {name: set(values_of(decided, _FOLLOWS.get(name, ""))) for name in degrees}
+    said = [name for name in decided if set(decided[name]) != (usual[name] if name in usual else _UNSAID.get(name))]
     return ", ".join(told(name, decided[name]) for name in in_usual_order(said))
+
+
+def degrees_text(candidates: Sequence[Mapping[str, int]]) -> list[str]:
+    """The degrees of a plan's candidates: `tp 8` and `cp 2`, or `tp 8/4` where they differ.
+
+    Strategies that take no part are not told, nor `sp` where it is that of `tp`: it is only where it differs.
+    """
+    names = dict.fromkeys(name for each in candidates for name in each)
+    values = {name: list(dict.fromkeys(each.get(name, 1) for each in candidates)) for name in names}
+    said = (name for name in names if values[name] != values.get(_FOLLOWS.get(name, ""), [1]))
+    return [f"{name} {'/'.join(map(str, values[name]))}" for name in said]
 
 
 def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> str:

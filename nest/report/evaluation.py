@@ -93,7 +93,7 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     found: dict[str, Any] = {
         "devices": instance.cluster.size,
         "devices_used": used,
-        "bubble_share": priced.bubble_share,
+        "idle_share": priced.idle_share,
         "time_shares": time_shares(priced),
         "memory_capacity": priced.device_memory,
     }

@@ -61,9 +61,9 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> s
     else:
         rows.append(("difference", f"the replay takes {_signed(difference['total'], form)}"))
         rows += [("", f"{_signed(seconds, form)}: {_REASONS[name]}") for name, seconds in reasons.items()]
-    told = plan.summary.get("bubble_share")
+    told = plan.summary.get("idle_share")
     beside = f" ({told:.1%} by the closed form)" if isinstance(told, float) else ""
-    rows.append(("bubble share", f"{replay['bubble_share']:.1%}{beside}"))
+    rows.append(("idle share", f"{replay['idle_share']:.1%}{beside}"))
     traffic = [
         (seconds, number, level)
         for number, stage in enumerate(replay["stages"], 1)

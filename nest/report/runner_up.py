@@ -10,6 +10,7 @@ from nest.errors import InputErrors
 from nest.files import structure, unstructure
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan, document
+from nest.report.decisions import degrees_text
 from nest.report.evaluation import time_shares
 from nest.spec import CandidateSummary, Decisions, OtherRisk, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
@@ -30,17 +31,13 @@ _WORTH_TELLING = 0.001
 
 
 def label(instance: Instance, solution: Solution) -> str:
-    """The plan's degrees in a few words: `tp 8, sp 8, pp 4, replicas 4, micro-batch 1`.
+    """The plan's degrees in a few words: `tp 8, pp 4, replicas 4, micro-batch 1`.
 
     Where stages differ in a degree, all its values in pipeline order: `tp 8/4`; where candidates of the same degrees
     are mixed, how many there are.
     """
     used = [instance.candidates[index] for index in dict.fromkeys(stage.candidate for stage in solution.stages)]
-    degrees = []
-    for name in dict.fromkeys(name for candidate in used for name in candidate.degrees):
-        values = list(dict.fromkeys(candidate.degrees.get(name, 1) for candidate in used))
-        if values != [1]:
-            degrees.append(f"{name} {'/'.join(map(str, values))}")
+    degrees = degrees_text([candidate.degrees for candidate in used])
     if len(used) > 1 and not any("/" in degree for degree in degrees):
         degrees.append(f"{len(used)} candidates mixed")
     shape = [

@@ -64,7 +64,7 @@ def _row(place: int, entry: Entry) -> tuple[str, ...]:
 
     return (
         str(place),
-        decisions_text(plan, short=True),
+        decisions_text(plan),
         values([stage.recompute for stage in plan.stages]),
         values([stage.zero for stage in plan.stages]),
         format_seconds(plan.batch_time or 0.0),

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+from nest.report.decisions import degrees_text
 from nest.report.evaluation import SHARE_NAMES, collectives_text
 from nest.report.memory import memory_table
 from nest.report.paragraph import figures, opening, paragraph
 from nest.report.runner_up import other_risk_text, runner_up_text
 from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import ranges, table
+from nest.report.whole_training import training_rows
 from nest.spec import PlacementRecord, PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds
 
@@ -78,10 +80,10 @@ def _headline(plan: PlanDocument, screen: Screen) -> str:
     return opening(f"{proof}:", tone, f" {decisions_text(plan)}, rank order {plan.rank_order}", screen)
 
 
-def decisions_text(plan: PlanDocument, *, short: bool = False) -> str:
-    """What is decided for all stages of a feasible plan, but for the order of ranks; `short`: without degrees of 1."""
+def decisions_text(plan: PlanDocument) -> str:
+    """What is decided for all stages of a feasible plan, but for the order of ranks."""
     assert plan.candidate is not None
-    degrees = [f"{name} {degree}" for name, degree in plan.candidate.degrees.items() if degree > 1 or not short]
+    degrees = degrees_text([plan.candidate.degrees])
     if _mixed(plan):
         degrees = [f"{len({stage.candidate for stage in plan.stages})} candidates mixed"]
     parts = [
@@ -129,12 +131,14 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
     if "tokens_per_second_per_device" in found:
         rows.append(("tokens per second and device", f"{found['tokens_per_second_per_device']:.4g}"))
         rows.append(("model FLOP utilisation (MFU)", f"{found['model_flops_utilisation']:.1%}"))
-    if "bubble_share" in found:
-        rows.append(("bubble share", f"{found['bubble_share']:.1%}"))
+    if "idle_share" in found:
+        rows.append(("idle share", f"{found['idle_share']:.1%}"))
     if "devices_used" in found:
         rows.append(("devices used", f"{found['devices_used']} of {found['devices']}"))
     if capacity := found.get("memory_capacity"):
         rows.append(("memory", _fullest(plan, capacity)))
+    if training := found.get("training"):
+        rows += training_rows(training)
     return figures(rows, screen)
 
 

@@ -24,7 +24,7 @@ def headline(subject: Subject) -> Section:
         facts.append(Fact("Tokens per day", in_words(tokens * SECONDS_PER_DAY), tokens * SECONDS_PER_DAY))
         share = found["model_flops_utilisation"]
         facts.append(Fact("Model FLOP utilisation (MFU)", f"{share:.1%}", share))
-    facts.append(Fact("Bubble share", f"{found['bubble_share']:.1%}", found["bubble_share"]))
+    facts.append(Fact("Idle share", f"{found['idle_share']:.1%}", found["idle_share"]))
     used, there = found["devices_used"], found["devices"]
     facts.append(Fact("Devices used", f"{used:,} of {there:,}", float(used)))
     if plan.lower_bound is not None:

@@ -115,12 +115,12 @@ def _idle(replay: Replay) -> str:
     idle = [stage.idle for stage in replay.stages]
     whole = replay.batch_time
     most = max(range(len(idle)), key=idle.__getitem__)
-    bubble = f"The bubble takes {replay.bubble_share:.1%} of the batch"
+    average = f"Stages are idle for {replay.idle_share:.1%} of the batch on average"
     if whole <= 0 or len(idle) == 1:
-        return f"{bubble}."
+        return f"{average}."
     least = min(range(len(idle)), key=idle.__getitem__)
     return (
-        f"{bubble}; stage {most + 1} is idle for {idle[most] / whole:.1%} of it ({format_seconds(idle[most])}), the "
+        f"{average}; stage {most + 1} is idle for {idle[most] / whole:.1%} of it ({format_seconds(idle[most])}), the "
         f"longest, stage {least + 1} for {idle[least] / whole:.1%}, the shortest."
     )
 

@@ -48,7 +48,7 @@ class Replay:
         batch_time: seconds.
         closed_form: seconds that PROBLEM.md section 4 gives the plan.
         difference: of the two, by reason.
-        bubble_share: share of the batch in which a device, on average over the stages, waits for the pipeline.
+        idle_share: share of the batch in which a device, on average over the stages, waits for the pipeline.
         stages: in pipeline order.
         timeline: passes and tasks of a replica.
         disturbed: what jitter and slow devices do; None: none were asked for.
@@ -61,7 +61,7 @@ class Replay:
     batch_time: float
     closed_form: float
     difference: Difference
-    bubble_share: float
+    idle_share: float
     stages: tuple[StageReplay, ...]
     timeline: Timeline = field(repr=False)
     disturbed: Disturbed | None = None
@@ -74,7 +74,7 @@ class Replay:
             "batch_time": self.batch_time,
             "closed_form": self.closed_form,
             "difference": {"total": self.batch_time - self.closed_form, **asdict(self.difference)},
-            "bubble_share": self.bubble_share,
+            "idle_share": self.idle_share,
             "stages": [
                 {**asdict(stage), "memory": [list(point) for point in memory]}
                 for stage, memory in zip(self.stages, self.timeline.memory, strict=True)
@@ -134,7 +134,7 @@ def replay(
         closed_form=closed_form(works, schedule.weights(micro_batches, stages)),
         difference=difference(works, spans, orders, schedule, micro_batches),
         # Rounding must not make a pipeline that never waits show a negative bubble.
-        bubble_share=max(pipeline - busy, 0.0) / whole if whole > 0 else 0.0,
+        idle_share=max(pipeline - busy, 0.0) / whole if whole > 0 else 0.0,
         stages=_stages(works, planned, whole, micro_batches),
         timeline=planned,
     )

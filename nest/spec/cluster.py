@@ -162,6 +162,7 @@ class ClusterSpec:
             figures in place.
         calibration: what runs on it told of predictions: a file of `nest calibrate cluster`, or the figures in place;
             with `model` only, as the times of a profile are measured.
+        price: of one device for an hour, in any currency; None: nobody says.
         assumed: what the importer of a file took for granted, for readers: a sentence each; None: nothing.
     """
 
@@ -188,6 +189,7 @@ class ClusterSpec:
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     link_profile: str | LinkProfile | None = None
     calibration: str | ClusterCalibration | None = None
+    price: float | None = field(default=None, validator=above(0))
     assumed: tuple[str, ...] | None = None
 
 

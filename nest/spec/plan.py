@@ -221,7 +221,7 @@ class PlanDocument:
         problem: the problem, complete.
         chunks: runs of layers the schedule deals to each stage; None when infeasible.
         diagnosis: when infeasible, what is tightest and by how much, in words.
-        summary: derived figures: tokens per second and device, model FLOP utilisation, bubble share, ...
+        summary: derived figures: tokens per second and device, model FLOP utilisation, idle share, ...
         runner_up: the best plan seen with other degrees, why it lost, the levels of the network whose last per cents of
             bandwidth that takes, and its `Decisions`, from which all that follows.
         statistics: what the search did.

@@ -116,6 +116,8 @@ class Problem:
             yield FieldError(("training", "offload"), "says nothing of a profile, whose candidates state their bytes")
         if self.profile is not None and self.training.stack is not None:
             yield FieldError(("training", "stack"), "says nothing of a profile, whose candidates state their times")
+        if self.profile is not None and self.training.tokens is not None and self.training.sequence_length is None:
+            yield FieldError(("training", "sequence_length"), "is missing; training.tokens needs it")
         if self.model is not None and self.training.sequence_length is None:
             yield FieldError(("training", "sequence_length"), "is missing; a model needs it")
 

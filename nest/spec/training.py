@@ -21,6 +21,9 @@ MOST_SAMPLES = 10**9
 """Samples per optimizer step at most: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
 (`nest.solve.cpsat.scaling.LARGEST_COEFFICIENT`)."""
 
+MOST_TOKENS = 10**18
+"""Of a training at most: far above any, and steps and seconds stay exact enough."""
+
 OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
@@ -87,6 +90,7 @@ class Training:
         communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in;
             None: the same.
         context: bytes of the driver and of the code of libraries; None: the same.
+        tokens: of the whole training, from which follow its time, its device hours and, with `cluster.price`, its cost.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.
     """
@@ -117,6 +121,7 @@ class Training:
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
     communicator: Bytes | None = field(default=None, validator=at_least(0))
     context: Bytes | None = field(default=None, validator=at_least(0))
+    tokens: int | None = field(default=None, validator=between(1, MOST_TOKENS))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
     memory_risk: float | None = field(default=None, validator=between(0.001, 0.999))
     memory_margin: float | None = field(default=None, validator=at_least(0))

@@ -25,7 +25,7 @@ def test_the_table_names_what_a_person_needs(
     assert call(monkeypatch, "solve", EXAMPLE) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    for words in ("Optimal plan", "replicas", "bubble share", "of capacity", "link behind", "Runner-up"):
+    for words in ("Optimal plan", "replicas", "idle share", "of capacity", "link behind", "Runner-up"):
         assert words in printed.out
 
 

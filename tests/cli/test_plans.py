@@ -93,7 +93,7 @@ TAMPERED: list[tuple[str, Any, str]] = [
     ("stages.0.layers", ["nowhere"], "stages[0].layers names 'nowhere'"),
     ("stages", [], "lacks decisions"),
     ("summary.model_flops_utilisation", 0.99, "summary.model_flops_utilisation is 0.99"),
-    ("summary.bubble_share", 0.99, "summary.bubble_share is 0.99"),
+    ("summary.idle_share", 0.99, "summary.idle_share is 0.99"),
     ("summary.devices_used", 3, "summary.devices_used is 3"),
     ("summary.time_shares.compute", 3.0, "summary.time_shares.compute is 3"),
     ("status", "infeasible", "The status is infeasible, but batch_time is given"),

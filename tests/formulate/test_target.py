@@ -134,7 +134,7 @@ def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
     assert plan.diagnosis is not None
     assert "`pp % 4 == 0` (search.target is toy: toy comes in fours)" in plan.diagnosis
     assert "6 transformer blocks must be dealt to stages evenly" in plan.diagnosis
-    assert plan.diagnosis.endswith("Without search.target there is a plan: what toy cannot run is what binds.")
+    assert plan.diagnosis.endswith("With `search.target: none` there is a plan: what toy cannot run is what binds.")
     assert planner.check(plan, plugins=known).ok
     assert planner.verify(plan, plugins=known).status == "proved"
 
@@ -142,7 +142,7 @@ def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
 def test_what_does_not_bind_is_told_too() -> None:
     plan = solved(with_frameworks(toy=Limits(zero=(0,))), cluster={"memory": 1e6})
     assert plan.diagnosis is not None
-    assert plan.diagnosis.endswith("Without search.target there is no plan either.")
+    assert plan.diagnosis.endswith("There is none with `search.target: none` either.")
 
 
 def test_memory_that_only_the_target_lacks_is_told() -> None:

@@ -27,7 +27,7 @@ def test_figures_are_those_of_the_plan() -> None:
         dealt = batch["replicas"] * batch["micro_batches"] * batch["samples"]
         assert dealt == batch["global_batch"] + batch["padding"]
         assert found["devices"]["used"] <= found["devices"]["of"]
-        assert ("bubble" in found) == ("boundaries" in found) == (len(plan.stages) > 1)
+        assert ("idle" in found) == ("boundaries" in found) == (len(plan.stages) > 1)
         several += len(plan.stages) > 1
     assert several
 

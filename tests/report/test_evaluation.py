@@ -40,8 +40,8 @@ def test_utilisation_counts_three_forward_passes_on_the_devices_used() -> None:
 def test_a_single_stage_has_no_bubble() -> None:
     problem = instance([candidate(3)])
     alone = Solution(4, "dp-inner", "1f1b", (StageDecision((0, 1, 2), 0, "none", 0, 0),))
-    assert evaluate(problem, alone).bubble_share == pytest.approx(0.0)
-    assert evaluate(problem, two_stages(3).__class__(1, "dp-inner", "1f1b", alone.stages)).bubble_share < 1e-12
+    assert evaluate(problem, alone).idle_share == pytest.approx(0.0)
+    assert evaluate(problem, two_stages(3).__class__(1, "dp-inner", "1f1b", alone.stages)).idle_share < 1e-12
 
 
 def test_the_runner_up_names_the_part_that_grew() -> None:

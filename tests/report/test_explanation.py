@@ -17,7 +17,7 @@ DECIDED = {
 }  # fmt: skip
 PLAN: dict[str, Any] = {
     "status": "optimal",
-    "plan": "tp 2, sp 2, cp 4, pp 4, replicas 1, micro-batch 1",
+    "plan": "tp 2, cp 4, pp 4, replicas 1, micro-batch 1",
     "batch_time": 2.0,
     "loses": None,
     "apart": 0.0,
@@ -101,7 +101,7 @@ def prices(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
 
 def test_a_plan_is_told_with_all_it_decides_in_the_usual_order() -> None:
     assert whole(DECIDED) == (
-        "tp 2, sp 2, cp 4, pp 4, 1 replica, micro-batch 1, schedule 1f1b, rank order pp-inner, recompute none, ZeRO 0-1"
+        "tp 2, cp 4, pp 4, 1 replica, micro-batch 1, schedule 1f1b, rank order pp-inner, recompute none, ZeRO 0-1"
     )
 
 

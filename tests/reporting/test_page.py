@@ -119,7 +119,7 @@ def test_the_headline_is_the_plans() -> None:
     assert facts["Throughput"].value == plan.throughput
     assert facts["Tokens per second and device"].value == plan.summary["tokens_per_second_per_device"]
     assert facts["Model FLOP utilisation (MFU)"].value == plan.summary["model_flops_utilisation"]
-    assert facts["Bubble share"].value == plan.summary["bubble_share"]
+    assert facts["Idle share"].value == plan.summary["idle_share"]
     assert facts["Devices used"].value == plan.summary["devices_used"]
     assert facts["No plan is faster than"].value == plan.lower_bound
     assert facts["Micro-batches"].value == plan.micro_batches

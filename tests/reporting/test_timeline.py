@@ -261,7 +261,7 @@ def test_the_caption_says_what_the_replay_says(schedule: str) -> None:
         assert (
             f"the batch takes {nest.units.format_seconds(replay.batch_time)}, as the plan's closed form says" in caption
         )
-        assert f"The bubble takes {replay.bubble_share:.1%} of the batch" in caption
+        assert f"Stages are idle for {replay.idle_share:.1%} of the batch" in caption
         most = max(stage.idle for stage in replay.stages)
         assert len(replay.stages) == 1 or f"{most / replay.batch_time:.1%} of it" in caption
 

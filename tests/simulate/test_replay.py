@@ -40,7 +40,7 @@ def test_on_uniform_stages_a_replay_takes_what_the_closed_form_says(schedule: st
         assert close(found.batch_time, plan.batch_time), seed
         assert close(found.closed_form, plan.batch_time), seed
         assert found.difference.total == 0, seed
-        assert found.bubble_share == pytest.approx(plan.summary["bubble_share"], abs=1e-9)
+        assert found.idle_share == pytest.approx(plan.summary["idle_share"], abs=1e-9)
         for stage, record in zip(found.stages, plan.stages, strict=True):
             assert close(stage.memory_peak, record.memory), seed
 

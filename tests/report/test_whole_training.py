@@ -1,0 +1,61 @@
+"""What a whole training takes: steps, time, device hours and cost, with the range of the batch time."""
+
+from typing import Any
+
+import pytest
+
+from nest import planner
+from nest.errors import InputError
+from nest.report import summary
+from tests.formulate.test_implied_target import PROBLEM
+
+
+def planned(training: dict[str, Any], cluster: dict[str, Any] | None = None, **sections: Any) -> Any:
+    asked = {
+        **PROBLEM,
+        "training": {**PROBLEM["training"], **training},
+        "cluster": {**PROBLEM["cluster"], **(cluster or {})},
+        **sections,
+    }
+    return planner.evaluate(asked, fix={"replicas": 2})
+
+
+def test_it_takes_whole_steps_on_the_devices_used() -> None:
+    plan = planned({"tokens": 16 * 512 * 10 + 1}, {"price": 3.0})
+    found = plan.summary["training"]
+    assert found["steps"] == 11
+    assert found["time"] == pytest.approx(11 * plan.batch_time)
+    assert found["device_hours"] == pytest.approx(11 * plan.batch_time * 2 / 3600)  # Of four devices it uses two.
+    assert found["cost"] == pytest.approx(3 * found["device_hours"])
+    for end in ("low", "high"):
+        assert found[end] == pytest.approx(11 * getattr(plan.batch_time_range, end))
+        assert found[f"cost_{end}"] / found["cost"] == pytest.approx(found[end] / found["time"])
+    assert planner.check(plan).ok
+
+
+def test_it_is_told_where_tokens_are_known_and_cost_where_the_price_is() -> None:
+    assert "training" not in planned({}, {"price": 3.0}).summary
+    told = summary(planned({"tokens": 2_000_000_000}))
+    assert "for 2B tokens in 244,141 steps" in told
+    assert "device hours" in told
+    assert "cost" not in told
+    assert "in the currency of cluster.price" in summary(planned({"tokens": 10**9}, {"price": 3.0}))
+
+
+def test_keys_may_be_changed_without_a_change_of_the_file() -> None:
+    plan = planner.evaluate(PROBLEM, fix={"replicas": 2}, changes={"training": {"tokens": 8192}})
+    assert plan.summary["training"]["steps"] == 1
+    assert plan.problem["training"]["global_batch"] == 16
+    assert "tokens" not in PROBLEM["training"]
+
+
+@pytest.mark.parametrize("tokens", [0, -1, 10**19])
+def test_impossible_numbers_of_tokens_are_refused(tokens: int) -> None:
+    with pytest.raises(InputError, match=r"training\.tokens"):
+        planned({"tokens": tokens})
+
+
+def test_a_profile_needs_the_length_of_its_samples() -> None:
+    asked = {"nest": 1, "profile": "p.json", "cluster": {"levels": [{"fanout": 1, "bandwidth": 1.0}]}}
+    with pytest.raises(InputError, match=r"training\.sequence_length is missing; training\.tokens needs it"):
+        planner.solve({**asked, "training": {"global_batch": 1, "tokens": 100}})
