@@ -234,6 +234,8 @@ class _Rules:
         self.choosing = [Remembered(each) for each in choosing]
         self.choosing_counted = any(each.names() & COUNTED_NAMES for each in choosing)
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
+        self._choosing_names = tuple(sorted(set().union(*(each.names() for each in choosing)) - CHOSEN_NAMES))
+        self._sets: dict[tuple[object, ...], tuple[list[tuple[Choice, ...]], list[str]]] = {}
 
     def allowed(
         self, values: dict[str, Value], ranks: int, counts: Sequence[int], choices: tuple[Choice, ...]
@@ -266,19 +268,35 @@ class _Rules:
     def _choice_sets(
         self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
     ) -> list[tuple[Choice, ...]]:
+        """The sets of choices that stages may draw from; what refuses the last choice is told of `weight` plans."""
+        key = (choices, *(values[name] for name in self._choosing_names))
+        if key not in self._sets:
+            self._sets[key] = self._made_sets(values, choices)
+        sets, refusing = self._sets[key]
+        for text in refusing:
+            self.exclusions.constraints[text] += weight
+        return sets
+
+    def _made_sets(
+        self, values: dict[str, Value], choices: tuple[Choice, ...]
+    ) -> tuple[list[tuple[Choice, ...]], list[str]]:
+        refusing = []
         for constraint in self.choosing:
             kept = tuple(choice for choice in choices if constraint.holds(values, _of(choice)))
             if choices and not kept:
-                self.exclusions.constraints[constraint.text] += weight
+                refusing.append(constraint.text)
             choices = kept
         sets = [choices] if choices else []
         for attribute in self.uniform:
             sets = [part for choice_set in sets for part in _split(choice_set, attribute)]
-        return sets
+        return sets, refusing
 
 
 COUNTED_NAMES = frozenset({"pp", "devices"})
 """Names whose value follows from the number of stages."""
+
+CHOSEN_NAMES = frozenset({"zero", "recompute"})
+"""Names whose value is what a stage chooses."""
 
 
 def _with_count(values: dict[str, Value], ranks: int, stages: int) -> dict[str, Value]:

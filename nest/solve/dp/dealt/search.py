@@ -163,10 +163,13 @@ class DealtSearch:
         return Objective(*configuration.schedule.weights(configuration.micro_batches, count))
 
     def _first_bound(self, configuration: Configuration, count: int) -> float:
-        """Lower bound on the batch time from compute alone."""
-        slowest, total = self._compute(configuration.candidate, self._split(configuration, count))
-        objective = self._objective(configuration, count)
-        return objective.slowest * slowest + objective.total * total
+        """Lower bound on the batch time from compute alone, shared by all that decide the rest otherwise."""
+        key = ("first bound", count, *_shape(configuration))
+        if key not in self._known:
+            slowest, total = self._compute(configuration.candidate, self._split(configuration, count))
+            objective = self._objective(configuration, count)
+            self._known[key] = objective.slowest * slowest + objective.total * total
+        return self._known[key]  # type: ignore[return-value]
 
     def _compute(self, candidate: int, split: Split) -> tuple[float, float]:
         """Seconds per micro-batch at least, of computing or of the busiest port: of the slowest stage, and of all."""
@@ -185,6 +188,10 @@ class DealtSearch:
         A look at few numbers, ahead of the stages' tables: most plans of several chunks that need too much memory fail
         it (6,774 of 7,304 with Llama 3 70B on 128 H100, whose three searches took 7 s in place of 16; 2026-11-23).
         """
+        key = ("too full", count, *_shape(configuration), configuration.zero_degree, configuration.choices)
+        return self._once(key, lambda: self._found_too_full(configuration, count))
+
+    def _found_too_full(self, configuration: Configuration, count: int) -> bool:
         split, schedule = self._split(configuration, count), configuration.schedule
         further = numpy.array(self._in_flight(schedule, configuration.micro_batches, count)) - 1
         modes = (self._held(configuration.candidate, name, split) for name in configuration.modes)
@@ -245,6 +252,12 @@ class DealtSearch:
         entering = self._crossing(configuration.candidate, self._split(configuration, count))
         crossing = numpy.array([boundary_times(entering, levels[level]).sum(axis=0) for level in here.levels])
         return Places(crossing, numpy.searchsorted(here.levels, here.steps), here.levels, self.meter)
+
+
+def _shape(configuration: Configuration) -> tuple[Hashable, ...]:
+    """What decides how much a device computes and holds, beside choices: not the order of ranks."""
+    schedule = configuration.schedule
+    return configuration.candidate, configuration.replicas, schedule.name, chunks_of(schedule)
 
 
 def _anywhere(places: Places, stages: DealtStages, time_limit: float, sync_limit: float) -> Placed | None:
