@@ -11,7 +11,7 @@ from attrs import define, field
 from nest.instance import Array, Instance, ParameterGroup, Schedule, Solution, StageDecision, chunks_of
 from nest.solve.dp.candidate_sums import CandidateSums
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.dealt.places import Placed, Places
+from nest.solve.dp.dealt.places import Placed, Places, stage_times
 from nest.solve.dp.dealt.split import Split, Splits
 from nest.solve.dp.dealt.stages import Best, DealtStages, dealt_stages, split_sums
 from nest.solve.dp.diagnose import LeastMemory
@@ -62,8 +62,12 @@ class DealtSearch:
             if self._first_bound(configuration, count) > limit:
                 dropped["bound from compute"] += 1
                 continue
-            if self._too_full(configuration, count):
+            least = self._least_times(configuration, count)
+            if not numpy.isfinite(least).all():
                 dropped["memory of a stage, or a stage too slow"] += 1
+                continue
+            if self._objective(configuration, count).bound(self._cheap_floor(configuration, count, least)) > limit:
+                dropped["bound from partitions"] += 1
                 continue
             stages = self._stages(configuration, count)
             self.meter.count(stages.memory.size)
@@ -71,7 +75,7 @@ class DealtSearch:
                 dropped["memory of a stage, or a stage too slow"] += 1
                 continue
             times, _, _ = stages.anywhere(self._places(configuration, count), numpy.inf)
-            floor = Floor(float(times.max()), float(times.sum()), float(stages.sync.min(axis=0).max()))
+            floor = _floor(times, float(stages.sync.min(axis=0).max()))
             bound = self._objective(configuration, count).bound(floor)
             if bound > limit:
                 dropped["bound from partitions"] += 1
@@ -166,39 +170,47 @@ class DealtSearch:
         """Lower bound on the batch time from compute alone, shared by all that decide the rest otherwise."""
         key = ("first bound", count, *_shape(configuration))
         if key not in self._known:
-            slowest, total = self._compute(configuration.candidate, self._split(configuration, count))
-            objective = self._objective(configuration, count)
-            self._known[key] = objective.slowest * slowest + objective.total * total
+            computing, busy = self._compute(configuration.candidate, self._split(configuration, count))
+            self._known[key] = self._objective(configuration, count).bound(_floor(numpy.maximum(computing, busy)))
         return self._known[key]  # type: ignore[return-value]
 
-    def _compute(self, candidate: int, split: Split) -> tuple[float, float]:
-        """Seconds per micro-batch at least, of computing or of the busiest port: of the slowest stage, and of all."""
+    def _compute(self, candidate: int, split: Split) -> tuple[Array, Array]:
+        """Seconds per micro-batch for which each stage computes, and its busiest port is busy, shape `(stages,)`."""
 
-        def made() -> tuple[float, float]:
+        def made() -> tuple[Array, Array]:
             used = self.instance.candidates[candidate]
-            rows = [used.forward + used.backward, *(() if used.busy is None else used.busy)]
-            times = numpy.max([split.stage_sums(row) for row in rows], axis=0)
-            return float(times.max()), float(times.sum())
+            busy = numpy.zeros(split.stages)
+            for row in () if used.busy is None else used.busy:
+                busy = numpy.maximum(busy, split.stage_sums(row))
+            return split.stage_sums(used.forward + used.backward), busy
 
         return self._once(("compute", candidate, split.stages, len(split.chunks)), made)
 
-    def _too_full(self, configuration: Configuration, count: int) -> bool:
-        """Whether a stage has no room, its state sharded as far as it may be and its activations held at their leanest.
+    def _cheap_floor(self, configuration: Configuration, count: int, computing: Array) -> Floor:
+        """What stages take that compute for so long, with boundaries at their cheapest and nothing to synchronise."""
+        arriving = self._places(configuration, count).crossing.min(axis=0)
+        busy = self._compute(configuration.candidate, self._split(configuration, count))[1]
+        return _floor(numpy.maximum(stage_times(computing, arriving, numpy.roll(arriving, -1)), busy))
 
-        A look at few numbers, ahead of the stages' tables: most plans of several chunks that need too much memory fail
-        it (6,774 of 7,304 with Llama 3 70B on 128 H100, whose three searches took 7 s in place of 16; 2026-11-23).
+    def _least_times(self, configuration: Configuration, count: int) -> Array:
+        """Seconds per micro-batch for which each stage computes at least, shape `(stages,)`.
+
+        Each stage recomputes as little as it has room for with its state sharded as far as it may be; the time is
+        infinite where it has none. A look at few numbers, ahead of the stages' tables: most plans of several chunks
+        that need too much memory fail it (6,774 of 7,304 with Llama 3 70B on 128 H100; 2026-11-23).
         """
-        key = ("too full", count, *_shape(configuration), configuration.zero_degree, configuration.choices)
-        return self._once(key, lambda: self._found_too_full(configuration, count))
+        key = ("least times", count, *_shape(configuration), configuration.zero_degree, configuration.choices)
+        return self._once(key, lambda: self._made_least_times(configuration, count))
 
-    def _found_too_full(self, configuration: Configuration, count: int) -> bool:
+    def _made_least_times(self, configuration: Configuration, count: int) -> Array:
         split, schedule = self._split(configuration, count), configuration.schedule
         further = numpy.array(self._in_flight(schedule, configuration.micro_batches, count)) - 1
-        modes = (self._held(configuration.candidate, name, split) for name in configuration.modes)
-        held = numpy.min([first + further * more for first, more in modes], axis=0)
         cluster = self.instance.cluster
-        room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
-        return bool((held + self._least_state(configuration, split) > room).any())
+        room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve - self._least_state(configuration, split)
+        modes = (self._mode(configuration.candidate, name, split) for name in configuration.modes)
+        times = [numpy.where(first + further * more <= room, extra, numpy.inf) for first, more, extra in modes]
+        computing: Array = self._compute(configuration.candidate, split)[0] + numpy.min(times, axis=0)
+        return computing
 
     def _in_flight(self, schedule: Schedule, micro_batches: int, count: int) -> tuple[float, ...]:
         return self._once(
@@ -206,14 +218,14 @@ class DealtSearch:
             lambda: tuple(schedule.in_flight(stage, count, micro_batches) for stage in range(1, count + 1)),
         )
 
-    def _held(self, candidate: int, mode: str, split: Split) -> tuple[Array, Array]:
-        """Bytes of the activations of one micro-batch in flight, and of each further one, shape `(stages,)`."""
+    def _mode(self, candidate: int, mode: str, split: Split) -> tuple[Array, Array, Array]:
+        """Of a recompute mode: bytes held of one micro-batch in flight, of each further one, and seconds it adds."""
 
-        def made() -> tuple[Array, Array]:
+        def made() -> tuple[Array, Array, Array]:
             found = self.instance.candidates[candidate].mode(mode)
-            return split.stage_sums(found.first), split.stage_sums(found.more)
+            return split.stage_sums(found.first), split.stage_sums(found.more), split.stage_sums(found.extra)
 
-        return self._once(("held", candidate, mode, split.stages, len(split.chunks)), made)
+        return self._once(("mode", candidate, mode, split.stages, len(split.chunks)), made)
 
     def _least_state(self, configuration: Configuration, split: Split) -> Array:
         """Bytes of state of each stage, sharded as far as a choice allows, shape `(stages,)`."""
@@ -252,6 +264,11 @@ class DealtSearch:
         entering = self._crossing(configuration.candidate, self._split(configuration, count))
         crossing = numpy.array([boundary_times(entering, levels[level]).sum(axis=0) for level in here.levels])
         return Places(crossing, numpy.searchsorted(here.levels, here.steps), here.levels, self.meter)
+
+
+def _floor(times: Array, sync: float = 0.0) -> Floor:
+    """The terms of the batch time of stages that take these seconds per micro-batch and once per batch."""
+    return Floor(float(times.max()), float(times.sum()), sync)
 
 
 def _shape(configuration: Configuration) -> tuple[Hashable, ...]:
