@@ -33,7 +33,10 @@ class Target:
         """What is searched, and how to search otherwise."""
         if self.name is None:
             return f"target: none; {self.why}."
-        return f"target: {self.name}, {self.why}: what it can run is searched; `search.target: none` searches all."
+        return (
+            f"target: {self.name}, {self.why}: what it can run is searched; `search.target: none` searches all, and "
+            "`nest explain` says what the limits cost."
+        )
 
 
 def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -> tuple[Problem, Target | None]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nest.report.decisions import degrees_text
+from nest.report.decisions import degrees_text, listed
 from nest.report.paragraph import opening, paragraph
 from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import table
@@ -51,7 +51,7 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
         lines += ["", *_claim(comparison, screen)]
         close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]
         if close:
-            told_of = f"that of {close[0]}" if len(close) == 1 else f"those of {_listed(close)}"
+            told_of = f"that of {close[0]}" if len(close) == 1 else f"those of {listed(close)}"
             lines.append(paragraph(f"Predictions do not tell nest's plan from {told_of}: measure them.", screen))
     return "\n".join(lines)
 
@@ -69,13 +69,9 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
     if not faster:
         return [opening("Best plan found in time:", Tone.FAIR, f" n{least}", screen)]
-    who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {_listed(faster)} are"
+    who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {listed(faster)} are"
     told = " the search for nest's was stopped; give it more time."
     return [opening(f"{who} faster:", Tone.FAIR, told, screen), paragraph(f"N{least}", screen)]
-
-
-def _listed(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _row(

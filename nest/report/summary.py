@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from nest.report.decisions import degrees_text
+from nest.report.decisions import degrees_text, listed
 from nest.report.evaluation import SHARE_NAMES, collectives_text
 from nest.report.memory import memory_table
 from nest.report.paragraph import figures, opening, paragraph
@@ -35,6 +35,8 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         lines.append(paragraph(inside, screen))
     if plan.placement is not None:
         lines += ["", paragraph(_placement(plan.placement, plan.batch_time or 0.0), screen)]
+    if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
+        lines += ["", paragraph(_runs_on(plan.runs_on), screen)]
     if plan.runner_up is not None:
         lines += ["", paragraph(runner_up_text(plan.runner_up), screen)]
     for other in plan.other_risks:
@@ -58,6 +60,13 @@ def _overfull(plan: PlanDocument) -> tuple[str, str]:
         "This plan may not fit:",
         f" that is {plan.fit_probability:.0%} likely, less than training.memory_risk asks for.",
     )
+
+
+def _runs_on(names: tuple[str, ...]) -> str:
+    """Whose frameworks can run the plan."""
+    if not names:
+        return "No framework can run this plan as it is; `nest export PLAN --to NAME` says why and what is nearest."
+    return f"Runs as it is on {listed(names)}."
 
 
 def _placement(placement: PlacementRecord, by_levels: float) -> str:

@@ -147,6 +147,7 @@ def test_people_are_told_in_a_sentence() -> None:
     planner.solve({**PROBLEM, "search": {"mixed": True}}, told=told.append)
     planner.solve({**PROBLEM, "search": {"target": "none"}}, told=told.append)
     assert [each for each in told if each.startswith("target")] == [
-        "target: megatron, that of megatron-core: what it can run is searched; `search.target: none` searches all.",
+        "target: megatron, that of megatron-core: what it can run is searched; `search.target: none` searches all, and "
+        "`nest explain` says what the limits cost.",
         "target: none; megatron cannot run stages that are split differently (search.mixed).",
     ]

@@ -1,0 +1,1 @@
+"""Whether first plans can be launched as they are (benchmarks/README.md, "First plans")."""
