@@ -14,6 +14,7 @@ from nest.files.source import read_text_of
 from nest.formulate.cluster import build_cluster
 from nest.formulate.self_contained import self_contained
 from nest.formulate.sources import resolve_model
+from nest.formulate.target import with_schedules
 from nest.formulate.topology import in_place
 from nest.hooks.architectures import architecture_of
 from nest.hooks.registry import Registry, registry
@@ -46,13 +47,9 @@ class Start:
         problem = evolve(self.problem, fixed=None)
         if not hasattr(exporter, "limits"):
             return problem
-        schedules = exporter.limits(problem).schedules or problem.training.schedule
         chosen = problem.search.framework or target
-        return evolve(
-            problem,
-            search=evolve(problem.search, target=chosen),
-            training=evolve(problem.training, schedule=tuple(dict.fromkeys((*problem.training.schedule, *schedules)))),
-        )
+        aimed = evolve(problem, search=evolve(problem.search, target=chosen))
+        return with_schedules(aimed, exporter.limits(problem))
 
 
 def start(

@@ -9,7 +9,7 @@ from nest.deployment import Limits
 from nest.errors import InputError
 from nest.formulate.choices import allowed_degrees, taking_part
 from nest.formulate.stack import described, device_of
-from nest.formulate.target import limits_of, within
+from nest.formulate.target import limits_of, with_schedules, within
 from nest.hooks.manager import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.spec import NO_STACK, Problem
@@ -92,11 +92,9 @@ def _with_schedules(problem: Problem, written: Mapping[str, Any], known: Registr
     if name is None or "schedule" in (written.get("training") or {}):
         return problem
     try:
-        limits = limits_of(name, problem, known, "search.target")
+        return with_schedules(problem, limits_of(name, problem, known, "search.target"))
     except InputError:  # It can run nothing of such a problem, or is none; whoever needs it says so.
         return problem
-    schedules = tuple(dict.fromkeys((*problem.training.schedule, *(limits.schedules or ()))))
-    return evolve(problem, training=evolve(problem.training, schedule=schedules))
 
 
 def _implied(problem: Problem, name: str, written: Mapping[str, Any], known: Registry) -> Target:

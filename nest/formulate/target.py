@@ -98,6 +98,12 @@ def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
     )
 
 
+def with_schedules(problem: Problem, limits: Limits) -> Problem:
+    """The problem with the schedules of a framework behind its own."""
+    schedules = tuple(dict.fromkeys((*problem.training.schedule, *(limits.schedules or ()))))
+    return evolve(problem, training=evolve(problem.training, schedule=schedules))
+
+
 def within(problem: Problem, limits: Limits, registry: Registry, base: Path | None = None) -> Problem:
     """`problem` without the choices that are beyond `limits`; those of recompute modes and constraints are kept.
 
