@@ -46,6 +46,20 @@ def test_a_plain_run() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "tokens"),
+    [
+        ({}, None),
+        ({"train_iters": "1000"}, 1000 * 64 * 256),
+        ({"train_samples": "500", "train_iters": "7"}, 500 * 256),
+        ({"train_iters": "$(cat iters)"}, None),
+        ({"train_iters": "0"}, None),
+    ],
+)
+def test_the_tokens_of_the_whole_training(changed: dict[str, str], tokens: int | None) -> None:
+    assert read(DENSE, **changed).settings["training"].get("tokens") == tokens
+
+
+@pytest.mark.parametrize(
     ("changed", "fixed"),
     [
         ({"use_distributed_optimizer": ""}, {"zero": 1}),

@@ -9,6 +9,7 @@ from nest.exporters.megatron.reading.flags import FlagReader
 from nest.exporters.megatron.recompute import MODULES, OPTIONAL
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, LatentAttention, MixtureOfExperts
+from nest.spec.training import MOST_TOKENS
 
 STACK, OLD_STACK = "megatron-core", "megatron-lm"
 """What runs the flags (`nest.spec.StackSpec`): Megatron Core, and Megatron-LM of the years of fp16."""
@@ -22,6 +23,7 @@ def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, An
         "global_batch": flags.integer("--global-batch-size"),
         "sequence_length": flags.integer("--seq-length") or flags.integer("--encoder-seq-length"),
     }
+    found["tokens"] = _tokens(flags, found["global_batch"], found["sequence_length"])
     kept = {key: value for key, value in found.items() if value is not None}
     settled: dict[str, Any] = {
         "precision": _precision(flags),
@@ -61,6 +63,16 @@ SPEAKERS = {
     "master_weights": (),
 }
 """The flags that say something of each key."""
+
+
+def _tokens(flags: FlagReader, batch: int | None, length: int | None) -> int | None:
+    """Tokens of the whole training; None where flags do not say, or leave it to a run: nothing else hangs on it."""
+    for flag, samples in (("--train-samples", 1), ("--train-iters", batch)):
+        count = flags.words.get(flag, ()) if flags.has(flag) else ()
+        if len(count) == 1 and count[0].isdecimal() and len(count[0]) < 20 and samples and length:
+            found = int(count[0]) * samples * length
+            return found if 0 < found <= MOST_TOKENS else None
+    return None
 
 
 def _speaks(flags: FlagReader, key: str) -> bool:
