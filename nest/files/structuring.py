@@ -256,7 +256,7 @@ def _into(found: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, 
 
 
 def _unknown(keys: Mapping[str, Any], fields: Mapping[str, Any]) -> list[Mistake]:
-    return [Mistake((key,), f"is not a known key; {nearest(str(key), fields)}") for key in keys]
+    return [Mistake((key,), f"is not a known key; {nearest(str(key), fields, value)}") for key, value in keys.items()]
 
 
 def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[Mistake]:

@@ -193,7 +193,7 @@ def _decision(
     if name in FIXED_ONLY:
         return _special(place, name, value, fixed, experts)
     if name not in names:
-        raise unknown_name("fixed", "decision", name, {*names, *FIXED_ONLY, "stages"})
+        raise unknown_name("fixed", "decision", name, {*names, *FIXED_ONLY, "stages"}, value)
     if name == "zero":
         return ()
     if isinstance(value, bool) and name not in PLAN_NAMES:
