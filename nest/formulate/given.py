@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from nest.errors import FieldError, FieldErrors, InputError
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
+from nest.spec.missing_units import refuse_missing_units
 
 Source = str | Path | Mapping[str, Any]
 Record = TypeVar("Record", Problem, PlanDocument)
@@ -71,4 +72,7 @@ def whole_problem(
 
     read, written = read_record(source, Problem)
     base = Path(source).parent if isinstance(source, (str, Path)) else None
-    return self_contained(with_decisions(read, fix) if fix else read, base, known), written
+    whole = self_contained(with_decisions(read, fix) if fix else read, base, known)
+    if not isinstance(source, Problem):
+        refuse_missing_units(whole)
+    return whole, written

@@ -15,7 +15,7 @@ from nest.spec.stack import (
     StackSpec,
 )
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
-from nest.units import Bytes
+from nest.units import Bytes, Count, Positions
 
 MOST_SAMPLES = 10**9
 """Samples per optimizer step at most: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
@@ -30,8 +30,8 @@ class Training:
     """How the model is trained.
 
     Attributes:
-        global_batch: samples per optimizer step, at most `MOST_SAMPLES`.
-        sequence_length: tokens per sample; needed with `model`, unused with `profile`.
+        global_batch: samples per optimizer step, at most `MOST_SAMPLES`; `8k` is 8000.
+        sequence_length: tokens per sample; `8k` is 8192; needed with `model`, unused with `profile`.
         micro_batch: samples per micro-batch the search may use; unused with `profile`.
         precision: number format of matrix products.
         optimizer: name of the optimizer.
@@ -91,8 +91,8 @@ class Training:
             is left over is padding. 1: no padding, perfectly balanced.
     """
 
-    global_batch: int = field(validator=between(1, MOST_SAMPLES))
-    sequence_length: int | None = field(default=None, validator=at_least(1))
+    global_batch: Count = field(validator=between(1, MOST_SAMPLES))
+    sequence_length: Positions | None = field(default=None, validator=at_least(1))
     micro_batch: tuple[int, ...] | None = field(default=None, validator=every(not_empty, each(at_least(1))))
     precision: str = field(default="bf16", validator=one_of(PRECISIONS))
     optimizer: str = "adam"
