@@ -6,6 +6,7 @@ from typing import Any
 from nest.formulate.contradictions import refuse_contradictions
 from nest.formulate.given import Source, naming, whole_problem
 from nest.formulate.implied_target import untargeted, with_target
+from nest.formulate.indivisible import told_of_length
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.stack import told_of_stack
 from nest.hooks.registry import Registry
@@ -37,7 +38,7 @@ def in_numbers(
         stack = told_of_stack(whole, written, known)
         whole, target = with_target(whole, written, known)
         if told is not None:
-            for sentence in (None if target is None else target.sentence, stack):
+            for sentence in (None if target is None else target.sentence, stack, told_of_length(whole, known)):
                 if sentence is not None:
                     told(sentence)
         refuse_contradictions(whole, written, known)
