@@ -21,7 +21,9 @@ KINDS = {
 """Folders of the catalogue, what each holds, and where such a name is written."""
 
 
-def unknown_name(place: str, kind: str, name: str, known: Iterable[str], value: object = None) -> InputError:
+def unknown_name(
+    place: str, kind: str, name: str, known: Iterable[str], value: object = None, otherwise: str = ""
+) -> InputError:
     """The error for a `name` at `place` that is none of `known`: what it may stand for, or all that are known.
 
     Args:
@@ -30,6 +32,7 @@ def unknown_name(place: str, kind: str, name: str, known: Iterable[str], value: 
         name: as written.
         known: the names there are.
         value: what was written under it.
+        otherwise: a sentence on what to do with a name that is no slip.
     """
     options = sorted(known)
     shown = name if len(name) <= 60 else name[:57] + "..."
@@ -44,7 +47,7 @@ def unknown_name(place: str, kind: str, name: str, known: Iterable[str], value: 
         return InputError(f"{told} {elsewhere}")
     hint = f" Did you mean {any_of(map(repr, close))}?" if close else ""
     listed = f" Known: {', '.join(options)}." if options else " None is known."
-    return InputError(f"{told}{hint}{listed}")
+    return InputError(f"{told}{hint}{listed}{f' {otherwise}' if otherwise and not close else ''}")
 
 
 def _of_another_kind(name: str, kind: str) -> str | None:

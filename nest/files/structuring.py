@@ -65,7 +65,8 @@ def _integer(value: Any, _: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Mistakes.one(f"must be a whole number, is {shown(value)}")
+        quoted = "; leave the quotes out" if isinstance(value, str) and value.strip().isdecimal() else ""
+        raise Mistakes.one(f"must be a whole number, is {shown(value)}{quoted}")
     if abs(value) > LARGEST_WHOLE:
         raise Mistakes.one("is too large: whole numbers go up to 2**53")
     return value
@@ -73,7 +74,8 @@ def _integer(value: Any, _: Any) -> int:
 
 def _float(value: Any, _: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise Mistakes.one(f"must be a number, is {shown(value)}")
+        percent = "; write a share, such as 0.05 for 5 %" if isinstance(value, str) and value.endswith("%") else ""
+        raise Mistakes.one(f"must be a number, is {shown(value)}{percent}")
     try:
         number = float(value)
     except OverflowError:
@@ -104,7 +106,8 @@ def _quantity(value: Any, kind: Any) -> float:
 
 def _count(value: Any, kind: Any) -> int:
     try:
-        return _integer(parse_count(value, kind) if isinstance(value, str) else value, int)
+        suffixed = isinstance(value, str) and not value.strip().isdecimal()
+        return _integer(parse_count(value, kind) if suffixed else value, int)
     except ValueError as error:
         raise Mistakes.one(str(error)) from None
 

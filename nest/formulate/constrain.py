@@ -199,6 +199,8 @@ def _decision(
     if isinstance(value, bool) and name not in PLAN_NAMES:
         return (parse(f"{name} > 1 or tp == 1") if value else equals(name, 1),)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if name in FORESEEN:  # `allowed_degrees` says so.
+            return ()
         raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
     return (equals(name, value),)
 

@@ -65,7 +65,8 @@ class Training:
         memory_risk: share of launches one accepts to run out of memory, from which follows what stages must stay under;
             None: 0.5. Not with `profile`, whose candidates state their bytes.
         memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
-            with a device's, whatever `memory_risk`; None: with `model` what the risk asks for, with `profile` 0.
+            with a device's, whatever `memory_risk`, 0 to 1; None: with `model` what the risk asks for, with `profile`
+            0.
         stack: what the framework does by itself, by its name (`nest stacks`), a file, or in place: fills in what is
             left out here; None: that of `search.target`, else the device's usual one. Not with `profile`.
         overlap_reach: how far communication inside blocks hides with `overlap.tensor`: `domain`, over links of the
@@ -119,7 +120,7 @@ class Training:
     context: Bytes | None = field(default=None, validator=at_least(0))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
     memory_risk: float | None = field(default=None, validator=between(0.001, 0.999))
-    memory_margin: float | None = field(default=None, validator=at_least(0))
+    memory_margin: float | None = field(default=None, validator=between(0, 1))
     primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
     master_weights: bool | None = None

@@ -20,6 +20,7 @@ from nest.spec.training import PRECISIONS
 
 RECORDS: dict[str, Any] = {
     "training": spec.Training,
+    "training.overlap": spec.Overlap,
     "search": spec.Search,
     "cluster": spec.ClusterSpec,
     "cluster.levels": spec.LevelSpec,
