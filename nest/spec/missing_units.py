@@ -16,6 +16,9 @@ LEAST: Mapping[object, tuple[float, str, str]] = {
 }
 """What is less is no accelerator's, but for 0; what the number is in, and the unit that people leave out."""
 
+USUAL = 1e4
+"""No figure in the unit that people leave out is as large."""
+
 LONGEST = 1.0
 """Seconds; no link's latency and no kernel's launch takes as long."""
 
@@ -57,4 +60,5 @@ def _told(value: float, kind: object, place: str) -> Iterator[str]:
     least, unit, meant = LEAST[kind]
     if 0 < value < least:
         meant = "GiB" if place.endswith(("memory", "reserve")) else meant
-        yield f"{place}: {value:g} is {value:g} {unit}; did you mean {value:g} {meant}?"
+        hint = f"did you mean {value:g} {meant}?" if value < USUAL else f"give its unit, as in 80 {meant}."
+        yield f"{place}: {value:g} is {value:g} {unit}; {hint}"
