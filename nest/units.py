@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Mapping
-from typing import NewType
+from collections.abc import Iterable, Mapping
+from typing import Annotated, NewType
 
 from attrs import frozen
 
@@ -11,6 +11,10 @@ Seconds = NewType("Seconds", float)
 Bytes = NewType("Bytes", float)
 BytesPerSecond = NewType("BytesPerSecond", float)
 FlopPerSecond = NewType("FlopPerSecond", float)
+Count = Annotated[int, "a count"]
+"""Samples, tokens and the like: `15T` is 15e12."""
+Positions = Annotated[int, "positions"]
+"""Positions of a sequence, which people count in powers of two: `8k` is 8192."""
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
@@ -25,6 +29,9 @@ _SECONDS = {
     "s": 1.0,
     "min": 60.0,
     "h": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
 }
 _BYTES = {f"{prefix}B": factor for prefix, factor in (_DECIMAL | _BINARY).items()}
 _BITS = {f"{prefix}{bit}": factor / 8 for prefix, factor in (_DECIMAL | _BINARY).items() for bit in ("bit", "b")}
@@ -68,12 +75,18 @@ class Quantity:
 
 
 QUANTITIES: Mapping[object, Quantity] = {
-    Seconds: Quantity("a time", _SECONDS, "ns, us, ms, s, min, h"),
+    Seconds: Quantity("a time", _SECONDS, "ns, us, ms, s, min, h, d"),
     Bytes: Quantity("a size", _BYTES, "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
     BytesPerSecond: Quantity("a bandwidth", _BYTES_PER_SECOND, "B/s, MB/s, GB/s, TB/s, GiB/s, Gbit/s"),
     FlopPerSecond: Quantity("a speed of computation", _FLOP_PER_SECOND, "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s"),
 }
 """The kinds of quantity, by type."""
+
+COUNTS: Mapping[object, Mapping[str, int]] = {
+    Count: {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20},
+    Positions: {"k": 2**10, "K": 2**10, "M": 2**20, "Ki": 2**10, "Mi": 2**20},
+}
+"""The kinds of whole number that may have a suffix, each with what its suffixes stand for."""
 
 _NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 # A unit begins unlike a number continues: otherwise a long row of digits could be split in as many ways as it is long.
@@ -110,8 +123,53 @@ def _from_text(text: str, quantity: Quantity) -> float:
         raise ValueError(f"must be {quantity.sentence}, is {shown(text)}")
     number, unit = float(match["number"]), match["unit"]
     if unit and unit not in quantity.units:
-        raise ValueError(f"has the unit {shown(unit)}, which is not that of {quantity.name}; use {quantity.examples}")
+        told = f"has the unit {shown(unit)}, which is not that of {quantity.name}"
+        meant = _nearest_units(unit, quantity.units)
+        raise ValueError(f"{told}; did you mean {' or '.join(meant)}?" if meant else f"{told}; use {quantity.examples}")
     return number * quantity.units[unit] if unit else number
+
+
+def _nearest_units(unit: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The units that somebody may mean by `unit`: alike but for `/s` and capitals, or begun like it; at most 3."""
+    stem, stems = _stem(unit), dict[str, str]()
+    for each in known:
+        stems.setdefault(_stem(each), each)
+    alike = sorted((each for each in stems if each.lower() == stem.lower()), key=lambda each: each != stem)
+    begun = [each for each in stems if each.startswith(stem)] if len(stem) == 1 else []
+    around = sorted((each for each in stems if stem.startswith(each)), key=len)[-1:]
+    return tuple(stems[each] for each in (alike or begun or around)[:3])
+
+
+def _stem(unit: str) -> str:
+    return re.sub(r"(/s|ps)$", "", unit)
+
+
+def parse_count(text: str, kind: object) -> int:
+    """The whole number that `text` says with a suffix, such as `"8k"`.
+
+    Args:
+        text: a number and a suffix.
+        kind: `Count` or `Positions`.
+
+    Raises:
+        ValueError: it is no such number; the text completes a sentence that begins with the place.
+    """
+    suffixes = COUNTS[kind]
+    match = _TEXT.fullmatch(text.strip())
+    if match is None or match["unit"] not in suffixes or text.strip()[0] in "+-":
+        raise ValueError(f"must be a whole number, is {shown(text)}")
+    number = float(match["number"]) * suffixes[match["unit"]]
+    if not abs(number) <= LARGEST_WHOLE:
+        raise ValueError("is too large: whole numbers go up to 2**53")
+    if abs(round(number) - number) > 1e-9 * abs(number):
+        raise ValueError(f"must be a whole number, is {shown(text)}, which makes {number:g}")
+    return round(number)
+
+
+def count_pattern(kind: object) -> str:
+    """A regular expression, as JSON schema understands them, that the texts `parse_count` takes match."""
+    number = _NUMBER.removeprefix("[+-]?")
+    return rf"^\s*{number}\s*({'|'.join(COUNTS[kind])})\s*$"
 
 
 def _as_float(value: float) -> float:
@@ -146,11 +204,12 @@ def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Seconds for people: `12.3 ms`."""
+    """Seconds for people: `12.3 ms`, `2.5 h`, `30 days`."""
     if value == 0:
         return "0 s"
     if value >= 600:
-        return f"{value / 60:.4g} min" if value < 36000 else f"{value / 3600:.4g} h"
+        unit = "min" if value < 7200 else "h" if value <= 172800 else "days"
+        return f"{value / _SECONDS[unit]:.4g} {unit}"
     return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
 
 

@@ -1,6 +1,7 @@
 """Quantities: every unit, every refusal, and numbers that come back as they were written."""
 
 import math
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -14,11 +15,15 @@ from nest.units import (
     SMALLEST,
     Bytes,
     BytesPerSecond,
+    Count,
     FlopPerSecond,
+    Positions,
     Seconds,
+    count_pattern,
     format_bytes,
     format_seconds,
     parse,
+    parse_count,
     shown,
 )
 
@@ -121,6 +126,61 @@ def test_bytes_people_read_are_the_bytes(size: float) -> None:
 def test_nothing_has_no_unit_to_choose() -> None:
     assert (format_seconds(0), format_bytes(0)) == ("0 s", "0 B")
     assert (format_seconds(90 * 60), format_seconds(48 * 3600)) == ("90 min", "48 h")
+    assert (format_seconds(150 * 60), format_seconds(60 * 3600)) == ("2.5 h", "2.5 days")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("8k", Positions, 8192),
+        ("128K", Positions, 131072),
+        ("1M", Positions, 1048576),
+        ("0.5 k", Positions, 512),
+        ("8k", Count, 8000),
+        ("8Ki", Count, 8192),
+        ("15T", Count, 15 * 10**12),
+        ("1.5e2B", Count, 150 * 10**9),
+        ("4.35k", Count, 4350),
+    ],
+)
+def test_counts_with_a_suffix(text: str, kind: object, value: int) -> None:
+    assert parse_count(text, kind) == value
+    assert re.fullmatch(count_pattern(kind), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        ("8", Count, "must be a whole number, is '8'"),
+        ("-8k", Count, "must be a whole number, is '-8k'"),
+        ("8 kB", Count, "must be a whole number, is '8 kB'"),
+        ("1T", Positions, "must be a whole number, is '1T'"),
+        ("0.3k", Positions, "is '0.3k', which makes 307.2"),
+        ("1e999999999k", Count, "too large"),
+        ("1e16k", Count, "too large"),
+        ("", Count, "must be a whole number"),
+    ],
+)
+def test_what_is_no_count_is_refused(text: str, kind: object, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        parse_count(text, kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        ("400G", BytesPerSecond, "did you mean GB/s or GiB/s or Gbit/s?"),
+        ("450 GBps", BytesPerSecond, "did you mean GB/s or Gb/s?"),
+        ("450 Gb", BytesPerSecond, "did you mean Gb/s or GB/s?"),
+        ("400 Gbits/s", BytesPerSecond, "did you mean Gbit/s?"),
+        ("80 gb", Bytes, "did you mean GB?"),
+        ("5 mins", Seconds, "did you mean min?"),
+        ("5 parsecs", Seconds, "use ns, us, ms, s, min, h, d"),
+    ],
+)
+def test_the_unit_that_was_meant_is_offered(text: str, kind: object, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        parse(text, kind)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def device(name: str, place: str = "cluster.device") -> DeviceSpec:
     Raises:
         InputError: there is none; the text names `place`.
     """
-    return _named(devices(), name, "device", place)
+    return _named(devices(), name, "device", place, "Any other is given by its figures in place of a name.")
 
 
 def link(name: str, place: str = "cluster.levels") -> Link:
@@ -194,7 +194,7 @@ def optimizer(name: str, place: str = "training.optimizer") -> Optimizer:
     return _named(optimizers(), name, "optimizer", place)
 
 
-def _named(known: dict[str, Entry], name: str, kind: str, place: str) -> Entry:
+def _named(known: dict[str, Entry], name: str, kind: str, place: str, otherwise: str = "") -> Entry:
     if name not in known:
-        raise unknown_name(place, kind, name, known)
+        raise unknown_name(place, kind, name, known, otherwise=otherwise)
     return known[name]

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, screen, tell_assumed, to_json, warn
 from nest.cli.progress import progress_line, step_line
 
@@ -33,9 +34,7 @@ def compare(
     evaluations: int | None = typer.Option(
         None, "--evaluations", metavar="N", help="Plans that a planner which tries plans out may price (1000)."
     ),
-    time_limit: float | None = typer.Option(
-        None, "--time-limit", metavar="S", help="Seconds for each search; then the best plan so far is taken."
-    ),
+    time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
     listing: bool = typer.Option(False, "--list", help="List the planners."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     strict_plugins: bool = STRICT_PLUGINS,

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, screen, to_json, warn
 from nest.cli.progress import share_line
 
@@ -22,9 +23,7 @@ def explain(
         metavar="PART",
         help="One part: binding, constraints, alternatives or flips; may be repeated. Left out, all of them.",
     ),
-    time_limit: float | None = typer.Option(
-        None, "--time-limit", metavar="S", help="Seconds for each search; then the best plan so far is taken."
-    ),
+    time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:

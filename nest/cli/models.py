@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from attrs import evolve
 
-from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import STRICT_PLUGINS, positions
 from nest.cli.output import screen, to_json, warn
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def models(
     sequence_length: int | None = typer.Option(
         None,
         "--sequence-length",
-        min=1,
+        parser=positions,
         metavar="N",
         help="Tokens per sample; left out, the model's context, at most 4096, or what a graph was captured for.",
     ),

@@ -1,5 +1,7 @@
 """Options that several commands share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -42,3 +44,42 @@ def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Chan
     if tokens is not None:
         changes["training"] = {"tokens": read_value(tokens)}
     return changes
+
+
+def time_limit(told: str) -> Any:
+    """The option `--time-limit`: seconds, or a time with its unit.
+
+    Args:
+        told: what it limits.
+    """
+    return typer.Option(None, "--time-limit", metavar="S", parser=_seconds, help=f"{told} Seconds, or as in 5min.")
+
+
+def _seconds(text: str) -> float:
+    from nest.units import Seconds, parse
+
+    try:
+        return float(text)  # Whatever number it is, the search says what limits can be.
+    except ValueError:
+        with _usage():
+            return parse(text, Seconds)
+
+
+def positions(text: str) -> int:
+    """Positions of a sequence from the command line: `8192` or `8k`, at least 1."""
+    from nest.units import Positions, parse_count
+
+    with _usage():
+        found = int(text) if text.strip().isdecimal() else parse_count(text, Positions)
+        if found < 1:
+            raise ValueError(f"must be at least 1, is {found}")
+        return found
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    """Tell what is wrong with an option's value as typer does."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

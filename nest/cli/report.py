@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import warn, write
 from nest.cli.progress import step_line
 
@@ -23,9 +24,7 @@ def report(
     without: list[str] = typer.Option(
         [], "--without", metavar="PART", help="Leave out frontier or sensitivity, which take searches; may be repeated."
     ),
-    time_limit: float | None = typer.Option(
-        None, "--time-limit", metavar="S", help="Seconds for each search; then the best plan so far is taken."
-    ),
+    time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Write a plan as one HTML page that needs no network: figures, launch flags, cluster, batch, memory, time.

@@ -7,6 +7,7 @@ import typer
 import typer.core
 
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of
+from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import (
     DONE,
     NO_PLAN,
@@ -43,12 +44,7 @@ def solve(
     problems: list[Path] = typer.Argument(..., metavar="PROBLEM...", help="Problem files: YAML, JSON or TOML."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the plan to this file, as JSON."),
     as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON document and nothing else."),
-    time_limit: float | None = typer.Option(
-        None,
-        "--time-limit",
-        metavar="S",
-        help="Seconds after which the best plan so far is taken, with its bound.",
-    ),
+    time_limit: float | None = time_limit_option("Time after which the best plan so far is taken, with its bound."),
     verify: bool = typer.Option(
         False, "--verify", help="Let a second solver, CP-SAT, prove the plan; `--verify=free`: see --free."
     ),

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import DONE, NO_PLAN, screen, to_json, unwritten, warn
 from nest.cli.progress import PROVING, progress_line
 
@@ -16,9 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
-    time_limit: float | None = typer.Option(
-        None, "--time-limit", metavar="S", help="Seconds after which what is not proved is left open."
-    ),
+    time_limit: float | None = time_limit_option("Time after which what is not proved is left open."),
     free: bool = typer.Option(
         False, "--free", help="Also let blocks lie anywhere and in any order, and say what keeping their order costs."
     ),

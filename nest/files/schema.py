@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from nest.units import LARGEST, QUANTITIES
+from nest.units import COUNTS, LARGEST, QUANTITIES, count_pattern
 
 Schema = dict[str, Any]
 
@@ -48,7 +48,7 @@ def field_descriptions(cls: Any) -> dict[str, str]:
 def _record(cls: Any, definitions: dict[str, Schema]) -> Schema:
     """The schema of a record as a mapping; the classes it refers to join `definitions`."""
     definitions.setdefault(cls.__name__, {})
-    fields, hints, told = attrs.fields_dict(cls), get_type_hints(cls), field_descriptions(cls)
+    fields, hints, told = attrs.fields_dict(cls), get_type_hints(cls, include_extras=True), field_descriptions(cls)
     rest, short = getattr(cls, "REST_IN", None), getattr(cls, "WRITTEN_SHORT", None)
     properties = {}
     for name, field in fields.items():
@@ -96,6 +96,8 @@ def _value(hint: Any, rule: Mapping[str, Any], definitions: dict[str, Schema]) -
         return {}
     if hint in QUANTITIES:
         return {**_quantity(hint, definitions), **_without(rule, _OF_LISTS | _OF_MAPPINGS)}
+    if hint in COUNTS:
+        return {"type": ["integer", "string"], "pattern": count_pattern(hint), **_scalar_rule(int, rule)}
     if hint in _SCALARS:
         return {"type": _SCALARS[hint], **_scalar_rule(hint, rule)}
     if attrs.has(hint):

@@ -284,5 +284,7 @@ def _line(error: Any) -> int | None:
 def _short(text: str) -> str:
     if "integer string conversion" in text:
         return "a whole number has more than 4300 digits"
+    if "character '\\t'" in text:
+        return "it is indented with a tab; indent with spaces"
     words = " ".join(text.split()).rstrip(".")
     return words if len(words) <= 120 else words[:117] + "..."

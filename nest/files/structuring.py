@@ -19,7 +19,7 @@ from cattrs import Converter
 from nest.errors import FieldError, FieldErrors, InputError, Steps
 from nest.files.names import nearest
 from nest.files.source import Mistake
-from nest.units import LARGEST_WHOLE, QUANTITIES, parse, shown
+from nest.units import COUNTS, LARGEST_WHOLE, QUANTITIES, parse, parse_count, shown
 
 
 class Mistakes(Exception):  # noqa: N818 - a bundle of mistakes, never shown by this name
@@ -49,6 +49,8 @@ def converter() -> Converter:
     made.register_structure_hook(str, _word)
     for kind in QUANTITIES:
         made.register_structure_hook_func(partial(operator.is_, kind), _quantity)
+    for kind in COUNTS:
+        made.register_structure_hook_func(partial(operator.eq, kind), _count)
     made.register_structure_hook_factory(attrs.has, partial(_record_hook, made=made))
     for origins, hook in (((tuple,), _tuple_hook), ((dict,), _mapping_hook), ((Union, types.UnionType), _union_hook)):
         made.register_structure_hook_factory(partial(_has_origin, origins), partial(hook, made=made))
@@ -63,7 +65,8 @@ def _integer(value: Any, _: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Mistakes.one(f"must be a whole number, is {shown(value)}")
+        quoted = "; leave the quotes out" if isinstance(value, str) and value.strip().isdecimal() else ""
+        raise Mistakes.one(f"must be a whole number, is {shown(value)}{quoted}")
     if abs(value) > LARGEST_WHOLE:
         raise Mistakes.one("is too large: whole numbers go up to 2**53")
     return value
@@ -71,7 +74,8 @@ def _integer(value: Any, _: Any) -> int:
 
 def _float(value: Any, _: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise Mistakes.one(f"must be a number, is {shown(value)}")
+        percent = "; write a share, such as 0.05 for 5 %" if isinstance(value, str) and value.endswith("%") else ""
+        raise Mistakes.one(f"must be a number, is {shown(value)}{percent}")
     try:
         number = float(value)
     except OverflowError:
@@ -96,6 +100,14 @@ def _word(value: Any, _: Any) -> str:
 def _quantity(value: Any, kind: Any) -> float:
     try:
         return parse(value, kind)
+    except ValueError as error:
+        raise Mistakes.one(str(error)) from None
+
+
+def _count(value: Any, kind: Any) -> int:
+    try:
+        suffixed = isinstance(value, str) and not value.strip().isdecimal()
+        return _integer(parse_count(value, kind) if suffixed else value, int)
     except ValueError as error:
         raise Mistakes.one(str(error)) from None
 
@@ -191,11 +203,11 @@ def _may_stand_for(value: Any, member: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return get_origin(member) is tuple
     if isinstance(value, str):
-        return member in QUANTITIES or member is str
+        return member in QUANTITIES or member in COUNTS or member is str
     if isinstance(value, bool) or value is None:
         return False
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return member in QUANTITIES or member is float or (member is int and whole)
+    return member in QUANTITIES or member is float or ((member is int or member in COUNTS) and whole)
 
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -204,7 +216,7 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 def _told(members: list[Any]) -> str:
     """What may stand there, in words."""
     told = [
-        _WORDS.get(member)
+        _WORDS.get(int if member in COUNTS else member)
         or (QUANTITIES[member].sentence if member in QUANTITIES else None)
         or ("a list" if get_origin(member) is tuple else "keys and values")
         for member in members
@@ -214,7 +226,7 @@ def _told(members: list[Any]) -> str:
 
 def _record_hook(cls: Any, made: Converter) -> Callable[[Any, Any], Any]:
     fields = attrs.fields_dict(cls)
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     rest = getattr(cls, "REST_IN", None)
     short = getattr(cls, "WRITTEN_SHORT", None)
 
@@ -256,7 +268,7 @@ def _into(found: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, 
 
 
 def _unknown(keys: Mapping[str, Any], fields: Mapping[str, Any]) -> list[Mistake]:
-    return [Mistake((key,), f"is not a known key; {nearest(str(key), fields)}") for key in keys]
+    return [Mistake((key,), f"is not a known key; {nearest(str(key), fields, value)}") for key, value in keys.items()]
 
 
 def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[Mistake]:

@@ -70,7 +70,7 @@ def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str,
     found: dict[str, Allowed] = {}
     for name, degrees in problem.strategies.items():
         if name not in known | set(FORESEEN):
-            raise unknown_name("strategies", "strategy", name, known | set(FORESEEN))
+            raise unknown_name("strategies", "strategy", name, known | set(FORESEEN), degrees)
         found[name] = Allowed(f"strategies.{name}", tuple(degrees))
     for name, value in problem.decided.items():
         if name in known | set(FORESEEN):

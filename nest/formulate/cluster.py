@@ -1,6 +1,7 @@
 """From a problem's `cluster` section to the cluster in numbers."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 from attrs import evolve
@@ -13,10 +14,13 @@ from nest.formulate.topology import read_in
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Level
 from nest.spec import ClusterSpec, DeviceSpec
-from nest.units import Bytes
+from nest.units import Bytes, format_bytes, format_decimal
 
 MOST_DEVICES = 2**20
 """More devices than any cluster has; beyond it a fan-out is a slip, and tables over devices would not fit."""
+
+FASTER = 2
+"""Times the bandwidth inside, from which on a level's is told: networks have such levels, but seldom."""
 
 
 def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
@@ -83,11 +87,13 @@ def _assembled(spec: ClusterSpec, levels: tuple[Level, ...], base: Path | None) 
         memory = chosen.memory
     if memory is None:
         raise InputError(
-            "cluster.memory is missing; give the bytes of one device (`memory: 80 GB`) or name a `device`."
+            "cluster.device is missing; name one that `nest devices` lists, or, with a profile, give the bytes of one "
+            "device alone (`memory: 80 GB`)."
         )
     if spec.reserve >= memory:
         raise InputError(
-            f"cluster.reserve is {spec.reserve:.6g} bytes, which leaves nothing of the {memory:.6g} bytes of a device."
+            f"cluster.reserve is {format_bytes(spec.reserve)}, which leaves nothing of the {format_bytes(memory)} of a "
+            "device."
         )
     devices = math.prod(level.fanout for level in levels)
     if devices > MOST_DEVICES:
@@ -119,3 +125,18 @@ def _check_device(spec: DeviceSpec) -> None:
     for kind, share in spec.efficiency.items():
         if not 0 < share <= 1:
             raise InputError(f"cluster.device.efficiency.{kind} is {share}; it must be above 0 and at most 1.")
+
+
+def told_of_levels(spec: ClusterSpec) -> str | None:
+    """That a level is `FASTER` than the one inside it, as where the order was mistaken; None: none is."""
+    try:
+        levels = network_levels(spec.levels or ())
+    except InputError:  # Names nobody knows are told with all others.
+        return None
+    for inner, outer in pairwise(levels):
+        if outer.fanout > 1 and outer.bandwidth > FASTER * inner.bandwidth:
+            return (
+                f"cluster.levels: {outer.name}, {format_decimal(outer.bandwidth, 'B/s')}, is faster than {inner.name}, "
+                f"{format_decimal(inner.bandwidth, 'B/s')}, inside it; levels are written innermost first."
+            )
+    return None

@@ -193,12 +193,14 @@ def _decision(
     if name in FIXED_ONLY:
         return _special(place, name, value, fixed, experts)
     if name not in names:
-        raise unknown_name("fixed", "decision", name, {*names, *FIXED_ONLY, "stages"})
+        raise unknown_name("fixed", "decision", name, {*names, *FIXED_ONLY, "stages"}, value)
     if name == "zero":
         return ()
     if isinstance(value, bool) and name not in PLAN_NAMES:
         return (parse(f"{name} > 1 or tp == 1") if value else equals(name, 1),)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if name in FORESEEN:  # `allowed_degrees` says so.
+            return ()
         raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
     return (equals(name, value),)
 

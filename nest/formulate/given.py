@@ -10,6 +10,7 @@ from attrs import evolve
 from nest.errors import FieldError, FieldErrors, InputError
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
+from nest.spec.missing_units import refuse_missing_units
 
 Source = str | Path | Mapping[str, Any]
 Changes = Mapping[str, Mapping[str, Any]]
@@ -95,4 +96,7 @@ def whole_problem(
 
     read, written = read_record(source, Problem, changes)
     base = Path(source).parent if isinstance(source, (str, Path)) else None
-    return self_contained(with_decisions(read, fix) if fix else read, base, known), written
+    whole = self_contained(with_decisions(read, fix) if fix else read, base, known)
+    if not isinstance(source, Problem):
+        refuse_missing_units(whole)
+    return whole, written

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nest.formulate.cluster import told_of_levels
 from nest.formulate.contradictions import refuse_contradictions
 from nest.formulate.given import Changes, Source, naming, whole_problem
 from nest.formulate.implied_target import untargeted, with_target
+from nest.formulate.indivisible import told_of_length
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.stack import told_of_stack
 from nest.hooks.registry import Registry
@@ -39,7 +41,9 @@ def in_numbers(
         stack = told_of_stack(whole, written, known)
         whole, target = with_target(whole, written, known)
         if told is not None:
-            for sentence in (None if target is None else target.sentence, stack):
+            levels = None if whole.model is None else told_of_levels(whole.cluster)
+            length = told_of_length(whole, known)
+            for sentence in (None if target is None else target.sentence, stack, levels, length):
                 if sentence is not None:
                     told(sentence)
         refuse_contradictions(whole, written, known)

@@ -1,5 +1,6 @@
 """From what a problem's `model` says to an operator graph."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,6 +10,9 @@ from attrs import frozen
 from nest.catalogue import unknown_name
 from nest.errors import InputError, InputErrors
 from nest.files import read, read_mapping, structure, there_is
+from nest.files.names import near
+from nest.files.source import SUFFIXES
+from nest.files.synonyms import plain
 from nest.formulate.model_library import library_models
 from nest.graph import OperatorGraph
 from nest.hooks.guarded import blame
@@ -124,14 +128,33 @@ def _read_model(source: str, base: Path | None) -> Model:
     if there_is(path) == "folder":
         path = path / "config.json"
     if there_is(path) != "file":
-        if path.suffix or "/" in source:
-            raise InputError(f"model: there is no file {str(path)!r:.200}; `nest models` lists the names known.")
-        raise unknown_name("model", "file or model", source, library_models())
+        raise _no_model(source, path)
     content = read_mapping(path, listed=GRAPH).mapping
     if _describes(content):
         return read(path, DescribedModel).transformer
     # The path of a graph in a file starts from that file.
     return _with_graph(content, path.parent)
+
+
+def _no_model(source: str, path: Path) -> InputError:
+    """The error for a model that is neither a file nor a name: what it may be instead, and how to get its file."""
+    close = near(source, library_models())
+    named = plain(source)
+    if any(plain(each) in named for each in close):
+        return InputError(f"model: there is no file or model called {source!r:.80}. Did you mean {close[0]!r}?")
+    if _ON_THE_HUB.fullmatch(source) and path.suffix not in SUFFIXES:
+        other = f" The nearest that nest knows by name is {close[0]!r}, another model." if close else ""
+        return InputError(
+            f"model: nest does not know {source!r:.80} by name and downloads nothing; save "
+            f"https://huggingface.co/{source}/raw/main/config.json and give its path.{other}"
+        )
+    if path.suffix in SUFFIXES or "/" in source:
+        return InputError(f"model: there is no file {str(path)!r:.200}; `nest models` lists the names known.")
+    return unknown_name("model", "file or model", source, library_models())
+
+
+_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+"""An organisation and a model, as Hugging Face writes them."""
 
 
 def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
@@ -165,4 +188,8 @@ def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImpor
             f"give one of {', '.join(sorted(importers))}, or describe the model by `transformer:`."
         )
     # No nearest name is offered: `qwen3_moe` is no remedy for a model of another family with a similar name.
-    return InputError(f"{place}: the family {family!r:.60} is not known; nest knows {', '.join(sorted(importers))}.")
+    return InputError(
+        f"{place}: the family {family!r:.60} is not known; nest knows {', '.join(sorted(importers))}. If it is a "
+        "transformer, describe it as `model: {transformer: {layers, hidden, ffn, heads, kv_heads, vocab}}`, with "
+        "`experts`, `top_k` and `moe_ffn` for a mixture of experts."
+    )

@@ -6,6 +6,7 @@ alone as a whole constraint.
 """
 
 import ast
+import re
 import warnings
 from collections.abc import Mapping
 
@@ -52,6 +53,8 @@ LONGEST = 1000
 
 DEEPEST = 50
 """Levels of nesting of one constraint."""
+
+_ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
 
 _BINARY: Mapping[type[ast.operator], str] = {
     ast.Add: "+",
@@ -148,7 +151,10 @@ def _tree(text: str) -> ast.expr:
             warnings.simplefilter("ignore")
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise InputError(f"constraint `{_short(text)}` is not an expression such as `tp * cp <= 8`.") from None
+        equality = "; equality is written `==`" if _ASSIGNMENT.search(text) else ""
+        raise InputError(
+            f"constraint `{_short(text)}` is not an expression such as `tp * cp <= 8`{equality}."
+        ) from None
     level: list[ast.AST] = [tree]
     for _ in range(DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node)]

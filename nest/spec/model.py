@@ -5,6 +5,7 @@ from typing import ClassVar
 from attrs import field, frozen
 
 from nest.spec.validators import at_least
+from nest.units import Positions
 
 
 @frozen
@@ -46,7 +47,7 @@ class TransformerSpec:
         shared_expert_ffn: total width of the experts every token visits; 0: none.
         dense_layers: leading blocks that stay dense in a mixture of experts.
         mla: multi-head latent attention in place of grouped-query attention.
-        sliding_window: keys a query attends to; None: all.
+        sliding_window: keys a query attends to; `4k` is 4096; None: all.
     """
 
     WRITTEN_UNDER: ClassVar[str] = "transformer"
@@ -66,4 +67,4 @@ class TransformerSpec:
     shared_expert_ffn: int = field(default=0, validator=at_least(0))
     dense_layers: int = field(default=0, validator=at_least(0))
     mla: MlaSpec | None = None
-    sliding_window: int | None = field(default=None, validator=at_least(1))
+    sliding_window: Positions | None = field(default=None, validator=at_least(1))

@@ -15,7 +15,7 @@ from nest.spec.stack import (
     StackSpec,
 )
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
-from nest.units import Bytes
+from nest.units import Bytes, Count, Positions
 
 MOST_SAMPLES = 10**9
 """Samples per optimizer step at most: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
@@ -33,8 +33,8 @@ class Training:
     """How the model is trained.
 
     Attributes:
-        global_batch: samples per optimizer step, at most `MOST_SAMPLES`.
-        sequence_length: tokens per sample; needed with `model`, unused with `profile`.
+        global_batch: samples per optimizer step, at most `MOST_SAMPLES`; `8k` is 8000.
+        sequence_length: tokens per sample; `8k` is 8192; needed with `model`, unused with `profile`.
         micro_batch: samples per micro-batch the search may use; unused with `profile`.
         precision: number format of matrix products.
         optimizer: name of the optimizer.
@@ -68,7 +68,8 @@ class Training:
         memory_risk: share of launches one accepts to run out of memory, from which follows what stages must stay under;
             None: 0.5. Not with `profile`, whose candidates state their bytes.
         memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
-            with a device's, whatever `memory_risk`; None: with `model` what the risk asks for, with `profile` 0.
+            with a device's, whatever `memory_risk`, 0 to 1; None: with `model` what the risk asks for, with `profile`
+            0.
         stack: what the framework does by itself, by its name (`nest stacks`), a file, or in place: fills in what is
             left out here; None: that of `search.target`, else the device's usual one. Not with `profile`.
         overlap_reach: how far communication inside blocks hides with `overlap.tensor`: `domain`, over links of the
@@ -95,8 +96,8 @@ class Training:
             is left over is padding. 1: no padding, perfectly balanced.
     """
 
-    global_batch: int = field(validator=between(1, MOST_SAMPLES))
-    sequence_length: int | None = field(default=None, validator=at_least(1))
+    global_batch: Count = field(validator=between(1, MOST_SAMPLES))
+    sequence_length: Positions | None = field(default=None, validator=at_least(1))
     micro_batch: tuple[int, ...] | None = field(default=None, validator=every(not_empty, each(at_least(1))))
     precision: str = field(default="bf16", validator=one_of(PRECISIONS))
     optimizer: str = "adam"
@@ -121,10 +122,10 @@ class Training:
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
     communicator: Bytes | None = field(default=None, validator=at_least(0))
     context: Bytes | None = field(default=None, validator=at_least(0))
-    tokens: int | None = field(default=None, validator=between(1, MOST_TOKENS))
+    tokens: Count | None = field(default=None, validator=between(1, MOST_TOKENS))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
     memory_risk: float | None = field(default=None, validator=between(0.001, 0.999))
-    memory_margin: float | None = field(default=None, validator=at_least(0))
+    memory_margin: float | None = field(default=None, validator=between(0, 1))
     primary_weights: str | None = field(default=None, validator=one_of(("bf16", "fp8")))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
     master_weights: bool | None = None

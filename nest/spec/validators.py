@@ -5,12 +5,12 @@ Each rule also says what it demands in the words of JSON schema, so that schemas
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, cast
 
 from attrs import frozen
 
 from nest.errors import FieldError, FieldErrors, Steps
+from nest.files.names import hint
 from nest.units import LARGEST_WHOLE
 
 Mistake = tuple[Steps, str]
@@ -102,8 +102,8 @@ def one_of(allowed: Collection[Any]) -> Rule:
     def wrong(value: Any) -> str | None:
         if value in allowed:
             return None
-        near = get_close_matches(value[:60], words, n=1) if isinstance(value, str) else []
-        return f"{must}, is {value!r:.60}" + "".join(f"; did you mean {word}?" for word in near)
+        told = hint(value, words) if isinstance(value, str) else ""
+        return f"{must}, is {value!r:.60}" + (f"; {told}" if told else "")
 
     return _rule(wrong, {"enum": list(allowed)})
 

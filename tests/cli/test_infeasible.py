@@ -39,10 +39,27 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "hardly any memory": (problem(cluster={"memory": 5}), r"Memory is tightest: .* capacity of 5 bytes"),
     "reserve": (problem(cluster={"reserve": "15 GB"}), r"Memory is tightest: .* capacity of 1\.6e\+10 bytes"),
-    "constraint": (problem(constraints=["pp == 7"]), r"Constraint `pp == 7` is tightest: it refuses all \d+"),
+    "constraint": (
+        problem(constraints=["pp == 7"]),
+        r"Constraint `pp == 7` is tightest: with the rest of the problem as it is, pp can be 1 to 5 only",
+    ),
+    "constraint of two names": (
+        problem(constraints=["pp * replicas == 77"]),
+        r"Constraint `pp \* replicas == 77` is tightest: it refuses all \d+ combinations",
+    ),
     "constraints": (
         problem(constraints=["pp >= 4", "devices <= 2"]),
-        r"Constraints are tightest: together they refuse all \d+ .*`pp >= 4` alone refuses \d+.*`devices <= 2`",
+        r"Constraint `devices <= 2` is tightest: with `pp >= 4` and the rest of the problem as it is, "
+        r"devices can be 4, 5, 8 only",
+    ),
+    "constraints of two names": (
+        problem(constraints=["pp * 1 >= 3 * replicas", "devices <= 2 * replicas"]),
+        r"Constraints are tightest: together they refuse all \d+ .*`pp \* 1 >= 3 \* replicas` alone refuses \d+.*",
+    ),
+    "replicas": (
+        problem(fixed={"replicas": 3}),
+        r"Constraint `replicas == 3` is tightest: 3 does not divide training.global_batch \(32\), so that replicas can "
+        r"be 1, 2, 4, 8 only; change one of them, or set training.uneven_batch",
     ),
     "decision": (problem(fixed={"replicas": 3}), r"Constraint `replicas == 3` is tightest"),
     "batch": (in_fours(), r"The batch is tightest: 7 samples cannot be dealt evenly .* micro-batches of 4 samples"),

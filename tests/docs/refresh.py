@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.docs import calibration_reference, hook_reference, published_runs, stack_reference
+from tests.docs import calibration_reference, hook_reference, mistakes, published_runs, stack_reference
 from tests.docs.compare import ELISION, same
 from tests.docs.document import REPOSITORY, documents, run
 from tests.topologies import field_files
@@ -18,6 +18,7 @@ def refresh(path: Path) -> list[str]:
     text = path.read_text()
     text = hook_reference.refreshed(text) if hook_reference.BEGIN in text else text
     text = published_runs.refreshed(calibration_reference.refreshed(text))
+    text = mistakes.refreshed(text) if mistakes.BEGIN in text else text
     text = stack_reference.refreshed(text) if stack_reference.BEGIN in text else text
     text = field_files.refreshed(text) if field_files.BEGIN in text and field_files.FOLDER.is_dir() else text
     lines = text.splitlines()

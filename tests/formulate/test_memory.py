@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.catalogue import device, estimate_error
+from nest.files import structure
 from nest.formulate.instance import build_instance
 from nest.formulate.memory_risk import RISK
 from nest.hooks.registry import registry
@@ -261,7 +262,7 @@ def test_the_search_leaves_room_for_the_margin() -> None:
 def test_what_does_not_fit_is_told_by_the_upper_estimate() -> None:
     written = asked(DENSE, margin=0.5).to_dict()
     small = {**written, "cluster": {**written["cluster"], "memory": 1e5}, "fixed": {}}
-    told = nest.solve(small).diagnosis or ""
+    told = nest.solve(structure(small, Problem)).diagnosis or ""
     assert "upper estimate" in told
     assert "a margin of 0.5" in told
     assert "capacity of 100000 bytes" in told

@@ -58,6 +58,7 @@ class Exclusions:
     Attributes:
         batch: pairs of candidate and replicas that cannot share the batch.
         constraints: per constraint text, combinations it alone refused first.
+        never: by text, constraints of one name that hold nowhere: the name and the values it has.
         combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
         uneven: combinations of candidate, replicas, rank order and schedule of several chunks without an even split.
         shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
@@ -65,6 +66,7 @@ class Exclusions:
 
     batch: int = 0
     constraints: Counter[str] = field(factory=Counter)
+    never: dict[str, tuple[str, tuple[Value, ...]]] = field(factory=dict)
     combinations: int = 0
     uneven: int = 0
     shard_groups: int = 0
@@ -107,6 +109,7 @@ def configurations(
                                     order, index, replicas, micro_batches, rank_order, schedule, kept, allowed, degree
                                 )
                             )
+    exclusions.never = rules.never()
     return found, exclusions
 
 
@@ -220,6 +223,12 @@ class Remembered:
             self._known[key] = self._constraint.holds(dict(zip(self._names, key, strict=True)))
         return self._known[key]
 
+    def never(self) -> tuple[str, tuple[Value, ...]] | None:
+        """The only name it reads and the values that had, where it was true of none of them."""
+        if len(self._names) != 1 or not self._known or any(self._known.values()):
+            return None
+        return self._names[0], tuple(key[0] for key in self._known)
+
 
 class _Rules:
     """The constraints, sorted by what they read, so that each is computed no more often than its names change."""
@@ -236,6 +245,11 @@ class _Rules:
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self._choosing_names = tuple(sorted(set().union(*(each.names() for each in choosing)) - CHOSEN_NAMES))
         self._sets: dict[tuple[object, ...], tuple[list[tuple[Choice, ...]], list[str]]] = {}
+
+    def never(self) -> dict[str, tuple[str, tuple[Value, ...]]]:
+        """Constraints that held nowhere, as `Exclusions.never` has them."""
+        rows = ((each.text, each.never()) for each in (*self.once, *self.counted, *self.choosing))
+        return {text: found for text, found in rows if found is not None}
 
     def allowed(
         self, values: dict[str, Value], ranks: int, counts: Sequence[int], choices: tuple[Choice, ...]

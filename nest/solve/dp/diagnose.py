@@ -1,5 +1,6 @@
 """Why there is no plan: what is tightest and by how much."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy
@@ -8,10 +9,18 @@ from attrs import frozen
 from nest.instance import Instance, chunks_of
 from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration, Exclusions
+from nest.spec.constraints import Value
 from nest.units import format_bytes
 
 if TYPE_CHECKING:
     from nest.solve.dp.search import Search
+
+
+MOST_LISTED = 12
+"""Values that a sentence names."""
+
+MOST_OTHERS = 3
+"""Other constraints that it names."""
 
 
 @frozen
@@ -211,6 +220,11 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
     even = ""
     if instance.space.even:
         even = f" The {len(instance.space.blocks)} transformer blocks must be dealt to stages evenly (search.target)."
+    never = max(exclusions.never, key=lambda each: exclusions.constraints[each], default=None)
+    if never is not None:
+        beside = [f"`{each}`" for each, _ in counts if each != never][:MOST_OTHERS]
+        possible = _possible(instance, never, beside, *exclusions.never[never])
+        return f"Constraint {shown[never]} is tightest: {possible}{even}"
     if refused >= total:
         told = f"it refuses all {total} combinations of candidate, replicas, stages."
         return f"Constraint {shown[text]} is tightest: {told}{even}"
@@ -222,6 +236,32 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
         f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and stages; "
         f"{shown[text]} alone refuses {refused}, the rest fall to {others}.{even}"
     )
+
+
+def _possible(instance: Instance, text: str, others: Sequence[str], name: str, values: Sequence[Value]) -> str:
+    """The values that a name has where nothing else refuses them, or that the batch cannot be dealt out so."""
+    batch, wanted = instance.space.global_batch, text.removeprefix(f"{name} == ")
+    dealt = name in ("replicas", "micro_batches") or (
+        name == "dp" and all(candidate.micro_batch is not None for candidate in instance.candidates)
+    )
+    if dealt and not instance.space.uneven_batch and wanted.isdecimal() and batch % int(wanted):
+        return (
+            f"{wanted} does not divide training.global_batch ({batch}), so that {name} can be {_listed(values)} only; "
+            "change one of them, or set training.uneven_batch."
+        )
+    beside = f"{', '.join(others)} and " if others else ""
+    return f"with {beside}the rest of the problem as it is, {name} can be {_listed(values)} only."
+
+
+def _listed(values: Sequence[Value]) -> str:
+    """Values for people: `1 to 8`, or each of them, as far as they fit into a sentence."""
+    found = sorted(set(values), key=lambda each: (isinstance(each, str), each))
+    first, last = found[0], found[-1]
+    if len(found) > 2 and isinstance(first, int) and found == list(range(first, first + len(found))):
+        return f"{first} to {last}"
+    if len(found) > MOST_LISTED:
+        return f"{', '.join(map(str, found[: MOST_LISTED - 1]))}, ... or {last}"
+    return ", ".join(map(str, found))
 
 
 def _exactly(size: float) -> str:
