@@ -1,5 +1,6 @@
 """`nest compare`: our plan beside those of other planners."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import typer
@@ -57,8 +58,9 @@ def compare(
         raise InputError("nest compare takes a problem file; `nest compare --list` lists the planners.")
     if nodes is not None and not from_megatron:
         raise InputError("--nodes goes with flags; give --from-megatron.")
-    progress, steps = progress_line("searching"), step_line()
-    try:
+    steps = step_line()
+    with progress_line("searching") as progress, ExitStack() as ended:
+        ended.callback(steps.clear)
         found = comparing.compare(
             problem,
             planners=planners or None,
@@ -71,8 +73,6 @@ def compare(
             progress=progress,
             told=steps.tell,
         )
-    finally:
-        steps.clear()
     warn(registry().warnings)
     tell_assumed(found.ours.problem["cluster"].get("assumed", ()))
     told = found.to_dict()

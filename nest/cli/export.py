@@ -78,12 +78,8 @@ def export(
 def _made(plan: Path, to: tuple[str, ...], near: bool) -> "Exported":
     from nest import exporting
 
-    progress = progress_line("searching the nearest plan")
-    try:
+    with progress_line("searching the nearest plan") as progress:
         return exporting.export(plan, to, near=near, progress=progress)
-    finally:
-        if progress is not None:
-            progress.clear()
 
 
 def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near: bool, as_json: bool) -> None:

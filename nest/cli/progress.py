@@ -105,9 +105,17 @@ class ProgressLine(_Line):
         self._show(f"{self._doing} for {seconds}", told)
 
 
-def progress_line(doing: str) -> ProgressLine | None:
-    """The line, where standard error is a terminal; `doing` is its first word."""
-    return ProgressLine(doing) if sys.stderr.isatty() else None
+@contextmanager
+def progress_line(doing: str) -> Iterator[ProgressLine | None]:
+    """Give the line, where standard error is a terminal, None elsewhere; `doing` is its first word."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    line = ProgressLine(doing)
+    try:
+        yield line
+    finally:
+        line.clear()
 
 
 class ShareLine(_Line):
