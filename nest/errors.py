@@ -30,7 +30,15 @@ class PlacedErrors(InputErrors):
 
 
 class NoPlanYet(NestError):  # noqa: N818 - says what there is
-    """A search was ended before it had any plan, or knew that there is none (exit code 1)."""
+    """A search was ended before it had any plan, or knew that there is none (exit code 1).
+
+    Attributes:
+        stopped: whether somebody ended it, not the time limit.
+    """
+
+    def __init__(self, text: str, stopped: bool = False) -> None:
+        self.stopped = stopped
+        super().__init__(text)
 
 
 class InternalError(NestError):

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING
 
-from nest.errors import NoPlanYet
-
 if TYPE_CHECKING:
     from nest.solve.effort import Deadline
 
@@ -18,11 +16,7 @@ STOPPING = b"\nnest: stopping with what is known; Ctrl-C again ends at once.\n"
 
 @contextmanager
 def stoppable(deadline: "Deadline") -> Iterator[None]:
-    """While this lasts, Ctrl-C lets the time of `deadline` be up; once more, it ends the command.
-
-    Raises:
-        KeyboardInterrupt: it was pressed before there was any plan.
-    """
+    """While this lasts, Ctrl-C lets the time of `deadline` be up; once more, it ends the command."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler or current_thread() is not main_thread():
         yield  # Whoever started nest ignores interrupts, or handles them.
@@ -37,9 +31,5 @@ def stoppable(deadline: "Deadline") -> Iterator[None]:
     signal.signal(signal.SIGINT, stop)
     try:
         yield
-    except NoPlanYet as error:
-        if deadline.stopped:
-            raise KeyboardInterrupt(str(error)) from None
-        raise
     finally:
         signal.signal(signal.SIGINT, before)

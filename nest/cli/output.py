@@ -31,8 +31,8 @@ def run(command: Callable[[], Any]) -> int:
         return DONE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else DONE if stop.code is None else BAD_INPUT
-    except KeyboardInterrupt as stop:
-        note(str(stop) or "stopped.")
+    except KeyboardInterrupt:
+        note("stopped.")
         return INTERRUPTED
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - silences the flush at exit
@@ -43,7 +43,7 @@ def run(command: Callable[[], Any]) -> int:
         return BAD_INPUT
     except NoPlanYet as error:
         fail(str(error))
-        return NO_PLAN
+        return INTERRUPTED if error.stopped else NO_PLAN
     except InternalError as error:
         fail(f"internal error: {error}")
         return NO_PLAN

@@ -71,6 +71,11 @@ class _Line:
         _Line._shown = line
 
 
+def clear_line() -> None:
+    """Remove the line, whoever shows it: something is printed."""
+    _Line().clear()
+
+
 class ProgressLine(_Line):
     """How far a search or a proof is: the share explored, the time left, the best plan, the bound."""
 

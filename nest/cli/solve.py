@@ -116,6 +116,8 @@ def solve(
                     workers=workers,
                 )
         except NoPlanYet as error:
+            if error.stopped:
+                raise
             fail(f"{problem}: {error}")
             code = NO_PLAN
             continue
@@ -135,7 +137,7 @@ def solve(
         if failed is not None:  # With --output there is one problem.
             raise failed
         if deadline.stopped and done + 1 < len(problems):
-            raise KeyboardInterrupt(f"stopped before {', '.join(map(str, problems[done + 1 :]))}.")
+            raise NoPlanYet(f"stopped before {', '.join(map(str, problems[done + 1 :]))}.", stopped=True)
     raise typer.Exit(code)
 
 

@@ -34,7 +34,7 @@ from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Stand
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
-PRICING = 0.5
+PRICING = 0.4
 """Share of the time in which candidates may be priced: bounding and searching their plans takes about as long."""
 
 
@@ -129,7 +129,7 @@ def formulate(
         levels: the network, in place of the problem's; None: the problem's.
         progress: told now and then which share of the candidates is priced.
         binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
-        deadline: when the search ends, which is left half of the time: candidates that cannot be priced until then are
+        deadline: when the search ends, which is left most of the time: candidates that cannot be priced until then are
             left out, evenly among all. None: all are priced.
 
     Raises:

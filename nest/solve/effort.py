@@ -11,6 +11,9 @@ PATIENCE = 0.3
 left of that is for pricing the plan anew and writing it, 0.4 s with DeepSeek-V3 on 2,048 devices."""
 
 
+STOPPED_PATIENCE = 3.0
+"""The same, in seconds, where somebody ended the search, who can do so again."""
+
 FEW = 32
 """Candidates that are priced and searched in a moment, however late it is (0.5 s on 2,048 devices)."""
 
@@ -51,6 +54,7 @@ class Deadline:
     def stop(self) -> None:
         """Let the time be up; safe in a handler of signals."""
         self.stopped = True
+        self._patience = max(self._patience, STOPPED_PATIENCE)
         self._end = min(self._end, time.monotonic())
 
     @property
@@ -84,7 +88,7 @@ class Deadline:
     def no_plan_yet(self) -> NoPlanYet:
         """What is raised when it is over before there is a plan."""
         if self.stopped or self.seconds is None:
-            return NoPlanYet("stopped before any plan was found.")
+            return NoPlanYet("stopped before any plan was found.", stopped=True)
         return NoPlanYet(
             f"no plan was found within {self.seconds:g} s; give the search more time, or fewer choices: a target, or "
             "degrees under `strategies`."

@@ -31,7 +31,7 @@ from nest.solve.dp.sums import grid_parts
 from nest.solve.effort import FEW, Deadline, spread
 from nest.tolerances import TIE
 
-FIRST_BOUNDS = 0.75
+FIRST_BOUNDS = 0.8
 """Share of the time in which the plans of all candidates must be bounded."""
 
 FEW_CUTS, MANY_CUTS = 500, 2_000
@@ -93,13 +93,13 @@ def _attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | N
     2026-11-23), so where that takes too long some of the candidates must do: an eighth of them, and then as few as find
     any plan.
     """
-    few = FEW
-    if candidates > few:
+    if candidates > FEW:
         yield None, FIRST_BOUNDS
-        yield spread(candidates, max(candidates // 8, few)), (1 + FIRST_BOUNDS) / 2
-    while few < candidates:
-        yield spread(candidates, few), None
-        few *= 8
+        yield spread(candidates, max(candidates // 8, FEW)), (1 + FIRST_BOUNDS) / 2
+        few = FEW // 4
+        while few < candidates:
+            yield spread(candidates, few), None
+            few *= 4
     yield None, None
 
 
