@@ -148,6 +148,8 @@ def verify(
     Raises:
         InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
+    from nest.formulate.fixed_plan import decided_formulation
+
     check_effort(None, workers)
     deadline = Deadline.of(time_limit)
     known = plugins or registry()
@@ -160,6 +162,9 @@ def verify(
             raise InputError("the plan does not fit into memory, so there is nothing to prove.")
         problem = carried_problem(read, known)
         instance, formulation = formulate(problem, known, progress=progress, deadline=deadline)
+        if not instance.complete and read.status != "infeasible":  # What was priced may lack the plan's own.
+            instance, formulation = decided_formulation(problem, read, known)
+            instance = evolve(instance, complete=False)
         return _verdict(instance, formulation, read, problem, known, free, deadline, workers, progress)
 
 

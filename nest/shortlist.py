@@ -72,6 +72,8 @@ def _shortlist(
         met = result.runner_up
         if met is not None and any(Listed.of(each).covers(met[0]) for each in found):
             met = None
+        if met is None and deadline.passed:
+            break
         try:
             result = search(instance, deadline, progress, known=met, preferred=False, runner_up=False, besides=found)
         except NoPlanYet:
