@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from nest.cli import completion
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import NO_PLAN, screen, tell_assumed, to_json, warn
 from nest.cli.progress import progress_line, step_line
@@ -18,7 +19,11 @@ def register(app: typer.Typer) -> None:
 def compare(
     problem: Path | None = typer.Argument(None, metavar="PROBLEM", help="A problem file: YAML, JSON or TOML."),
     planners: list[str] = typer.Option(
-        [], "--planner", metavar="NAME", help="A planner from the list; may be repeated. Left out, all of them."
+        [],
+        "--planner",
+        metavar="NAME",
+        autocompletion=completion.planners,
+        help="A planner from the list; may be repeated. Left out, all of them.",
     ),
     plans: list[Path] = typer.Option(
         [], "--plan", metavar="FILE", help="A plan file, priced on this problem; may be repeated."

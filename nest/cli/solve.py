@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 import typer.core
 
+from nest.cli import completion
 from nest.cli.interrupts import stoppable
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import (
@@ -63,6 +64,7 @@ def solve(
         None,
         "--target",
         metavar="NAME",
+        autocompletion=completion.targets,
         help="The framework that must be able to run the plan, in place of the problem's; `none`: any may.",
     ),
     best: int | None = typer.Option(

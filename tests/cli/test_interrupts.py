@@ -50,7 +50,7 @@ def problem(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("when", (PRICING, SEARCHING))
+@pytest.mark.parametrize("when", [PRICING, SEARCHING])
 def test_the_best_plan_so_far_is_written_and_holds(problem: Path, tmp_path: Path, when: str) -> None:
     written = tmp_path / "plan.json"
     code, printed, errors = interrupted(tmp_path, "solve", str(problem), "-o", str(written), when=when)
