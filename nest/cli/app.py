@@ -11,6 +11,7 @@ import typer
 from nest import __version__
 
 COMMANDS = (
+    "init",
     "solve",
     "evaluate",
     "check",
@@ -90,6 +91,7 @@ def main() -> None:
 
 
 def _call() -> None:
+    from nest.cli.output import INTERRUPTED
     from nest.cli.plugin_commands import add_plugin_commands
     from nest.cli.streams import results_apart
     from nest.hooks.registry import registry
@@ -107,6 +109,8 @@ def _call() -> None:
             )
         except _UsageError as error:
             _tell_usage(error)
+        if found == INTERRUPTED:  # Typer's own code for Ctrl-C.
+            raise KeyboardInterrupt
         sys.exit(found if isinstance(found, int) else 0)
 
 

@@ -31,7 +31,7 @@ def run(command: Callable[[], Any]) -> int:
         return DONE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else DONE if stop.code is None else BAD_INPUT
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         note("stopped.")
         return INTERRUPTED
     except BrokenPipeError:
