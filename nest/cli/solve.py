@@ -51,7 +51,7 @@ def solve(
         None,
         "--time-limit",
         metavar="S",
-        help="Seconds after which the best plan so far is taken, with its bound.",
+        help="Seconds for all of it, after which the best plan so far is taken, with its bound; Ctrl-C does the same.",
     ),
     verify: bool = typer.Option(
         False, "--verify", help="Let a second solver, CP-SAT, prove the plan; `--verify=free`: see --free."
