@@ -56,7 +56,7 @@ def solve(
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        time_limit: seconds after which the best plan so far is taken, with its proven bound; as many again for a proof.
+        time_limit: seconds after which the best plan so far is taken, with its proven bound; a proof has what is left.
         progress: told now and then how far the search is.
         verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
         workers: threads CP-SAT uses.
@@ -64,6 +64,7 @@ def solve(
 
     Raises:
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
+        nest.errors.NoPlanYet: the time was up before any plan was found.
     """
     from nest import planner
 

@@ -29,6 +29,18 @@ class PlacedErrors(InputErrors):
     """Mistakes whose sentences name their file already."""
 
 
+class NoPlanYet(NestError):  # noqa: N818 - says what there is
+    """A search was ended before it had any plan, or knew that there is none (exit code 1).
+
+    Attributes:
+        stopped: whether somebody ended it, not the time limit.
+    """
+
+    def __init__(self, text: str, stopped: bool = False) -> None:
+        self.stopped = stopped
+        super().__init__(text)
+
+
 class InternalError(NestError):
     """Two parts of nest that must agree did not: a bug in nest, not in the input."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from nest import planner
 from nest.errors import InputError
@@ -34,6 +34,9 @@ Answer = TypeVar("Answer")
 
 Told = Callable[[str, float], None]
 """Told what is being asked, and which share of the questions is answered."""
+
+Ready = Callable[[str, "Explanation"], None]
+"""Told which of `nest.report.explanation.STEPS` is done, with the explanation so far."""
 
 
 @frozen
@@ -110,6 +113,7 @@ def explain(
     time_limit: float | None = None,
     progress: Told | None = None,
     plugins: Registry | None = None,
+    ready: Ready = lambda *_: None,
 ) -> Explanation:
     """Why a plan whose numbers hold is what it is; every answer is a search of a changed problem.
 
@@ -119,6 +123,8 @@ def explain(
         time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
         progress: told what is being asked, and which share of the questions is answered.
         plugins: registered strategies and the like; left out, those installed.
+        ready: told of each step that is done; once more of each after a plug-in that turned out to be faulty was set
+            aside.
 
     Raises:
         InputError: the plan cannot be read or does not hold, a faster one shows that it is wrongly called optimal, or
@@ -130,7 +136,8 @@ def explain(
     for name in wanted:
         if name not in PARTS:
             raise InputError(f"there is no part {name!r} of an explanation; the parts are {', '.join(PARTS)}.")
-    return known.run(lambda: _explain(plan, tuple(p for p in PARTS if p in wanted), time_limit, progress, known))
+    parts = tuple(part for part in PARTS if part in wanted)
+    return known.run(lambda: _explain(plan, parts, time_limit, progress, known, ready))
 
 
 def _explain(
@@ -139,6 +146,7 @@ def _explain(
     time_limit: float | None,
     progress: Told | None,
     known: Registry,
+    ready: Ready,
 ) -> Explanation:
     read = planner.read_plan(plan)
     if read.status != "infeasible":
@@ -149,25 +157,27 @@ def _explain(
     read = figured(read, problem, known)
     if read.status in ("optimal", "infeasible"):
         solver.know(problem, read)
+    found = Explanation(read, read, parts, decided=decided_values(read, known))
+    ready("plan", found)
+    found = evolve(found, binding=binding(read, known) if "binding" in parts else ())
+    ready("binding", found)
     asks_for_best = any(part in parts for part in ("constraints", "flips"))
-    best = solver.plan(problem, "the best plan", read) if asks_for_best else None
-    best = read if best is None else best
+    best = (solver.plan(problem, "the best plan", read) if asks_for_best else None) or read
+    found = evolve(found, best=best, best_decided=decided_values(best, known))
+    ready("best", found)
     asked = questions(read, problem, known) if "alternatives" in parts and read.batch_time is not None else ()
     priced = restrictions(problem, solver) if "constraints" in parts else ()
     varied = turns(best, problem, known) if "flips" in parts else ()
     line.expect(len(asked) + len(priced) + SOLVES_OF_A_FLIP * len(varied))
-    return Explanation(
-        read,
-        best,
-        parts,
-        binding(read, known) if "binding" in parts else (),
-        tuple(line.after(1, partial(price, best, each, solver)) for each in priced),
-        tuple(line.after(1, partial(_unrefuted, read, each, solver)) for each in asked),
-        tuple(line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied),
-        solver.solves,
-        decided_values(read, known),
-        decided_values(best, known),
-    )
+    found = evolve(found, prices=tuple(line.after(1, partial(price, best, each, solver)) for each in priced))
+    ready("constraints", found)
+    found = evolve(found, alternatives=tuple(line.after(1, partial(_unrefuted, read, each, solver)) for each in asked))
+    ready("alternatives", found)
+    flips = (line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied)
+    found = evolve(found, flips=tuple(flips), solves=solver.solves)
+    ready("flips", found)
+    ready("loses", found)
+    return found
 
 
 def _unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:

@@ -31,7 +31,7 @@ from nest.plan import (
 from nest.plan import check as check_plan
 from nest.plan import evaluate as price
 from nest.report import Verdict
-from nest.solve.effort import check_effort
+from nest.solve.effort import Deadline, check_effort
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
 
@@ -59,7 +59,7 @@ def _without_faulty_plugins(walk: Callable[Asked, Answer]) -> Callable[Asked, An
 def solve(
     problem: Source | Problem,
     *,
-    time_limit: float | None = None,
+    time_limit: float | Deadline | None = None,
     progress: Progress | None = None,
     plugins: Registry | None = None,
     verify: bool | str = False,
@@ -71,7 +71,7 @@ def solve(
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        time_limit: seconds after which the best plan so far is taken, with its proven bound; as many again for a proof.
+        time_limit: seconds, proof and all, after which the best plan so far is taken with its bound; or a deadline.
         progress: told now and then how far the search is.
         verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
         workers: threads CP-SAT uses.
@@ -81,25 +81,32 @@ def solve(
 
     Raises:
         InputError: the problem cannot be used; the text names the place and the remedy.
+        NoPlanYet: the time was up before any plan was found.
     """
     from nest.solve.dp import solve as search
 
-    check_effort(time_limit, workers)
+    check_effort(None, workers)
+    deadline = Deadline.of(time_limit)
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     known = plugins or registry()
-    whole, instance, formulation = in_numbers(problem, known, progress, told, changes)
+    whole, instance, formulation = in_numbers(problem, known, progress, told, changes, deadline)
     with naming(problem):
-        result = search(instance, time_limit, progress)
-    plan = answer(instance, formulation, result, whole, known)
+        result = search(instance, deadline, progress)
+    plan = answer(instance, formulation, result, whole, known, deadline)
     if not verify:
         return plan
-    verdict = _verdict(instance, formulation, plan, whole, known, verify == "free", time_limit, workers, progress)
+    verdict = _verdict(instance, formulation, plan, whole, known, verify == "free", deadline, workers, progress)
     return _with_verdict(plan, verdict)
 
 
 def answer(
-    instance: Instance, formulation: Formulation, result: Result, problem: Problem, known: Registry
+    instance: Instance,
+    formulation: Formulation,
+    result: Result,
+    problem: Problem,
+    known: Registry,
+    deadline: Deadline,
 ) -> PlanDocument:
     """The document of what a search found: a plan with what is to be told of others, or why there is none."""
     from nest.formulate.outside import outside
@@ -108,12 +115,14 @@ def answer(
     from nest.solve.dp import solve as search
 
     if result.solution is None:
-        diagnosis = f"{result.diagnosis or ''}{told_of_target(problem, known, feasible)}"
+        diagnosis = f"{result.diagnosis or ''}{told_of_target(problem, known, feasible, deadline)}"
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
     plan = _document(instance, formulation, result, result.solution, problem, known)
     beyond = outside(plan, instance, result.solution, formulation, problem, known)
-    at_risk = other_risks(instance, result, plan, problem, lambda each, best: search(each, known=best, runner_up=False))
+    at_risk = other_risks(
+        instance, result, plan, problem, lambda each, best: search(each, deadline, known=best, runner_up=False)
+    )
     return evolve(plan, outside=beyond, other_risks=at_risk, runs_on=runs_on(plan, known))
 
 
@@ -122,7 +131,7 @@ def verify(
     plan: Source | PlanDocument,
     *,
     free: bool = False,
-    time_limit: float | None = None,
+    time_limit: float | Deadline | None = None,
     workers: int = 1,
     progress: Progress | None = None,
     plugins: Registry | None = None,
@@ -132,7 +141,7 @@ def verify(
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
         free: also ask for plans whose blocks lie anywhere and in any order.
-        time_limit: seconds after which what is not proved is left open.
+        time_limit: seconds after which what is not proved is left open; or a deadline.
         workers: threads CP-SAT uses.
         progress: told now and then how far the proof is.
         plugins: registered strategies, importers and the like; left out, those installed.
@@ -140,7 +149,10 @@ def verify(
     Raises:
         InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
-    check_effort(time_limit, workers)
+    from nest.formulate.fixed_plan import decided_formulation
+
+    check_effort(None, workers)
+    deadline = Deadline.of(time_limit)
     known = plugins or registry()
     report = check(plan, plugins=known)
     with naming(plan, "problem"):
@@ -150,8 +162,11 @@ def verify(
         if read.status != "infeasible" and not read.fits:
             raise InputError("the plan does not fit into memory, so there is nothing to prove.")
         problem = carried_problem(read, known)
-        instance, formulation = formulate(problem, known, progress=progress)
-        return _verdict(instance, formulation, read, problem, known, free, time_limit, workers, progress)
+        instance, formulation = formulate(problem, known, progress=progress, deadline=deadline)
+        if not instance.complete and read.status != "infeasible":  # What was priced may lack the plan's own.
+            instance, formulation = decided_formulation(problem, read, known)
+            instance = evolve(instance, complete=False)
+        return _verdict(instance, formulation, read, problem, known, free, deadline, workers, progress)
 
 
 @_without_faulty_plugins
@@ -321,7 +336,7 @@ def _verdict(
     problem: Problem,
     known: Registry,
     free: bool,
-    time_limit: float | None,
+    deadline: Deadline,
     workers: int,
     progress: Progress | None,
 ) -> Verdict:
@@ -334,7 +349,7 @@ def _verdict(
         return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
 
     found = prove(
-        instance, plan.batch_time, pricing, free=free, time_limit=time_limit, workers=workers, progress=progress
+        instance, plan.batch_time, pricing, free=free, time_limit=deadline, workers=workers, progress=progress
     )
     better = None if found.better is None else _better(instance, formulation, found, found.better, problem, known)
     best = better or plan

@@ -1,18 +1,17 @@
 """The best plans of a problem: those worth an hour of measuring."""
 
-import time
 from collections.abc import Callable
 
 from attrs import evolve
 
-from nest.errors import InputError
+from nest.errors import InputError, NoPlanYet
 from nest.formulate.given import Changes, Source, naming
 from nest.formulate.in_numbers import in_numbers
 from nest.hooks.registry import Registry, registry
 from nest.planner import Progress, answer
 from nest.report.apart import apart
 from nest.report.shortlist import Entry
-from nest.solve.effort import check_effort
+from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import TIE
 
@@ -21,7 +20,7 @@ def shortlist(
     problem: Source | Problem,
     count: int,
     *,
-    time_limit: float | None = None,
+    time_limit: float | Deadline | None = None,
     progress: Progress | None = None,
     told: Callable[[str], None] | None = None,
     changes: Changes | None = None,
@@ -37,7 +36,7 @@ def shortlist(
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
         count: how many at most.
-        time_limit: seconds for all searches together; each gives the best plan it found so far.
+        time_limit: seconds for all searches together, after which the plans so far are taken; or a deadline.
         progress: told now and then how far the search is.
         told: told what is taken for granted of a problem that does not say it, a sentence each.
         changes: keys of its sections in place of what is written.
@@ -45,18 +44,19 @@ def shortlist(
 
     Raises:
         InputError: the problem cannot be used; the text names the place and the remedy.
+        NoPlanYet: the time was up before any plan was found.
     """
     if count < 1:
         raise InputError(f"--best is {count}; it must be at least 1.")
-    check_effort(time_limit)
+    deadline = Deadline.of(time_limit)
     known = plugins or registry()
-    return known.run(lambda: _shortlist(problem, count, time_limit, progress, told, changes, known))
+    return known.run(lambda: _shortlist(problem, count, deadline, progress, told, changes, known))
 
 
 def _shortlist(
     problem: Source | Problem,
     count: int,
-    time_limit: float | None,
+    deadline: Deadline,
     progress: Progress | None,
     told: Callable[[str], None] | None,
     changes: Changes | None,
@@ -65,23 +65,25 @@ def _shortlist(
     from nest.solve.dp import Listed
     from nest.solve.dp import solve as search
 
-    whole, instance, formulation = in_numbers(problem, known, progress, told, changes)
-    started = time.monotonic()
+    whole, instance, formulation = in_numbers(problem, known, progress, told, changes, deadline)
     with naming(problem):
-        result = search(instance, time_limit, progress)
-    best = answer(instance, formulation, result, whole, known)
+        result = search(instance, deadline, progress)
+    best = answer(instance, formulation, result, whole, known, deadline)
     plans, found = [(best, result.status != "feasible")], []
     while result.solution is not None and len(plans) < count:
         found.append(result.solution)
         met = result.runner_up
         if met is not None and any(Listed.of(each).covers(met[0]) for each in found):
             met = None
-        # A search gives the first plan it finds, however little time is left.
-        left = None if time_limit is None else max(time_limit - (time.monotonic() - started), 0.0)
-        result = search(instance, left, progress, known=met, preferred=False, runner_up=False, besides=found)
+        if met is None and deadline.passed:
+            break
+        try:
+            result = search(instance, deadline, progress, known=met, preferred=False, runner_up=False, besides=found)
+        except NoPlanYet:
+            break
         if result.solution is not None:
             other = evolve(result, status="feasible", lower_bound=best.lower_bound, runner_up=None)
-            plans.append((answer(instance, formulation, other, whole, known), result.status == "optimal"))
+            plans.append((answer(instance, formulation, other, whole, known, deadline), result.status == "optimal"))
     plans.sort(key=lambda each: each[0].batch_time or 0.0)
     least = plans[0][0].batch_time or 0.0
     least_told = apart(best)

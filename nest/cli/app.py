@@ -3,12 +3,15 @@
 import gc
 import sys
 from importlib import import_module
+from inspect import getdoc
+from typing import Any, NoReturn
 
 import typer
 
 from nest import __version__
 
 COMMANDS = (
+    "init",
     "solve",
     "evaluate",
     "check",
@@ -40,7 +43,7 @@ app = typer.Typer(
     name="nest",
     help="Plan the training of a large model on a cluster: the fastest plan, with a proof that none is faster.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -66,6 +69,19 @@ for _name in COMMANDS:
     import_module(f"nest.cli.{_name}").register(app)
 
 
+def _tell_whole_sentences(group: typer.Typer) -> None:
+    """Let lists of commands say the whole first sentence of each: left alone, they cut it after 45 characters."""
+    for command in group.registered_commands:
+        told = " ".join((getdoc(command.callback) or "").split("\n\n")[0].split())
+        command.short_help = told.partition(". ")[0].removesuffix(".") + "."
+    for each in group.registered_groups:
+        if each.typer_instance is not None:
+            _tell_whole_sentences(each.typer_instance)
+
+
+_tell_whole_sentences(app)
+
+
 def main() -> None:
     """Entry point of the `nest` command: errors a user can cause end in plain sentences and exit code 2."""
     from nest.cli.output import run
@@ -75,6 +91,7 @@ def main() -> None:
 
 
 def _call() -> None:
+    from nest.cli.output import INTERRUPTED
     from nest.cli.plugin_commands import add_plugin_commands
     from nest.cli.streams import results_apart
     from nest.hooks.registry import registry
@@ -82,8 +99,36 @@ def _call() -> None:
     with results_apart() as together:
         registry().be_strict(False)  # Until an option says otherwise.
         brought = add_plugin_commands(app, registry())
-        # What a command of a plug-in prints is a result, whichever way it does.
-        app(obj=lambda command: together() if command in brought else None, terminal_width=_help_width())
+        try:
+            # What a command of a plug-in prints is a result, whichever way it does.
+            found = app(
+                obj=lambda command: together() if command in brought else None,
+                terminal_width=_help_width(),
+                prog_name="nest",
+                standalone_mode=False,
+            )
+        except _UsageError as error:
+            _tell_usage(error)
+        if found == INTERRUPTED:  # Typer's own code for Ctrl-C.
+            raise KeyboardInterrupt
+        sys.exit(found if isinstance(found, int) else 0)
+
+
+_UsageError: Any = typer.BadParameter.__base__
+"""What typer raises for a command line it cannot read; it has it from click, or from its own copy of that."""
+
+
+def _tell_usage(error: Any) -> NoReturn:
+    """Say what is wrong with the command line, or that there is none, as other errors are said."""
+    from nest.cli.output import fail
+
+    if not error.args or type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        told = error.format_message().rstrip(".")
+        path = error.ctx.command_path if error.ctx is not None else "nest"
+        fail(f"{told[:1].lower()}{told[1:]}; see `{path} --help`.")
+    sys.exit(error.exit_code)
 
 
 def _help_width() -> int | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from nest.cli import completion
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import screen, to_json, warn
 
@@ -24,7 +25,9 @@ def register(app: typer.Typer) -> None:
 
 
 def devices(
-    name: str | None = typer.Argument(None, metavar="[NAME]", help="A device from the list."),
+    name: str | None = typer.Argument(
+        None, metavar="[NAME]", autocompletion=completion.devices, help="A device from the list."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
 ) -> None:
     """List the devices nest knows, or describe one with the sources of its figures.
@@ -44,7 +47,10 @@ def devices(
 
 def clusters(
     name: str | None = typer.Argument(
-        None, metavar="[NAME]", help="A cluster from the list; NAME-N is NAME with N devices."
+        None,
+        metavar="[NAME]",
+        autocompletion=completion.clusters,
+        help="A cluster from the list; NAME-N is NAME with N devices.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
 ) -> None:

@@ -1,9 +1,11 @@
 """`nest compare`: our plan beside those of other planners."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import typer
 
+from nest.cli import completion
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, screen, tell_assumed, to_json, warn
@@ -18,7 +20,11 @@ def register(app: typer.Typer) -> None:
 def compare(
     problem: Path | None = typer.Argument(None, metavar="PROBLEM", help="A problem file: YAML, JSON or TOML."),
     planners: list[str] = typer.Option(
-        [], "--planner", metavar="NAME", help="A planner from the list; may be repeated. Left out, all of them."
+        [],
+        "--planner",
+        metavar="NAME",
+        autocompletion=completion.planners,
+        help="A planner from the list; may be repeated. Left out, all of them.",
     ),
     plans: list[Path] = typer.Option(
         [], "--plan", metavar="FILE", help="A plan file, priced on this problem; may be repeated."
@@ -56,8 +62,9 @@ def compare(
         raise InputError("nest compare takes a problem file; `nest compare --list` lists the planners.")
     if nodes is not None and not from_megatron:
         raise InputError("--nodes goes with flags; give --from-megatron.")
-    progress, steps = progress_line("searching"), step_line()
-    try:
+    steps = step_line()
+    with progress_line("searching") as progress, ExitStack() as ended:
+        ended.callback(steps.clear)
         found = comparing.compare(
             problem,
             planners=planners or None,
@@ -70,8 +77,6 @@ def compare(
             progress=progress,
             told=steps.tell,
         )
-    finally:
-        steps.clear()
     warn(registry().warnings)
     tell_assumed(found.ours.problem["cluster"].get("assumed", ()))
     told = found.to_dict()

@@ -1,5 +1,6 @@
 """`nest explain`: why a plan is what it is, and what would change it."""
 
+import sys
 from pathlib import Path
 
 import typer
@@ -7,7 +8,7 @@ import typer
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, screen, to_json, warn
-from nest.cli.progress import share_line
+from nest.cli.progress import clear_line, share_line
 
 
 def register(app: typer.Typer) -> None:
@@ -29,17 +30,30 @@ def explain(
 ) -> None:
     """Explain a plan: what binds, what restrictions cost, the next best by decision, and what would change the answer.
 
-    The plan is checked first; each answer but what binds is a search of its own. Exit code 0: done; 1: the plan says
+    The plan is checked first; each answer but what binds is a search of its own, and is printed as soon as it is
+    found. Exit code 0: done; 1: the plan says
     that nothing is feasible, which is explained, too; 2: bad input.
     """
     from nest import explaining
     from nest.hooks.registry import registry
-    from nest.report.explanation import explanation_text
+    from nest.report.explanation import explanation_section
+
+    shown = dict[str, str]()
+
+    def show(step: str, found: explaining.Explanation) -> None:
+        """Print what a step has found, once."""
+        section = "" if as_json or step in shown else explanation_section(found.to_dict(), step, screen())
+        if section:
+            clear_line()
+            warn(registry().warnings)
+            typer.echo("\n" * any(shown.values()) + section)
+            sys.stdout.flush()
+        shown.setdefault(step, section)
 
     with share_line() as tell:
-        found = explaining.explain(plan, only=only, time_limit=time_limit, progress=tell)
+        found = explaining.explain(plan, only=only, time_limit=time_limit, progress=tell, ready=show)
     warn(registry().warnings)
-    told = found.to_dict()
-    typer.echo(to_json(told) if as_json else explanation_text(told, screen()))
+    if as_json:
+        typer.echo(to_json(found.to_dict()))
     if found.plan.status == "infeasible":
         raise typer.Exit(NO_PLAN)

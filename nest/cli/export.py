@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from attrs import evolve
 
+from nest.cli import completion
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import NO_PLAN, note, screen, to_json, warn
 from nest.cli.progress import progress_line
@@ -26,7 +27,13 @@ def export(
         help="A plan file, as `nest solve --output` or `nest evaluate --json` writes it; or a folder of them, as "
         "`nest solve --best` does.",
     ),
-    to: list[str] = typer.Option([], "--to", metavar="NAME", help="An exporter from the list; may be repeated."),
+    to: list[str] = typer.Option(
+        [],
+        "--to",
+        metavar="NAME",
+        autocompletion=completion.exporters,
+        help="An exporter from the list; may be repeated.",
+    ),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="DIR", help="Write the files into this folder instead of printing them."
     ),
@@ -78,12 +85,8 @@ def export(
 def _made(plan: Path, to: tuple[str, ...], near: bool) -> "Exported":
     from nest import exporting
 
-    progress = progress_line("searching the nearest plan")
-    try:
+    with progress_line("searching the nearest plan") as progress:
         return exporting.export(plan, to, near=near, progress=progress)
-    finally:
-        if progress is not None:
-            progress.clear()
 
 
 def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near: bool, as_json: bool) -> None:

@@ -75,12 +75,8 @@ def evaluate_flags(asked: Asked) -> None:
         write_text(asked.write_problem, json.dumps(opened.to_dict(), indent=2, ensure_ascii=False) + "\n")
     best = None
     if asked.against_best and opened is not None:
-        progress = progress_line("searching")
-        try:
+        with progress_line("searching") as progress:
             best = planner.solve(opened, progress=progress)
-        finally:
-            if progress is not None:
-                progress.clear()
     warn(registry().warnings)
     tell_violated(plan.violates, asked.flags)
     if asked.as_json:

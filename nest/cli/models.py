@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from attrs import evolve
 
+from nest.cli import completion
 from nest.cli.options import STRICT_PLUGINS, positions
 from nest.cli.output import screen, to_json, warn
 
@@ -22,6 +23,7 @@ def models(
     source: str | None = typer.Argument(
         None,
         metavar="[SOURCE]",
+        autocompletion=completion.models,
         help="A config.json, a file with `transformer:`, an operator graph, a captured program, or a name listed.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from nest.cli.terminal import is_coloured, width_of
-from nest.errors import InputError, InternalError, NestError
+from nest.errors import InputError, InternalError, NestError, NoPlanYet
 
 if TYPE_CHECKING:
     from nest.report.screen import Screen, Tone
 
-DONE, NO_PLAN, BAD_INPUT = 0, 1, 2
-"""Exit codes (FORMATS.md): done; no feasible plan or a failed check; bad input or usage."""
+DONE, NO_PLAN, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes: done; no feasible plan or a failed check; bad input or usage; Ctrl-C, as shells have it."""
 
 _told: set[str] = set()
 """Warnings printed so far."""
@@ -31,9 +31,9 @@ def run(command: Callable[[], Any]) -> int:
         return DONE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else DONE if stop.code is None else BAD_INPUT
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         note("stopped.")
-        return BAD_INPUT
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - silences the flush at exit
         return DONE
@@ -41,6 +41,9 @@ def run(command: Callable[[], Any]) -> int:
         _warn_of_plugins()
         fail(str(error))
         return BAD_INPUT
+    except NoPlanYet as error:
+        fail(str(error))
+        return INTERRUPTED if error.stopped else NO_PLAN
     except InternalError as error:
         fail(f"internal error: {error}")
         return NO_PLAN

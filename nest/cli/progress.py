@@ -71,6 +71,11 @@ class _Line:
         _Line._shown = line
 
 
+def clear_line() -> None:
+    """Remove the line, whoever shows it: something is printed."""
+    _Line().clear()
+
+
 class ProgressLine(_Line):
     """How far a search or a proof is: the share explored, the time left, the best plan, the bound."""
 
@@ -105,9 +110,17 @@ class ProgressLine(_Line):
         self._show(f"{self._doing} for {seconds}", told)
 
 
-def progress_line(doing: str) -> ProgressLine | None:
-    """The line, where standard error is a terminal; `doing` is its first word."""
-    return ProgressLine(doing) if sys.stderr.isatty() else None
+@contextmanager
+def progress_line(doing: str) -> Iterator[ProgressLine | None]:
+    """Give the line, where standard error is a terminal, None elsewhere; `doing` is its first word."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    line = ProgressLine(doing)
+    try:
+        yield line
+    finally:
+        line.clear()
 
 
 class ShareLine(_Line):

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 import typer.core
 
+from nest.cli import completion
+from nest.cli.interrupts import stoppable
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import (
     DONE,
     NO_PLAN,
+    fail,
     screen,
     tell_assumed,
     tell_implied,
@@ -24,6 +27,8 @@ from nest.cli.progress import progress_line
 if TYPE_CHECKING:
     from nest.formulate.given import Changes
     from nest.report.screen import Screen
+    from nest.solve.effort import Deadline
+    from nest.spec import PlanDocument
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +49,9 @@ def solve(
     problems: list[Path] = typer.Argument(..., metavar="PROBLEM...", help="Problem files: YAML, JSON or TOML."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the plan to this file, as JSON."),
     as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON document and nothing else."),
-    time_limit: float | None = time_limit_option("Time after which the best plan so far is taken, with its bound."),
+    time_limit: float | None = time_limit_option(
+        "Time for all of it, after which the best plan so far is taken, with its bound; Ctrl-C does the same."
+    ),
     verify: bool = typer.Option(
         False, "--verify", help="Let a second solver, CP-SAT, prove the plan; `--verify=free`: see --free."
     ),
@@ -56,6 +63,7 @@ def solve(
         None,
         "--target",
         metavar="NAME",
+        autocompletion=completion.targets,
         help="The framework that must be able to run the plan, in place of the problem's; `none`: any may.",
     ),
     tokens: str | None = TOKENS,
@@ -76,10 +84,12 @@ def solve(
     Exit code 0: a plan was found; 1: there is none, or its proof failed; 2: bad input. Several problems give one JSON
     document a line.
     """
+    from nest.solve.effort import Deadline
+
+    deadline = Deadline.of(time_limit)  # What is imported next takes part of the time.
     from nest import planner
-    from nest.errors import InputError
+    from nest.errors import InputError, NoPlanYet
     from nest.files import check_writable, there_is
-    from nest.hooks.registry import registry
     from nest.report import summary, verdict_text
 
     if output is not None and len(problems) > 1:
@@ -92,28 +102,30 @@ def solve(
             raise InputError("--best takes one problem, and no --verify or --explain-search.")
         if output is not None and there_is(output) == "file":
             raise InputError(f"{output} is a file; with --best, --output is a folder for the plans.")
-        _shortlist(problems[0], changes, best, output, as_json, time_limit)
+        _shortlist(problems[0], changes, best, output, as_json, deadline)
     if output is not None:
         check_writable(output, *problems)
     code = DONE
-    for problem in problems:
-        progress, taken = progress_line("searching"), list[str]()
+    for done, problem in enumerate(problems):
+        deadline, taken = Deadline.of(time_limit) if done else deadline, list[str]()
         try:
-            plan = planner.solve(
-                problem,
-                told=taken.append,
-                changes=changes,
-                time_limit=time_limit,
-                progress=progress,
-                verify="free" if free else verify,
-                workers=workers,
-            )
-        finally:
-            if progress is not None:
-                progress.clear()
-        warn(registry().warnings)
-        tell_outside(plan.outside or (), problem)
-        tell_assumed(plan.problem["cluster"].get("assumed", ()))
+            with progress_line("searching") as progress, stoppable(deadline):
+                plan = planner.solve(
+                    problem,
+                    told=taken.append,
+                    changes=changes,
+                    time_limit=deadline,
+                    progress=progress,
+                    verify="free" if free else verify,
+                    workers=workers,
+                )
+        except NoPlanYet as error:
+            if error.stopped:
+                raise
+            fail(f"{problem}: {error}")
+            code = NO_PLAN
+            continue
+        _tell(plan, problem)
         failed = unwritten(output, to_json(plan.to_dict()) + "\n") if output is not None else None
         if as_json or len(problems) > 1 or failed is not None:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
@@ -128,6 +140,8 @@ def solve(
             code = NO_PLAN
         if failed is not None:  # With --output there is one problem.
             raise failed
+        if deadline.stopped and done + 1 < len(problems):
+            raise NoPlanYet(f"stopped before {', '.join(map(str, problems[done + 1 :]))}.", stopped=True)
     raise typer.Exit(code)
 
 
@@ -137,27 +151,19 @@ def _shortlist(
     count: int,
     output: Path | None,
     as_json: bool,
-    time_limit: float | None,
+    deadline: "Deadline",
 ) -> NoReturn:
     """Print the best plans, and write a file of each."""
     from nest.files import write_files
-    from nest.hooks.registry import registry
     from nest.report import summary
     from nest.report.shortlist import shortlist_document, shortlist_text
     from nest.shortlist import shortlist
 
-    progress, taken = progress_line("searching"), list[str]()
-    try:
-        entries = shortlist(
-            problem, count, time_limit=time_limit, progress=progress, told=taken.append, changes=changes
-        )
-    finally:
-        if progress is not None:
-            progress.clear()
-    warn(registry().warnings)
+    taken = list[str]()
+    with progress_line("searching") as progress, stoppable(deadline):
+        entries = shortlist(problem, count, time_limit=deadline, progress=progress, told=taken.append, changes=changes)
     plan = entries[0].plan
-    tell_outside(plan.outside or (), problem)
-    tell_assumed(plan.problem["cluster"].get("assumed", ()))
+    _tell(plan, problem)
     if output is not None and plan.status != "infeasible":
         files = {f"plan-{place}.json": to_json(each.plan.to_dict()) + "\n" for place, each in enumerate(entries, 1)}
         write_files(output, files)
@@ -169,6 +175,15 @@ def _shortlist(
         if plan.status != "infeasible":
             typer.echo("\n" + shortlist_text(entries, screen()))
     raise typer.Exit(NO_PLAN if plan.status == "infeasible" else DONE)
+
+
+def _tell(plan: "PlanDocument", problem: Path) -> None:
+    """Print what is to be known before a plan is read."""
+    from nest.hooks.registry import registry
+
+    warn(registry().warnings)
+    tell_outside(plan.outside or (), problem)
+    tell_assumed(plan.problem["cluster"].get("assumed", ()))
 
 
 def _statistics(statistics: dict[str, Any], shown_on: "Screen") -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from nest.cli.interrupts import stoppable
 from nest.cli.options import STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import DONE, NO_PLAN, screen, to_json, unwritten, warn
@@ -36,6 +37,7 @@ def verify(
     from nest.hooks.registry import registry
     from nest.report import summary, verdict_text
     from nest.report.paragraph import paragraph
+    from nest.solve.effort import Deadline
 
     if output is not None:
         check_writable(output, plan)
@@ -45,12 +47,9 @@ def verify(
         for sentence in checked.disagreements:
             typer.echo(paragraph(sentence, screen(errors=as_json), 2), err=as_json)
         raise typer.Exit(NO_PLAN)
-    progress = progress_line(PROVING)
-    try:
-        verdict = planner.verify(plan, free=free, time_limit=time_limit, workers=workers, progress=progress)
-    finally:
-        if progress is not None:
-            progress.clear()
+    deadline = Deadline.of(time_limit)
+    with progress_line(PROVING) as progress, stoppable(deadline):
+        verdict = planner.verify(plan, free=free, time_limit=deadline, workers=workers, progress=progress)
     warn(registry().warnings)
     better = verdict.better
     failed = None if output is None or better is None else unwritten(output, to_json(better.to_dict()) + "\n")

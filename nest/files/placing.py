@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nest.errors import InputError, InputErrors, PlacedErrors, Steps
 from nest.files.places import lines_of
-from nest.files.source import Source, read_source
+from nest.files.source import STANDARD_INPUT, Source, read_source, shown
 from nest.files.writing import there_is
 
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.[\w-]+|\[\d+\])*")
@@ -24,7 +24,7 @@ def place(path: Path, error: InputError, below: str = "") -> PlacedErrors:
     """
     sentences = list(error.problems if isinstance(error, InputErrors) else (str(error),))
     lines: list[int | None] = [None] * len(sentences)
-    if there_is(path) == "file":  # A pipe cannot be read again.
+    if path == STANDARD_INPUT or there_is(path) == "file":  # A pipe cannot be read again.
         with suppress(InputError):
             source = read_source(path)
             paths = [_leading_path(sentence) for sentence in sentences]
@@ -38,7 +38,8 @@ def place(path: Path, error: InputError, below: str = "") -> PlacedErrors:
             lines = lines_of(source, paths)
             sentences = _with_lines(source, sentences, error.others if isinstance(error, InputErrors) else {})
     rows = sorted(zip(lines, sentences, strict=True), key=lambda row: row[0] or 0)
-    return PlacedErrors(f"{path}:{line}: {told}" if line else f"{path}: {told}" for line, told in rows)
+    name = shown(path)
+    return PlacedErrors(f"{name}:{line}: {told}" if line else f"{name}: {told}" for line, told in rows)
 
 
 def _with_lines(source: Source, sentences: list[str], others: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -21,6 +22,9 @@ LARGEST_YAML = 8 * 2**20
 
 MOST_MERGED = 100_000
 """Keys that YAML's merge keys may copy; what people write merges a few dozen."""
+
+STANDARD_INPUT = Path("-")
+"""Stands for what is piped to a command."""
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
@@ -84,15 +88,22 @@ def read_source(path: Path, listed: str = "") -> Source:
     Raises:
         InputError: it cannot be read, or is not YAML, JSON or TOML with a mapping at its top.
     """
-    return parse(read_text_of(path), str(path), listed)
+    return parse(read_text_of(path), shown(path), listed)
+
+
+def shown(path: Path) -> str:
+    """How messages call a file: its path, or `<stdin>`."""
+    return "<stdin>" if path == STANDARD_INPUT else str(path)
 
 
 def read_text_of(path: Path) -> str:
-    """What the file at `path` says.
+    """What the file at `path` says; `-` is standard input, which is read once and then remembered.
 
     Raises:
         InputError: it cannot be read, is too large, or is not text.
     """
+    if path == STANDARD_INPUT:
+        return _standard_input()
     try:
         if path.is_dir():
             raise PlacedErrors([f"{path}: this is a folder; name a file in it."])
@@ -105,12 +116,32 @@ def read_text_of(path: Path) -> str:
         raise PlacedErrors([f"{path}: there is no such file."]) from None
     except (OSError, ValueError) as error:
         raise PlacedErrors([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}."]) from None
+    return _text(data, path)
+
+
+def _text(data: bytes, path: Path) -> str:
     if len(data) > LARGEST_FILE:
-        raise PlacedErrors([f"{path}: this has more than the {_LARGEST} nest reads."])
+        raise PlacedErrors([f"{shown(path)}: this has more than the {_LARGEST} nest reads."])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise PlacedErrors([f"{path}: this is not text in UTF-8; nest reads YAML, JSON and TOML."]) from None
+        raise PlacedErrors([f"{shown(path)}: this is not text in UTF-8; nest reads YAML, JSON and TOML."]) from None
+
+
+_read: list[tuple[object, str]] = []
+"""The standard input that was read, and what it said: commands read their file more than once."""
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:  # The caller has closed it.
+        raise PlacedErrors(["<stdin>: there is no standard input."])
+    if not _read or _read[0][0] is not sys.stdin:
+        try:
+            data = sys.stdin.buffer.read(LARGEST_FILE + 1)
+        except (OSError, ValueError) as error:
+            raise PlacedErrors([f"<stdin>: cannot be read: {getattr(error, 'strerror', None) or error}."]) from None
+        _read[:] = [(sys.stdin, _text(data, STANDARD_INPUT))]
+    return _read[0][1]
 
 
 _LARGEST = f"{LARGEST_FILE // 2**20} MiB"

@@ -1,6 +1,6 @@
 """From a graph and registered strategies to blocks: every combination of degrees and micro-batch sizes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nest.errors import InputError
 from nest.formulate.choices import Allowed
@@ -14,6 +14,7 @@ def compose(
     allowed: Mapping[str, Allowed],
     micro_batches: Sequence[int],
     context: StrategyContext,
+    watch: Callable[[], None] = lambda: None,
 ) -> tuple[Block, ...]:
     """Every block the strategies make of `graph`, in the order of micro-batch sizes, then of degrees.
 
@@ -23,6 +24,7 @@ def compose(
         allowed: restrictions by strategy; a strategy left out may take each of its degrees.
         micro_batches: samples per micro-batch.
         context: cluster and training.
+        watch: called before each block; may raise what ends it.
 
     Raises: InputError: a restriction leaves no degree, or no block can be placed; the text names what
         excludes them.
@@ -31,9 +33,11 @@ def compose(
     starts = [Block(graph.with_samples(samples), samples) for samples in micro_batches]
     idle = {name for name in allowed if name in strategies and _idle(strategies[name], starts, context)}
     wanted = {name: limit for name, limit in allowed.items() if name not in idle}
-    blocks = [
-        block for start in starts for block in _combinations(start, list(strategies.values()), wanted, context, refused)
-    ]
+    blocks = []
+    for start in starts:
+        for block in _combinations(start, list(strategies.values()), wanted, context, refused):
+            watch()
+            blocks.append(block)
     placed = tuple(block for block in blocks if context.cluster.admits(block.width))
     if placed:
         return placed

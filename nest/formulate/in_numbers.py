@@ -12,6 +12,7 @@ from nest.formulate.instance import Formulation, formulate
 from nest.formulate.stack import told_of_stack
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Standing
+from nest.solve.effort import Deadline
 from nest.spec import Problem
 
 Told = Callable[[str], None]
@@ -23,6 +24,7 @@ def in_numbers(
     progress: Callable[[Standing], None] | None = None,
     told: Told | None = None,
     changes: Changes | None = None,
+    deadline: Deadline | None = None,
 ) -> tuple[Problem, Instance, Formulation]:
     """A problem, complete, as the instance that solvers see, with what that was made of.
 
@@ -32,9 +34,11 @@ def in_numbers(
         progress: told now and then how far the formulation is.
         told: told what is taken for granted of a problem that does not say it, a sentence each.
         changes: keys of its sections in place of what is written.
+        deadline: as for `formulate`.
 
     Raises:
         InputError: the problem cannot be used.
+        NoPlanYet: the time is up before anything could be priced.
     """
     with naming(problem):
         whole, written = whole_problem(problem, known, None, changes)
@@ -47,7 +51,7 @@ def in_numbers(
                 if sentence is not None:
                     told(sentence)
         refuse_contradictions(whole, written, known)
-        return whole, *formulate(whole, known, progress=progress)
+        return whole, *formulate(whole, known, progress=progress, deadline=deadline)
 
 
 def decided_problem(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import gcd
 from pathlib import Path
 
 from attrs import evolve, field, frozen
@@ -30,7 +31,11 @@ from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Standing
+from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
+
+PRICING = 0.4
+"""Share of the time in which candidates may be priced: bounding and searching their plans takes about as long."""
 
 
 @frozen
@@ -47,6 +52,7 @@ class Formulation:
         sharded: of a model, the blocks the candidates were made of.
         kinds: of a model, its layers by kind.
         pricing: of a model, what priced it.
+        complete: whether the candidates are all there are; else there was no time to price the others.
     """
 
     graph: LayerGraph
@@ -58,6 +64,7 @@ class Formulation:
     sharded: tuple[Block, ...] = ()
     kinds: LayerKinds | None = None
     pricing: Pricing | None = None
+    complete: bool = True
 
     def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The layers of the model in order, each with its name and what is planned of it, as indices."""
@@ -111,6 +118,7 @@ def formulate(
     progress: Callable[[Standing], None] | None = None,
     *,
     binding: bool = True,
+    deadline: Deadline | None = None,
 ) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
 
@@ -121,9 +129,12 @@ def formulate(
         levels: the network, in place of the problem's; None: the problem's.
         progress: told now and then which share of the candidates is priced.
         binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
+        deadline: when the search ends, which is left most of the time: candidates that cannot be priced until then are
+            left out, evenly among all. None: all are priced.
 
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
+        NoPlanYet: the time is up before anything could be priced.
     """
     problem = without_absent(problem, registry)
     check_names(problem, registry, base)
@@ -138,7 +149,7 @@ def formulate(
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, base, cluster)
     else:
-        formulation = _from_model(problem, registry, base, cluster, device, progress)
+        formulation = _from_model(problem, registry, base, cluster, device, progress, deadline or Deadline())
     even = limits is not None and limits.even_stages
     instance = Instance(
         cluster=cluster,
@@ -160,6 +171,7 @@ def formulate(
             binding,
         ),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+        complete=formulation.complete,
     )
     return instance, formulation
 
@@ -192,6 +204,7 @@ def _from_model(
     cluster: Cluster,
     device: DeviceSpec | None,
     progress: Callable[[Standing], None] | None,
+    deadline: Deadline,
 ) -> Formulation:
     if device is None:
         raise InputError(
@@ -217,29 +230,52 @@ def _from_model(
     by_operator = problem.search.granularity == "operator"
     layers = layer_kinds(whole, by_operator)
     strategies, context = taking_part(problem, registry.strategies()), StrategyContext(cluster, training)
-    blocks = compose(layers.graph, strategies, limits, samples, context)
+    blocks = compose(layers.graph, strategies, limits, samples, context, deadline.check)
+    priced = _priced(blocks, lambda block: candidate(_name(block), block, layers, pricing), progress, deadline)
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
     return Formulation(
         graph=graph,
-        candidates=tuple(candidate(_name(block), block, layers, pricing) for block in _followed(blocks, progress)),
+        candidates=tuple(priced.values()),
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
         together=kept_whole(whole, layers, training.selective) if by_operator else together,
-        sharded=blocks,
+        sharded=tuple(blocks[index] for index in priced),
         kinds=layers,
         pricing=pricing,
+        complete=len(priced) == len(blocks),
     )
 
 
-def _followed(blocks: Sequence[Block], progress: Callable[[Standing], None] | None) -> Iterator[Block]:
-    """The blocks, one after the other; `progress` is told of the share that is done with."""
-    begun = time.monotonic()
-    for done, block in enumerate(blocks):
+def _priced(
+    blocks: Sequence[Block],
+    price: Callable[[Block], Candidate],
+    progress: Callable[[Standing], None] | None,
+    deadline: Deadline,
+) -> dict[int, Candidate]:
+    """Candidates by the index of their block, ascending: of all blocks, or of those that there is time for.
+
+    A few are priced however late it is, and what is nearly done is done. `progress` is told of the share.
+    """
+    begun, found = time.monotonic(), dict[int, Candidate]()
+    for index in _scattered(len(blocks)):
+        share = len(found) / len(blocks)
+        if len(found) >= FEW and deadline.beyond(PRICING + 0.1 * (share > 1 - 0.2)):
+            break
+        deadline.check()
         if progress is not None:
-            progress(Standing(None, 0.0, 0.0, time.monotonic() - begun, done / len(blocks)))
-        yield block
+            progress(Standing(None, 0.0, 0.0, time.monotonic() - begun, share))
+        found[index] = price(blocks[index])
+    return dict(sorted(found.items()))
+
+
+def _scattered(count: int) -> Iterator[int]:
+    """The numbers below `count`, of which the first so many are spread evenly: steps of a golden section."""
+    step = max(round(count * 0.618), 1)
+    while gcd(step, count) > 1:
+        step += 1
+    return (place * step % count for place in range(count))
 
 
 def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:

@@ -151,6 +151,7 @@ class Instance:
         candidates: what strategies contribute; at least one.
         space: which plans are allowed.
         collectives: the model that prices collectives.
+        complete: whether the candidates are all that the problem allows; else there was no time to price the others.
 
     Raises:
         InputError: a candidate does not fit the layer graph.
@@ -161,6 +162,7 @@ class Instance:
     candidates: tuple[Candidate, ...] = field()
     space: Space
     collectives: CollectiveModel
+    complete: bool = True
 
     def __attrs_post_init__(self) -> None:
         if not self.candidates:

@@ -1,6 +1,6 @@
 """An explanation of a plan in figures, tables and a few sentences."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nest.report.binding import binding_text
@@ -20,21 +20,39 @@ UNSHOWN = 5e-5
 """Differences of batch times below this are 0.00% when they are shown."""
 
 
+STEPS = ("plan", "binding", "best", "constraints", "alternatives", "flips", "loses")
+"""In what steps an explanation is found and told: what the plan is, what binds, the best plan, and so on."""
+
+
 def explanation_text(found: Told, screen: Screen = WIDE) -> str:
     """An explanation (`nest.explaining.Explanation.to_dict`) in sections, fitted to a screen."""
-    sections = [_headline(found, screen), *_caveats(found, screen)]
-    if found["binding"]:
-        sections.append(_section("What binds", [binding_text(found["binding"], screen)], screen))
-    if "constraints" in found["parts"]:
+    return "\n\n".join(section for step in STEPS if (section := explanation_section(found, step, screen)))
+
+
+def explanation_section(found: Told, step: str, screen: Screen = WIDE) -> str:
+    """What a step adds to an explanation, fitted to a screen; empty where it has nothing to say.
+
+    Args:
+        found: `nest.explaining.Explanation.to_dict`, of which only what the step has found is read.
+        step: of `STEPS`.
+        screen: what the text is laid out for.
+    """
+    if step == "plan":
+        return _headline(found, screen)
+    if step == "best":
+        return _caveat(found, screen)
+    if step == "binding" and found["binding"]:
+        return _section("What binds", [binding_text(found["binding"], screen)], screen)
+    if step == "constraints" and step in found["parts"]:
         lines = _prices(found["constraints"], found["best_decided"], screen)
-        sections.append(_section("What restrictions cost", lines, screen))
-    if found["alternatives"]:
+        return _section("What restrictions cost", lines, screen)
+    if step == "alternatives" and found["alternatives"]:
         lines = _alternatives(found["alternatives"], found["decided"], found["apart"], screen)
-        sections.append(_section("The best plan that decides one thing otherwise", lines, screen))
-    if "flips" in found["parts"]:
+        return _section("The best plan that decides one thing otherwise", lines, screen)
+    if step == "flips" and step in found["parts"]:
         lines = flips_text(found["flips"], found["best_decided"], screen)
-        sections.append(_section("What would change the answer", lines, screen))
-    return "\n\n".join(section for section in sections if section)
+        return _section("What would change the answer", lines, screen)
+    return _loses(found["loses"], screen) if step == "loses" else ""
 
 
 def _headline(found: Told, screen: Screen) -> str:
@@ -48,24 +66,30 @@ def _headline(found: Told, screen: Screen) -> str:
     return opening(proof, tone, f" {whole(found['decided'])}; {format_seconds(found['batch_time'])} a batch", screen)
 
 
-def _caveats(found: Told, screen: Screen) -> Iterable[str]:
-    """What the plan asked about is not, and what it does not stand."""
+def _loses(loses: Told | None, screen: Screen) -> str:
+    """What the plan does not stand."""
+    if loses is None:
+        return ""
+    rival = "another plan" if loses["to"] is None else f"its runner-up ({loses['to']})"
+    return paragraph(f"The plan loses to {rival} if {less_bandwidth(loses['bandwidths'], loses['less'])}.", screen)
+
+
+def _caveat(found: Told, screen: Screen) -> str:
+    """What the plan asked about is not."""
+    best = found["best_batch_time"]
     if found["status"] == "infeasible":
-        return
-    loses, best = found["loses"], found["best_batch_time"]
-    if loses is not None:
-        rival = "another plan" if loses["to"] is None else f"its runner-up ({loses['to']})"
-        yield paragraph(f"The plan loses to {rival} if {less_bandwidth(loses['bandwidths'], loses['less'])}.", screen)
+        return ""
     if best is None:
-        yield paragraph(f"This plan was priced, not searched: its problem has none. {found['best_diagnosis']}", screen)
-    elif best < found["batch_time"] * (1 - AGREEMENT):
+        return paragraph(f"This plan was priced, not searched: its problem has none. {found['best_diagnosis']}", screen)
+    if best < found["batch_time"] * (1 - AGREEMENT):
         then = difference(found["decided"], found["best_decided"])
-        yield paragraph(
+        return paragraph(
             f"The best plan of this problem takes {format_seconds(best)}; this one is "
             f"{found['batch_time'] / best - 1:.2%} slower. The best has {then}. Restrictions and what would change the "
             "answer are told of the best plan.",
             screen,
         )
+    return ""
 
 
 def _section(title: str, lines: Sequence[str], screen: Screen) -> str:

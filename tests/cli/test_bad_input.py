@@ -496,5 +496,6 @@ def test_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         app.main()
     printed = capsys.readouterr()
     assert (stop.value.code, printed.out) == (2, "")
-    assert "Usage: nest" in printed.err
-    assert "Traceback" not in printed.err
+    assert printed.err.startswith("nest: ")
+    assert printed.err.endswith(" --help`.\n")
+    assert len(printed.err.splitlines()) == 1

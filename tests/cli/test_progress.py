@@ -99,8 +99,7 @@ def test_the_walk_says_its_step_and_the_time_left(terminal: Terminal, monkeypatc
 
 def test_the_search_says_what_it_knows_first(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    line = progress.progress_line("searching")
-    assert line is not None
+    line = progress.ProgressLine("searching")
     for share in range(10):
         line(Standing(None, 0.0, 0.0, float(share), share / 10))
     assert "pricing candidates: 90%, about 1 s left" in terminal.getvalue()
@@ -114,8 +113,7 @@ def test_the_proof_after_a_search_is_called_so_and_timed_by_itself(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    line = progress.progress_line("searching")
-    assert line is not None
+    line = progress.ProgressLine("searching")
     for _ in range(5):
         line(Standing(20.0, 10.0, 0.5, 10.0))
     assert "searching for 5 s" in terminal.getvalue()
@@ -145,4 +143,5 @@ def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch: pytest.MonkeyP
         line.tell("solving", done, 12)
     line.clear()
     assert shown.getvalue() == ""
-    assert progress.progress_line("searching") is None
+    with progress.progress_line("searching") as told:
+        assert told is None

@@ -74,6 +74,12 @@ COMMANDS = (
         ("report", FILE, "--without", "frontier", "--without", "sensitivity"), ("plan",), (TIME, ("-o", OUTPUTS)), 3
     ),
     Command(("models", FILE), ("model",), (JSON, ("--sequence-length", ("128",))), 10),
+    Command(
+        ("init", "--model", FILE, "--cluster", FILE, "--global-batch", "8", "--sequence-length", "256"),
+        ("model", "network"),
+        (("--output", OUTPUTS), ("--device", ("h100-sxm",)), ("--force", ())),
+        2,
+    ),
     Command(("models", "llama-3-8b"), (), (JSON, ("--sequence-length", ("128",)))),
     Command(("topology", "show", FILE), ("network",), (JSON, ("--message", ("1 MiB", "4 kB"))), 8),
     Command(("topology", "levels", FILE), ("network",), (OUTPUT,), 5),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +18,7 @@ from nest.solve.cpsat.cases import Case, cases, has_ports
 from nest.solve.cpsat.dealt_search import DealtCases
 from nest.solve.cpsat.scaling import Scale, scale
 from nest.solve.cpsat.verification import Price, Pricing, Verification
+from nest.solve.effort import Deadline
 from nest.tolerances import PROOF
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ for CP-SAT, unless that does not answer with its first effort."""
 UNLISTED = "the time was up before all cases were listed"
 
 
+EVERY = 0.1
+"""Seconds between two looks at whether CP-SAT is to stop."""
+
 ENDED = ("INFEASIBLE", "OPTIMAL")
 """Answers of CP-SAT that end a search."""
 
@@ -52,17 +57,17 @@ class Effort:
     Attributes:
         workers: threads.
         seed: of its random numbers.
-        deadline: by the monotonic clock; None: no limit.
+        deadline: when it stops.
     """
 
     workers: int
     seed: int
-    deadline: float | None
+    deadline: Deadline
 
     @property
     def late(self) -> bool:
         """Whether the time is up."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
+        return self.deadline.passed
 
     def ask(self, model: CpModel, deterministic: float) -> tuple[CpSolver, str]:
         """The solver that answered, and its answer, within so many deterministic seconds and the deadline.
@@ -73,16 +78,16 @@ class Effort:
         """
         workers = 1
         quick = self._solver(deterministic * (ALONE if self.workers > 1 else 1.0), workers)
-        status = quick.status_name(quick.solve(model))
+        status = self._solved(quick, model)
         if status not in ENDED and self.workers > 1:
             workers = self.workers
             quick = self._solver(deterministic, workers)
-            status = quick.status_name(quick.solve(model))
+            status = self._solved(quick, model)
         if status not in ENDED:
             return quick, status
         plain = self._solver(deterministic, workers)
         plain.parameters.cp_model_presolve = False
-        again = plain.status_name(plain.solve(model))
+        again = self._solved(plain, model)
         same = again == status and (status == "INFEASIBLE" or plain.objective_value == quick.objective_value)
         return (quick, status) if same else (plain, again)
 
@@ -95,9 +100,24 @@ class Effort:
         # Several workers that are interleaved answer alike from run to run.
         solver.parameters.interleave_search = workers > 1
         solver.parameters.max_deterministic_time = deterministic
-        if self.deadline is not None:
-            solver.parameters.max_time_in_seconds = max(self.deadline - time.monotonic(), 0.01)
+        if self.deadline.left < inf:
+            solver.parameters.max_time_in_seconds = max(self.deadline.left, 0.01)
+        solver.parameters.catch_sigint_signal = False
         return solver
+
+    def _solved(self, solver: CpSolver, model: CpModel) -> str:
+        """The solver's answer to the model, from a thread beside, so that this one can tell it to stop."""
+        with ThreadPoolExecutor(1) as beside:
+            found = beside.submit(solver.solve, model)
+            try:
+                while True:
+                    try:
+                        return solver.status_name(found.result(timeout=EVERY))
+                    except TimeoutError:
+                        if self.late:
+                            solver.stop_search()
+            finally:
+                solver.stop_search()
 
 
 @define
@@ -157,6 +177,8 @@ class Search:
 
     def run(self) -> Verification:
         """The answer."""
+        if self.effort.deadline.passed or not self.instance.complete:
+            return self._answer([], UNLISTED)
         quick = ComputeBound(self.instance)
         few: list[Case] = []
         waiting: list[Open] = []

@@ -12,6 +12,7 @@ from nest.solve.cpsat.layer_search import LayerSearch
 from nest.solve.cpsat.path_search import PathSearch
 from nest.solve.cpsat.search import Effort, Search
 from nest.solve.cpsat.verification import Price, Pricing, Verification
+from nest.solve.effort import Deadline
 
 __all__ = ["Price", "Pricing", "Verification", "verify"]
 
@@ -27,7 +28,7 @@ def verify(
     pricing: Pricing,
     *,
     free: bool = False,
-    time_limit: float | None = None,
+    time_limit: float | Deadline | None = None,
     workers: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
@@ -39,7 +40,7 @@ def verify(
         batch_time: seconds of the plan given; None: the claim is that there is no plan at all.
         pricing: prices a plan exactly.
         free: also ask for plans whose blocks lie anywhere in their replica and in any order.
-        time_limit: seconds after which what is not settled is left open.
+        time_limit: seconds after which what is not settled is left open; or a deadline.
         workers: threads of CP-SAT; the answer is the same from run to run for each number of them.
         seed: of CP-SAT.
         progress: told now and then how far the proof is.
@@ -49,7 +50,7 @@ def verify(
         InternalError: CP-SAT's model and exact pricing disagree on a plan.
     """
     started = time.monotonic()
-    effort = Effort(workers, seed, None if time_limit is None else started + time_limit)
+    effort = Effort(workers, seed, Deadline.of(time_limit))
     best = inf if batch_time is None else batch_time
     cuts = list_cuts(instance, MOST_CUTS)
 

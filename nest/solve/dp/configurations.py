@@ -77,7 +77,11 @@ EvenCounts = Callable[[int, int, int], tuple[int, ...]]
 
 
 def configurations(
-    instance: Instance, most_stages: int, dealt_counts: EvenCounts
+    instance: Instance,
+    most_stages: int,
+    dealt_counts: EvenCounts,
+    among: Sequence[int] | None = None,
+    watch: Callable[[], None] = lambda: None,
 ) -> tuple[list[Configuration], Exclusions]:
     """Every configuration the constraints allow, in the documented order of ties, and what was excluded.
 
@@ -85,11 +89,15 @@ def configurations(
         instance: the problem.
         most_stages: stages the layer graph can be cut into.
         dealt_counts: numbers of stages a schedule of several chunks may have.
+        among: the candidates to take, ascending; None: all.
+        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
     """
     exclusions = Exclusions()
     rules = _Rules(instance, exclusions)
     found: list[Configuration] = []
-    for index, candidate in enumerate(instance.candidates):
+    for index in range(len(instance.candidates)) if among is None else among:
+        watch()
+        candidate = instance.candidates[index]
         sharings = list(_sharings(instance, candidate, exclusions))
         choices = stage_choices(instance, candidate)
         for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):

@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 from nest.instance import Standing
 from nest.solve.dp.found import Found, Kind, Rank
 from nest.solve.dp.meter import Meter, OutOfTime
+from nest.solve.effort import Deadline
 from nest.tolerances import TIE
 
 Progress = Callable[[Standing], None]
@@ -81,7 +82,8 @@ class Run(Generic[F]):
     Attributes:
         searcher: the space.
         started: when, by the monotonic clock.
-        time_limit: seconds after which the best plan so far is taken; None: never.
+        deadline: when the best plan so far is taken.
+        share: of that time, what the first bounds of all families may take; None: as long as there is patience.
         progress: told now and then how far the search is.
         best: the best plan so far.
         excluded: a kind of plan that is not looked for.
@@ -96,7 +98,8 @@ class Run(Generic[F]):
 
     searcher: Searcher[F]
     started: float
-    time_limit: float | None = None
+    deadline: Deadline = field(factory=Deadline)
+    share: float | None = 1.0
     progress: Progress | None = None
     best: Found | None = None
     excluded: Kind | None = None
@@ -115,11 +118,17 @@ class Run(Generic[F]):
         self.limit = self.best.value if self.best is not None else float("inf")
 
     def find_best(self) -> float:
-        """Work the queue off until nothing in it can win; the lower bound reached, infinite when all is done."""
-        self._push(self.searcher.families())
-        self.total = sum(family.members for *_, family in self._queue)
-        self.searcher.meter.watch = self._watch
+        """Work the queue off until nothing in it can win; the lower bound reached, infinite when all is done.
+
+        Raises:
+            OutOfTime: the share of the time for the first bounds is gone, and there is no plan.
+        """
+        meter = self.searcher.meter
         try:
+            meter.watch = self.prepare
+            self._push(self.searcher.families())
+            self.total = sum(family.members for *_, family in self._queue)
+            meter.watch = self._watch
             while self._queue and self._queue[0][0] <= self.limit * (1 + TIE):
                 self._bound, rank, _, family = self._queue[0]
                 if self.best is not None and self._bound >= self.limit * (1 - TIE) and rank > self.best.rank:
@@ -128,9 +137,11 @@ class Run(Generic[F]):
                     self._watch()
                     self._work(self.limit * (1 + TIE))
         except OutOfTime:
+            if self._waits and not self.total:
+                raise
             return self._bound
         finally:
-            self.searcher.meter.watch = lambda: None
+            meter.watch = lambda: None
         for *_, family in self._queue:
             self._settle(family)
         return float("inf")
@@ -140,7 +151,14 @@ class Run(Generic[F]):
         assert self.best is not None
         meter = self.searcher.meter
         most = meter.states + RUNNER_UP_STATES
-        second = Run(self.searcher, self.started, best=self.runner_up(), excluded=self.best.kind, most_states=most)
+        second = Run(
+            self.searcher,
+            self.started,
+            self.deadline,
+            best=self.runner_up(),
+            excluded=self.best.kind,
+            most_states=most,
+        )
         second.find_best()
         if second.best is not None:
             self.others[second.best.kind] = second.best
@@ -196,6 +214,21 @@ class Run(Generic[F]):
             if known is None or loser.value < known.value:
                 self.others[loser.kind] = loser
 
+    @property
+    def _waits(self) -> bool:
+        """Whether it goes on for a while when its time is up, for want of a plan."""
+        return self.best is None and self.excluded is None
+
+    def prepare(self) -> None:
+        """Stop the listing of families when its time is up."""
+        deadline = self.deadline
+        if not self._waits:
+            late = deadline.passed
+        else:
+            late = deadline.over if self.share is None else deadline.beyond(self.share)
+        if late:
+            raise OutOfTime
+
     def _watch(self) -> None:
         """Tell how far the search is, and stop it when its time is up and it has a plan, or its work is done."""
         seconds = time.monotonic() - self.started
@@ -203,6 +236,6 @@ class Run(Generic[F]):
             explored = self.dropped.total() / self.total if self.total else 0.0
             bound = self._bound if self.whole else 0.0
             self.progress(Standing(self.best.value if self.best else None, bound, explored, seconds))
-        late = self.time_limit is not None and seconds > self.time_limit and self.best is not None
+        late = self.deadline.over if self._waits else self.deadline.passed
         if late or self.searcher.meter.states > self.most_states:
             raise OutOfTime

@@ -90,6 +90,7 @@ class Search:
 
     def _families(self) -> Iterator[Bounded[Task]]:
         for configuration in self.configurations:
+            self.meter.watch()
             task = Task(configuration, configuration.stage_counts)
             yield Bounded(float(self.first_bounds(configuration).min()), self._rank(task), task)
 

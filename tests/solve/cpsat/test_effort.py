@@ -7,6 +7,7 @@ import pytest
 from ortools.sat.python import cp_model
 
 from nest.solve.cpsat.search import Effort
+from nest.solve.effort import Deadline
 from tests.seeds import seeds
 
 
@@ -43,7 +44,7 @@ def random_model(seed: int, largest: int) -> tuple[cp_model.CpModel, int | None]
 def test_one_worker_settles_what_is_easy(seed: int) -> None:
     """Several that are interleaved may not end by themselves."""
     model, best = random_model(seed, 2**20)
-    solver, status = Effort(2, 0, None).ask(model, 5.0)
+    solver, status = Effort(2, 0, Deadline()).ask(model, 5.0)
     assert status == ("OPTIMAL" if best is not None else "INFEASIBLE")
     assert solver.parameters.num_workers == 1
 
@@ -53,6 +54,6 @@ def test_one_worker_settles_what_is_easy(seed: int) -> None:
 def test_answers_are_right_where_presolve_alone_is_not(seed: int, bits: int) -> None:
     """OR-Tools 9.15 calls some of those with 34 bits infeasible."""
     model, best = random_model(seed, 2**bits)
-    solver, status = Effort(1, 0, None).ask(model, 5.0)
+    solver, status = Effort(1, 0, Deadline()).ask(model, 5.0)
     assert status == ("OPTIMAL" if best is not None else "INFEASIBLE")
     assert best is None or round(solver.objective_value) == best

@@ -51,6 +51,7 @@ class DealtSearch:
 
     def _families(self) -> Iterator[Bounded[Task]]:
         for configuration in self.configurations:
+            self.meter.watch()
             task = Task(configuration, configuration.stage_counts)
             bound = min(self._first_bound(configuration, count) for count in task.counts)
             yield Bounded(bound, self._rank(task), task)

@@ -4,7 +4,7 @@ Samples, replicas, rank order, schedule, the width that sets `K`, and the candid
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 from attrs import frozen
@@ -62,7 +62,11 @@ class MixedConfiguration:
 
 
 def mixed_configurations(
-    instance: Instance, most_stages: int, first_order: int, exclusions: Exclusions
+    instance: Instance,
+    most_stages: int,
+    first_order: int,
+    exclusions: Exclusions,
+    watch: Callable[[], None] = lambda: None,
 ) -> list[MixedConfiguration]:
     """Every configuration the constraints allow, in the documented order of ties.
 
@@ -71,6 +75,7 @@ def mixed_configurations(
         most_stages: stages the layer graph can be cut into.
         first_order: position of the first among ties.
         exclusions: counts what is refused and why.
+        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
     """
     rules = _Rules(instance)
     # Plans of several chunks have one candidate.
@@ -83,6 +88,7 @@ def mixed_configurations(
             for replicas in range(
                 1, min(instance.cluster.size // narrowest, instance.space.global_batch // samples) + 1
             ):
+                watch()
                 micro_batches = instance.micro_batches(group[0][1], replicas)
                 if micro_batches is None:
                     exclusions.batch += 1

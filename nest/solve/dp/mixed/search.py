@@ -95,6 +95,7 @@ class MixedSearch:
     def families(self) -> Iterator[Bounded[MixedTask]]:
         """Every configuration, by its bounds from compute."""
         for configuration in self.configurations:
+            self.meter.watch()
             task = MixedTask(configuration, configuration.stage_counts)
             yield Bounded(float(self.first_bounds(configuration)[2].min()), self._rank(task), task)
 

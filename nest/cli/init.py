@@ -1,0 +1,203 @@
+"""`nest init`: a commented problem to begin with."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from nest.cli import completion
+
+TEXT = """\
+# A problem: `nest solve {file}` finds its fastest plan. Keys that are commented out may be left out.
+nest: 1
+
+# What is trained: a name that `nest models` lists, or a config.json as Hugging Face has it.
+model: {model}
+
+training:
+  global_batch: {global_batch}  # samples per optimizer step
+  sequence_length: {sequence_length}  # tokens per sample
+  {tokens}  # of the whole training
+  # micro_batch: [{micro_batch}]  # samples per micro-batch, of which the search picks; left out, these
+  # precision: {precision}  # of matrix products; left out, this
+  # optimizer: {optimizer}  # left out, this
+  # stack: megatron-core  # what the framework does by itself, `nest stacks` lists them; left out, the device's usual
+
+# Where: a name that `nest clusters` lists, its levels, or a file that `nest topology` reads.
+{cluster}
+
+# strategies: {{tp: [1, 2, 4, 8]}}  # degrees to try; left out, all that the model and the cluster allow
+# search: {{target: megatron}}  # the framework that must run the plan, `none`: any may; left out, that of the stack
+# constraints: [tp <= 8, dp % 4 == 0]  # what every plan must satisfy; left out, nothing
+"""
+
+ASKED = {
+    "model": "Model: a config.json, or a name that `nest models` lists",
+    "cluster": "Cluster: a name that `nest clusters` lists (NAME-N: with N devices), or a file",
+    "device": "Device, which the file does not say: a name that `nest devices` lists",
+    "global_batch": "Samples per optimizer step (global batch)",
+    "sequence_length": "Tokens per sample (sequence length)",
+}
+"""What is asked on a terminal, by the option that says it."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("init")(init)
+
+
+def init(
+    model: str | None = typer.Option(
+        None, "--model", metavar="NAME|FILE", autocompletion=completion.models, help="A config.json, or a name."
+    ),
+    cluster: str | None = typer.Option(
+        None,
+        "--cluster",
+        metavar="NAME|FILE",
+        autocompletion=completion.clusters,
+        help="A cluster from the list, NAME-N for N devices of it, or a file of one.",
+    ),
+    device: str | None = typer.Option(
+        None,
+        "--device",
+        metavar="NAME",
+        autocompletion=completion.devices,
+        help="The device, where the file of the cluster does not say it.",
+    ),
+    global_batch: int | None = typer.Option(None, "--global-batch", min=1, help="Samples per optimizer step."),
+    sequence_length: int | None = typer.Option(None, "--sequence-length", min=1, help="Tokens per sample."),
+    tokens: float | None = typer.Option(None, "--tokens", help="Tokens of the whole training."),
+    output: Path = typer.Option(Path("problem.yaml"), "--output", "-o", help="Write the problem to this file."),
+    force: bool = typer.Option(False, "--force", help="Replace the file where there is one."),
+) -> None:
+    """Write a commented problem for a model and a cluster, to be solved as it is or changed.
+
+    What no option says is asked on a terminal. Exit code 0: done; 2: bad input.
+    """
+    from nest.errors import InputError
+    from nest.files import check_writable, there_is, write_text
+
+    check_writable(output, *(each for each in (model, cluster) if each))
+    if there_is(output) and not force:
+        raise InputError(f"{output}: there is such a file; --force replaces it, --output names another.")
+    given = {"model": model, "cluster": cluster, "global_batch": global_batch, "sequence_length": sequence_length}
+    _refuse_missing([name for name, value in given.items() if value is None])
+    model = model or _ask("model")
+    length = _usual_length(model)
+    cluster = cluster or _ask("cluster")
+    section = _cluster(cluster, device, output.parent)
+    text = TEXT.format(
+        file=output.name,
+        model=_quoted(_seen_from(model, output.parent)),
+        global_batch=global_batch or _ask("global_batch", kind=int),
+        sequence_length=sequence_length or _ask("sequence_length", length, int),
+        tokens="# tokens: 1e12" if tokens is None else f"tokens: {tokens:g}",
+        cluster=section,
+        **_defaults(),
+    )
+    _prove(text, output)
+    write_text(output, text)
+    typer.echo(f"{output} is written; `nest solve {output}` finds the fastest plan.")
+
+
+def _refuse_missing(missing: list[str]) -> None:
+    """Tell what options are missing where nobody can be asked."""
+    from nest.errors import InputError
+
+    if missing and not sys.stdin.isatty():
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise InputError(f"nest init needs {options}: standard input is no terminal on which it could ask.")
+
+
+def _ask(name: str, default: Any = None, kind: type = str) -> Any:
+    return typer.prompt(ASKED[name], default=default, type=kind, err=True)
+
+
+def _usual_length(model: str) -> int:
+    """Tokens per sample that a model is mostly described with; the model is read so that mistakes are told first."""
+    from nest.errors import InputError
+    from nest.formulate.sources import default_sequence_length, resolve_model
+    from nest.hooks.registry import registry
+
+    try:
+        return default_sequence_length(resolve_model(model, None), registry())
+    except InputError as error:
+        raise InputError(f"--model: {error}") from None
+
+
+def _cluster(cluster: str, device: str | None, folder: Path) -> str:
+    """The `cluster` section; asks for the device where nothing says it."""
+    from nest.errors import InputError
+    from nest.files import structure, there_is
+    from nest.formulate.cluster import build_cluster
+    from nest.hooks.registry import registry
+    from nest.spec import ClusterSpec
+
+    if there_is(Path(cluster)) == "file" and _is_section(Path(cluster)):
+        return f"cluster: {_quoted(_seen_from(cluster, folder))}"
+    is_file = bool(there_is(Path(cluster)))
+    key = "topology" if is_file else "name"
+    told = {key: cluster} if device is None else {key: cluster, "device": device}
+    try:
+        known = build_cluster(structure(told, ClusterSpec), registry())[1]
+    except InputError as error:
+        if device is not None or not is_file or not sys.stdin.isatty():
+            raise InputError(f"--cluster, --device: {error}") from None
+        known = None
+    if known is None:
+        _refuse_missing(["device"])
+        told["device"] = _ask("device")
+    told[key] = _seen_from(cluster, folder) if is_file else cluster
+    lines = [f"  {name}: {_quoted(value)}" for name, value in told.items()]
+    return "\n".join(["cluster:", *lines, "  # reserve: 4 GiB  # kept free on every device; left out, nothing"])
+
+
+def _is_section(path: Path) -> bool:
+    """Whether a file holds a whole `cluster` section."""
+    from nest.errors import InputError
+    from nest.files import read_mapping
+
+    try:
+        return "cluster" in read_mapping(path).mapping
+    except InputError:
+        return False
+
+
+def _seen_from(source: str, folder: Path) -> str:
+    """A file as a problem in `folder` names it; a name of the catalogue as it is."""
+    from nest.files import there_is
+    from nest.formulate.model_library import library_models
+
+    if source in library_models() or Path(source).is_absolute() or not there_is(Path(source)):
+        return source
+    return os.path.relpath(source, folder)
+
+
+def _defaults() -> dict[str, str]:
+    from nest.formulate.choices import USUAL_MICRO_BATCHES
+    from nest.spec import Training
+
+    usual = Training(1)
+    return {
+        "micro_batch": ", ".join(map(str, USUAL_MICRO_BATCHES)),
+        "precision": usual.precision,
+        "optimizer": usual.optimizer,
+    }
+
+
+def _quoted(value: str) -> str:
+    """`value` as YAML."""
+    from nest.files import yaml_text
+
+    return yaml_text({"key": value}).removeprefix("key: ").rstrip("\n")
+
+
+def _prove(text: str, output: Path) -> None:
+    """Read the text as `nest solve` will, so that nothing is written which that refuses."""
+    from nest.files import read_text
+    from nest.formulate.self_contained import self_contained
+    from nest.spec import Problem
+
+    self_contained(read_text(text, Problem, str(output)), output.parent)

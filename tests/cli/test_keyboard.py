@@ -1,0 +1,103 @@
+"""What spares typing: short options, standard input, completion; and what is said of a command line with a mistake."""
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "measured-layers"
+
+
+def piped(text: str, *arguments: str, folder: Path = EXAMPLE) -> tuple[int, str, str]:
+    """`nest ARGUMENTS` in a process of its own whose standard input is `text`."""
+    ended = processes.run([sys.executable, "-m", "nest", *arguments], cwd=folder, given=text)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_a_problem_and_a_plan_may_be_piped() -> None:
+    text = (EXAMPLE / "problem.yaml").read_text()
+    code, plan, errors = piped(text, "solve", "-", "--json")
+    assert (code, errors) == (0, "")
+    assert plan == piped("", "solve", "problem.yaml", "--json")[1]
+    assert piped(plan, "check", "-")[0] == 0
+    assert piped(plan, "explain", "-", "--only", "binding")[0] == 0
+    assert piped(text, "evaluate", "-")[0] == 0
+
+
+def test_mistakes_of_what_is_piped_have_a_place() -> None:
+    code, printed, errors = piped("nest: 1\nmodl: x\n", "solve", "-")
+    assert (code, printed) == (2, "")
+    assert "nest: <stdin>:2: modl is not a known key; did you mean model?" in errors
+    assert piped("", "solve", "-") == (2, "", "nest: <stdin>: the file is empty.\n")
+
+
+def test_what_is_piped_to_another_call_is_not_remembered(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{name}: 1\n".encode())))
+        assert f"<stdin>:1: {name} is not a known key" in call("solve", "-")[2]
+
+
+@pytest.mark.parametrize("command", [(), ("solve",), ("topology", "show"), ("plugins",)])
+def test_help_has_a_short_form(call, command: tuple[str, ...]) -> None:
+    assert call(*command, "-h") == call(*command, "--help")
+    assert call(*command, "-h")[0] == 0
+
+
+def test_lists_of_commands_say_whole_sentences(call) -> None:
+    for group in ((), ("topology",), ("calibrate",), ("plugins",)):
+        listed = call(*group, "--help")[1]
+        assert "..." not in listed.replace("[ARGS]...", "")
+        assert listed.split("Commands:\n")[1].rstrip().endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("solve", "--frob"), "nest: no such option: --frob"),
+        (("frob",), "nest: no such command 'frob'; see `nest --help`.\n"),
+        (("simulate",), "nest: missing argument 'PLAN'; see `nest simulate --help`.\n"),
+        (("plugins", "frob"), "nest: no such command 'frob'; see `nest plugins --help`.\n"),
+        (("solve", "x", "--workers", "many"), "nest: invalid value for '--workers': "),
+    ],
+)
+def test_mistakes_in_the_command_line_are_told_as_others_are(call, arguments: tuple[str, ...], told: str) -> None:
+    code, printed, errors = call(*arguments)
+    assert (code, printed) == (2, "")
+    assert errors.startswith(told)
+    assert len(errors.splitlines()) == 1
+
+
+def completed(words: str) -> list[str]:
+    """What bash completes behind these words."""
+    asked = {"_NEST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    ended = processes.run([sys.executable, "-m", "nest"], env={**os.environ, **asked})
+    return ended.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "among"),
+    [
+        ("nest s", {"solve", "simulate", "stacks", "strategies", "schema"}),
+        ("nest solve --ti", {"--time-limit"}),
+        ("nest solve --target meg", {"megatron", "megatron-bridge"}),
+        ("nest export plan.json --to slu", {"slurm"}),
+        ("nest devices h200", {"h200-sxm"}),
+        ("nest clusters dgx-h100", {"dgx-h100-superpod"}),
+        ("nest models deepseek-v3", {"deepseek-v3"}),
+        ("nest compare x --planner man", {"manual"}),
+    ],
+)
+def test_the_shell_completes_names(words: str, among: set[str]) -> None:
+    assert among <= set(completed(words))
+    assert all(each.startswith(words.split(" ")[-1]) for each in completed(words))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_shown(shell: str) -> None:
+    ended = processes.run([sys.executable, "-m", "nest"], env={**os.environ, "_NEST_COMPLETE": f"source_{shell}"})
+    assert ended.returncode == 0
+    assert "_NEST_COMPLETE" in ended.stdout

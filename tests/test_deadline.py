@@ -1,0 +1,161 @@
+"""Searches that end early, at every moment: what they say stays true."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nest
+from nest import planner
+from nest.errors import NoPlanYet
+from nest.shortlist import shortlist
+from nest.solve.cpsat.search import Effort
+from nest.solve.effort import FEW, Deadline, spread
+from nest.spec import PlanDocument
+
+OPEN: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 2, "hidden": 2048, "ffn": 8192, "heads": 16, "vocab": 1024}},
+    "training": {"global_batch": 64, "schedule": "1f1b", "sequence_length": 256},
+    "cluster": {
+        "device": "h100-sxm",
+        "levels": [{"fanout": 8, "link": "nvlink4"}, {"fanout": 4, "link": "infiniband-ndr"}],
+    },
+    "search": {"target": "none"},
+}
+"""More candidates than are priced however late it is."""
+
+FULL: dict[str, Any] = {**OPEN, "cluster": {**OPEN["cluster"], "memory": 1.6e9}}
+"""The same where memory is scarce, so that not every candidate has a plan."""
+
+BEST = {id(problem): nest.solve(problem) for problem in (OPEN, FULL)}
+
+
+class Counted(Deadline):
+    """Its clock moves on by a second whenever somebody looks at it."""
+
+    def __init__(self, seconds: float, patience: float) -> None:
+        super().__init__(seconds, patience)
+        self.looks = 0
+
+    @property
+    def left(self) -> float:
+        self.looks += 1
+        return (self.seconds or 0.0) - self.looks
+
+
+def looks(problem: dict[str, Any]) -> int:
+    """How often a search looks at the clock that is never stopped."""
+    unlimited = Counted(1e9, 0.0)
+    planner.solve(problem, time_limit=unlimited)
+    return unlimited.looks
+
+
+MOST = {id(problem): looks(problem) for problem in (OPEN, FULL)}
+
+
+def candidates(plan: PlanDocument) -> int:
+    found = (plan.statistics or {})["candidates"]
+    assert isinstance(found, int)
+    return found
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.sampled_from((OPEN, FULL)), st.floats(0.0, 1.2), st.floats(0.0, 0.5))
+def test_whenever_time_is_up_the_bound_is_below_the_best_plan(
+    problem: dict[str, Any], share: float, patience: float
+) -> None:
+    """A plan ended early holds and has a sound bound; no problem with a plan is called infeasible."""
+    best, most = BEST[id(problem)], MOST[id(problem)]
+    assert best.batch_time is not None
+    try:
+        plan = planner.solve(problem, time_limit=Counted(share * most, patience * most))
+    except NoPlanYet:
+        return
+    assert plan.status in ("optimal", "feasible")
+    assert plan.batch_time is not None
+    assert plan.lower_bound is not None
+    assert plan.lower_bound <= best.batch_time * (1 + 1e-9) <= plan.batch_time * (1 + 2e-9)
+    assert plan.status == "feasible" or plan.batch_time <= best.batch_time * (1 + 1e-9)
+    assert nest.check(plan).ok
+
+
+def test_these_problems_have_candidates_to_leave_out() -> None:
+    for problem in (OPEN, FULL):
+        assert candidates(BEST[id(problem)]) > FEW * 3 // 2
+    plan = planner.solve(OPEN, time_limit=Counted(MOST[id(OPEN)] / 10, 1e9))
+    assert candidates(plan) < candidates(BEST[id(OPEN)])
+    assert (plan.status, plan.lower_bound) == ("feasible", 0.0)
+
+
+def test_a_limit_that_is_never_reached_changes_nothing() -> None:
+    assert planner.solve(FULL, time_limit=Counted(1e9, 0.0)).to_dict() == BEST[id(FULL)].to_dict()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_what_was_not_priced_is_not_proved(share: float) -> None:
+    """CP-SAT sees the same candidates as the search, so that it must not call their best plan the best."""
+    deadline = Counted(share * MOST[id(OPEN)], 1e9)
+    plan = planner.solve(OPEN, time_limit=deadline, verify=True)
+    assert plan.status == "feasible"
+    assert plan.verification is not None
+    assert plan.verification["status"] == "open"
+
+
+def test_a_problem_without_a_plan_is_not_called_so_when_candidates_are_left_out() -> None:
+    starved = {**OPEN, "cluster": {**OPEN["cluster"], "memory": 0.5e9}}
+    assert nest.solve(starved).status == "infeasible"
+    with pytest.raises(NoPlanYet, match="give the search more time"):
+        planner.solve(starved, time_limit=Counted(100.0, 1000.0))
+
+
+def test_the_best_plans_so_far_are_told() -> None:
+    entries = shortlist(OPEN, 5, time_limit=Counted(MOST[id(OPEN)] * 1.1, 0.0))
+    assert 1 <= len(entries) < 5
+    assert entries[0].plan.batch_time == BEST[id(OPEN)].batch_time
+
+
+def test_who_stops_a_search_is_not_told_of_a_limit() -> None:
+    deadline = Deadline()
+    assert not deadline.passed
+    deadline.stop()
+    assert deadline.passed
+    assert not deadline.over
+    assert str(deadline.no_plan_yet()) == "stopped before any plan was found."
+
+
+def test_cp_sat_stops_when_it_is_told_to() -> None:
+    from ortools.sat.python import cp_model
+
+    class Stopped(Deadline):
+        """Stopped while CP-SAT is at work."""
+
+        @property
+        def passed(self) -> bool:
+            return True
+
+    model = cp_model.CpModel()  # A pigeonhole: CP-SAT takes more than a lifetime without its symmetries.
+    boxes = [[model.new_bool_var("") for _ in range(40)] for _ in range(41)]
+    for pigeon in boxes:
+        model.add_bool_or(pigeon)
+    for box in zip(*boxes, strict=True):
+        for index, one in enumerate(box):
+            for other in box[:index]:
+                model.add_bool_or([~one, ~other])
+    effort = Effort(1, 0, Stopped())
+    solver = effort._solver(1e9, 1)
+    solver.parameters.symmetry_level = 0
+    solver.parameters.cp_model_presolve = False
+    solver.parameters.cp_model_probing_level = 0
+    assert effort._solved(solver, model) == "UNKNOWN"
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_few_of_many_are_spread(of: int, wanted: int) -> None:
+    found = list(spread(of, min(of, wanted)))
+    assert found == sorted(set(found))
+    assert found[0] == 0
+    assert found[-1] < of
+    gaps = {after - before for before, after in zip(found, [*found[1:], of], strict=True)}
+    assert max(gaps) - min(gaps) <= 1
