@@ -162,7 +162,7 @@ def _explain(
         parts,
         binding(read, known) if "binding" in parts else (),
         tuple(line.after(1, partial(price, best, each, solver)) for each in priced),
-        tuple(line.after(1, partial(_unrefuted, read, each, solver)) for each in asked),
+        tuple(line.after(1, partial(unrefuted, read, each, solver)) for each in asked),
         tuple(line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied),
         solver.solves,
         decided_values(read, known),
@@ -170,8 +170,12 @@ def _explain(
     )
 
 
-def _unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
-    """The answer to a question about a plan, which does not show that the plan is wrongly called the best."""
+def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
+    """The answer to a question about a plan, which does not show that the plan is wrongly called the best.
+
+    Raises:
+        InputError: it does.
+    """
     found = alternative(plan, question, solver)
     relative = found.outcome.relative
     if plan.status == "optimal" and relative is not None and relative < -PROOF:

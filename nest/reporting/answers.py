@@ -15,7 +15,7 @@ from nest.reporting.sensitivity_chart import sensitivity_figure
 from nest.reporting.subject import Subject
 from nest.spec import Problem
 
-PARTS = ("frontier", "sensitivity")
+PARTS = ("alternatives", "frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
 
 Progress = Callable[[str, int, int], None]
@@ -33,16 +33,13 @@ def check_parts(without: Collection[str]) -> None:
             raise unknown_name("--without", "part of the page that takes searches", name, PARTS)
 
 
-def counted(progress: Progress | None, problem: Problem, without: Collection[str], known: Registry) -> Told | None:
+def counted(progress: Progress | None, most: int) -> Told | None:
     """What a solver tells, with how many searches there are at most."""
-    if progress is None:
-        return None
-    most = most_searches(problem, without, known)
-    return lambda asking, done: progress(asking, done, most)
+    return None if progress is None else lambda asking, done: progress(asking, done, most)
 
 
 def most_searches(problem: Problem, without: Collection[str], known: Registry) -> int:
-    """Searches that the parts take at most; most of the answers are implied by others.
+    """Searches that the frontier and the sensitivity take at most; most of the answers are implied by others.
 
     Args:
         problem: of the plan, self-contained.

@@ -135,15 +135,17 @@ class Listing:
 
 @frozen
 class Fold:
-    """Listings that belong together, folded away.
+    """What belongs together, folded away.
 
     Attributes:
         name: what is in it, in a line.
         listings: from top to bottom.
+        tables: below them.
     """
 
     name: str
-    listings: tuple[Listing, ...]
+    listings: tuple[Listing, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @frozen
@@ -160,7 +162,7 @@ class Section:
         more: further listings, folded away.
         more_title: what these are.
         facts: figures that stand out.
-        decisions: of a plan, in short.
+        lead: a sentence or two in front of all else.
     """
 
     name: str
@@ -172,4 +174,4 @@ class Section:
     more: tuple[Fold, ...] = ()
     more_title: str = ""
     facts: tuple[Fact, ...] = ()
-    decisions: tuple[Fact, ...] = ()
+    lead: str = ""

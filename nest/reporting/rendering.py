@@ -41,12 +41,24 @@ class Standing:
     proof: str
 
 
-def rendered(title: str, size: str, standing: Standing, sections: Sequence[Section]) -> str:
+@frozen
+class Heading:
+    """What a page is about.
+
+    Attributes:
+        title: model and cluster.
+        sizes: of both and of the batch, in words.
+    """
+
+    title: str
+    sizes: tuple[str, ...] = ()
+
+
+def rendered(heading: Heading, standing: Standing, sections: Sequence[Section]) -> str:
     """The page.
 
     Args:
-        title: of the page.
-        size: of the model, in words; may be empty.
+        heading: of the page.
         standing: of the plan.
         sections: from top to bottom.
     """
@@ -58,8 +70,7 @@ def rendered(title: str, size: str, standing: Standing, sections: Sequence[Secti
     style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = environment.get_template("page.html.j2")
     text = template.render(
-        title=title,
-        size=size,
+        heading=heading,
         standing=standing,
         sections=sections,
         style=Markup(style),

@@ -28,7 +28,7 @@ def time_figure(subject: Subject) -> Figure:
     whole = subject.batch_time
     stages = time_causes(subject)
     used = [cause for cause in TIME_CAUSES if any(found[cause] > AGREEMENT * whole for found in stages)]
-    busy = [1 - found["bubble"] / whole if whole else 0.0 for found in stages]
+    busy = [1 - (found["bubble"] + found["waiting"]) / whole if whole else 0.0 for found in stages]
     bars = [
         Bar(str(index + 1), {cause: found[cause] for cause in used}, f"{share:.1%} busy")
         for index, (found, share) in enumerate(zip(stages, busy, strict=True))

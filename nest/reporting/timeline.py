@@ -112,16 +112,14 @@ def _times(replay: Replay, table: TaskTable) -> str:
 
 def _idle(replay: Replay) -> str:
     """How long stages wait."""
-    idle = [stage.idle for stage in replay.stages]
-    whole = replay.batch_time
-    most = max(range(len(idle)), key=idle.__getitem__)
-    bubble = f"The bubble takes {replay.bubble_share:.1%} of the batch"
-    if whole <= 0 or len(idle) == 1:
-        return f"{bubble}."
-    least = min(range(len(idle)), key=idle.__getitem__)
+    idle = [_share(stage.idle, replay.batch_time) for stage in replay.stages]
+    most, least = (pick(range(len(idle)), key=idle.__getitem__) for pick in (max, min))
+    if f"{idle[most]:.1%}" == f"{idle[least]:.1%}":
+        return f"{'The stage' if len(idle) == 1 else 'Every stage'} is idle for {idle[most]:.1%} of the batch."
     return (
-        f"{bubble}; stage {most + 1} is idle for {idle[most] / whole:.1%} of it ({format_seconds(idle[most])}), the "
-        f"longest, stage {least + 1} for {idle[least] / whole:.1%}, the shortest."
+        f"Stages are idle for {replay.bubble_share:.1%} of the batch on average: stage {most + 1} for {idle[most]:.1%} "
+        f"({format_seconds(replay.stages[most].idle)}), the longest, stage {least + 1} for {idle[least]:.1%}, the "
+        "shortest."
     )
 
 

@@ -119,11 +119,23 @@ def test_the_headline_is_the_plans() -> None:
     assert facts["Throughput"].value == plan.throughput
     assert facts["Tokens per second and device"].value == plan.summary["tokens_per_second_per_device"]
     assert facts["Model FLOP utilisation (MFU)"].value == plan.summary["model_flops_utilisation"]
-    assert facts["Bubble share"].value == plan.summary["bubble_share"]
+    assert facts["Idle, average of stages"].value == plan.summary["bubble_share"]
     assert facts["Devices used"].value == plan.summary["devices_used"]
-    assert facts["No plan is faster than"].value == plan.lower_bound
-    assert facts["Micro-batches"].value == plan.micro_batches
-    assert facts["pp"].value == len(plan.stages)
+    assert facts["Memory of the fullest stage"].value == max(stage.memory for stage in plan.stages)
+    assert "Time to train" not in facts
+
+
+def test_the_whole_training_is_told_where_its_tokens_are() -> None:
+    training = {"tokens": 15e12, "steps": 2e6, "time": 6e6, "low": 5e6, "high": 7e6, "device_hours": 2.1e5}
+    plan = evolve(solved(), summary={**solved().summary, "training": training})
+    facts = Page(quick(plan)).facts
+    assert facts["Time to train"].value == 6e6
+    assert "15 trillion tokens" in facts["Time to train"].text
+    assert facts["Device hours to train"].value == 2.1e5
+    training |= {"cost": 4.2e5, "cost_low": 3.5e5, "cost_high": 4.9e5}
+    facts = Page(quick(evolve(plan, summary={**plan.summary, "training": training}))).facts
+    assert facts["Cost to train"].text == "420,000350,000 to 490,000; 210,000 device hours"
+    assert "Device hours to train" not in facts
 
 
 def test_the_stages_are_the_plans() -> None:
