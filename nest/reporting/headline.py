@@ -18,7 +18,7 @@ SECONDS_PER_DAY = 86400
 def headline(subject: Subject) -> Section:
     """The plan in words, and the figures that stand out."""
     plan = subject.plan
-    decided = f"`{decisions_text(plan, short=True)}, rank order {plan.rank_order}`"
+    decided = f"In short: {decisions_text(plan, short=True)}, rank order {plan.rank_order}."
     facts = tuple(_facts(subject))
     return Section("headline", "The plan", lead=plan_in_words(subject), paragraphs=(decided,), facts=facts)
 

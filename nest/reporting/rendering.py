@@ -15,7 +15,8 @@ from nest.reporting.alignment import UNITS, aligned, column_styles
 from nest.reporting.marks import outline
 from nest.reporting.palette import hatches, style_sheet
 from nest.reporting.records import Section
-from nest.reporting.svg import WIDTH, number
+from nest.reporting.svg import number
+from nest.reporting.timeline_drawing import patterns
 
 _FORBIDDEN = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ufdd0-\\ufdef"
@@ -75,7 +76,7 @@ def rendered(heading: Heading, standing: Standing, sections: Sequence[Section]) 
         sections=sections,
         style=Markup(style),
         style_hash=style_hash,
-        hatches=hatches(),
+        patterns=hatches() + patterns(),
         version=own_version(),
     )
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -111,7 +112,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.globals["wide"] = WIDTH
     found.filters["coordinate"] = number
     found.filters["prose"] = prose
     found.filters["unbroken"] = unbroken

@@ -16,6 +16,7 @@ from attrs import evolve
 
 from nest import __version__, planner
 from nest.errors import InputError
+from nest.reporting.svg import WIDTHS
 from tests.reporting.plans import decided, infeasible, problem, quick, solved
 from tests.reporting.reading import Page
 
@@ -88,12 +89,22 @@ def test_a_figure_has_a_caption_and_a_table(text: str) -> None:
     assert text.count("<figure") == text.count("The same as a table")
 
 
-def test_a_phone_scrolls_figures_not_the_page(text: str) -> None:
+def test_a_phone_scrolls_tables_not_the_page(text: str) -> None:
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
-    wide = re.findall(r'<(?:svg class="drawing|table)', text)
-    boxed = re.findall(r'<div class="scroll" tabindex="0" role="group"[^>]*>\s*<(?:svg class="drawing|table)', text)
+    wide = re.findall("<table", text)
+    boxed = re.findall(r'<div class="scroll" tabindex="0" role="group"[^>]*>\s*<table', text)
     assert len(wide) == len(boxed)
     assert ".scroll{overflow-x:auto" in text
+
+
+def test_every_figure_is_drawn_for_every_screen(text: str) -> None:
+    for figure in re.findall(r"<figure.*?</figure>", text, re.DOTALL):
+        sizes = re.split(r'<div class="at-[0-9]">', figure)[1:]
+        assert len(sizes) == len(WIDTHS)
+        for width, size in zip(WIDTHS, sizes, strict=True):
+            drawn = [float(each) for each in re.findall(r'<svg class="drawing" role="img" width="([0-9.]+)"', size)]
+            assert drawn
+            assert max(drawn) <= width
 
 
 def test_same_plan_same_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
