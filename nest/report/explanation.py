@@ -175,16 +175,25 @@ def alternative_notes(alternatives: Sequence[Told], least: float) -> list[str]:
         notes.append(f"At most: {UNPROVED}.")
     if any(each["reason"] is not None and each["relative"] < least for each in alternatives if each["plan"]):
         notes.append(f"Less than {least:.0%} slower cannot be told from this plan by prediction: measure both.")
+    return notes
+
+
+def kept_always(alternatives: Sequence[Told]) -> list[tuple[str, str, bool]]:
+    """What no plan decides otherwise, why, and whether that was found by a search."""
     none = [each for each in alternatives if each["plan"] is None and each["asked"]]
-    notes += [f"No plan without {kept}. {why}" for why, kept in _by_refusal(none, _kept)]
     unasked = [each for each in alternatives if not each["asked"]]
-    return notes + [f"Not to be had otherwise: {kept} ({why})" for why, kept in _by_refusal(unasked, _kept)]
+    return [
+        (kept, why, found) for found, some in ((True, none), (False, unasked)) for why, kept in _by_refusal(some, _kept)
+    ]
 
 
 def _alternatives(alternatives: Sequence[Told], asked: Decided, least: float, screen: Screen) -> list[str]:
     rows = alternative_rows(alternatives, asked)
     lines = [table(("instead", "slower by", "with", "because"), rows, (1,), screen)] if rows else []
-    return with_notes(lines, alternative_notes(alternatives, least), screen)
+    notes = alternative_notes(alternatives, least)
+    for kept, why, found in kept_always(alternatives):
+        notes.append(f"No plan without {kept}. {why}" if found else f"Not to be had otherwise: {kept} ({why})")
+    return with_notes(lines, notes, screen)
 
 
 def _kept(each: Told) -> str:

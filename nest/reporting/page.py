@@ -15,7 +15,7 @@ from nest.questions.alternatives import questions
 from nest.questions.asked import require_held
 from nest.questions.loosening import loosenings
 from nest.questions.solver import Solver
-from nest.reporting.answers import Progress, answers, counted, most_searches
+from nest.reporting.answers import Progress, Searching, answers, most_searches
 from nest.reporting.batch import batch
 from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
@@ -57,14 +57,15 @@ def page(
         found = subject(read, known)
     except InputError as error:
         raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
-    wanted = "alternatives" not in without and found.batch_time > 0
+    wanted = "alternatives" not in without and found.plan.lower_bound is not None and found.batch_time > 0
     asked = questions(found.plan, found.problem, known) if wanted else None
     most = most_searches(found.problem, without, known) + len(asked or ())
-    solver = Solver(known, time_limit=time_limit, progress=counted(progress, most))
+    searching = Searching(progress, most)
+    solver = Solver(known, time_limit=time_limit, progress=searching)
     if found.plan.status == "optimal":
         solver.know(found.problem, found.plan)
     first, *others = described(found)
-    told = (first, *why(found, solver, asked), *others, *answers(found, solver, without))
+    told = (first, *why(found, solver, asked), *others, *answers(found, solver, without, searching))
     return rendered(_heading(found.problem, found.instance.cluster, known), standing(read), (*told, *ending(found)))
 
 
@@ -105,7 +106,7 @@ def _infeasible(
     told = [Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")]
     if "alternatives" not in without:
         most = len(loosenings(problem, known)) + sum(map(len, MORE.values()))
-        solver = Solver(known, time_limit=time_limit, progress=counted(progress, most))
+        solver = Solver(known, time_limit=time_limit, progress=Searching(progress, most))
         solver.know(problem, plan)
         told.append(freeing(plan, problem, solver))
     return rendered(heading, standing(plan), (*told, reproduce(plan)))

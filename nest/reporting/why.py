@@ -18,10 +18,11 @@ from nest.report.explanation import (
     alternative_rows,
     because,
     freeing_rows,
+    kept_always,
     slower_by,
 )
 from nest.report.runner_up import other_risk_text, runner_up_text
-from nest.reporting.records import Cell, Section, Table
+from nest.reporting.records import Cell, Fold, Section, Table
 from nest.reporting.sensitivity_chart import quantity
 from nest.reporting.subject import Subject
 from nest.spec import PlanDocument, Problem
@@ -43,11 +44,9 @@ def why(subject: Subject, solver: Solver, asked: Sequence[Question] | None) -> t
         asked: what is asked of it; None: nothing, so that only what the plan itself says is told.
     """
     told = _stated(subject.plan)
-    tables: tuple[Table, ...] = ()
     if asked is not None:
-        table, notes = _beaten(subject, solver, asked)
-        tables, told = (table,) if table.rows else (), (*told, *notes)
-    return (Section("why", "Why this plan", paragraphs=told, tables=tables),) if told or tables else ()
+        return (_beaten(subject, solver, asked, told),)
+    return (Section("why", "Why this plan", paragraphs=told),) if told else ()
 
 
 def _stated(plan: PlanDocument) -> tuple[str, ...]:
@@ -64,23 +63,33 @@ def _stated(plan: PlanDocument) -> tuple[str, ...]:
     return (*told, *(other_risk_text(each) for each in plan.other_risks))
 
 
-def _beaten(subject: Subject, solver: Solver, asked: Sequence[Question]) -> tuple[Table, list[str]]:
-    """The best plan without each choice and that of the rules of thumb, and what there is to say of them."""
+def _beaten(subject: Subject, solver: Solver, asked: Sequence[Question], told: Sequence[str]) -> Section:
+    """The best plan without each choice and that of the rules of thumb, below what is `told` of the plan."""
     plan, least = subject.plan, apart(subject.plan)
     decided = decided_values(plan, subject.known)
     found = [unrefuted(plan, question, solver).to_dict() for question in asked]
     rows = [tuple(map(Cell, row)) for row in alternative_rows(found, decided)]
-    notes = alternative_notes(found, least)
+    notes = [*told, *alternative_notes(found, least)]
     if RECIPE in subject.known.planners():
         usual = recipe(plan, subject.problem, RECIPE, solver)
         if usual.plan is None:
             notes.append("Rules of thumb (`nest compare --planner manual`) find no plan that fits.")
         else:
-            told: Mapping[str, Any] = usual.to_dict()
-            then = difference(decided, told["decided"])
-            rows.append((Cell("rules of thumb"), Cell(slower_by(told)), Cell(then), Cell(because(told))))
+            thumb: Mapping[str, Any] = usual.to_dict()
+            then = difference(decided, usual.decided)
+            rows.append((Cell("rules of thumb"), Cell(slower_by(thumb)), Cell(then), Cell(because(thumb))))
     header = ("instead", "slower by", "with", "because")
-    return Table("The best plan that decides one thing otherwise", header, tuple(rows), (0, 2, 3)), notes
+    table = Table("The best plan that decides one thing otherwise", header, tuple(rows), (0, 2, 3))
+    always = tuple((Cell(kept), Cell(reason)) for kept, reason, _ in kept_always(found))
+    fold = Fold("why", tables=(Table("What no plan decides otherwise", ("decision", "why"), always, (0, 1)),))
+    return Section(
+        "why",
+        "Why this plan",
+        paragraphs=tuple(notes),
+        tables=(table,) if rows else (),
+        more=(fold,) if always else (),
+        more_title=f"No plan decides otherwise: {', '.join(kept.text for kept, _ in always)}",
+    )
 
 
 def freeing(plan: PlanDocument, problem: Problem, solver: Solver) -> Section:
