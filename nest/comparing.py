@@ -16,7 +16,7 @@ from nest.formulate.given import Source
 from nest.formulate.instance import build_instance
 from nest.formulate.other_network import on_network
 from nest.formulate.priced_elsewhere import decided_elsewhere
-from nest.hooks.planning import Assessment, PlannerContext
+from nest.hooks.planning import Assessment, PlannerContext, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.plan import check as check_plan
@@ -274,14 +274,14 @@ class _Task:
         context = PlannerContext(
             seed=self.seed,
             evaluations=self.evaluations,
-            assess=partial(_assessed, self.instance),
+            assess=partial(assessed, self.instance),
             search=search,
             on_network=lambda levels: on_network(self.problem, self.instance, levels, self.known),
         )
         proposal = chosen.plan(self.instance, context)
         if proposal.solution is None:
             return Entry(name, chosen.summary, None, proposal.remarks or ("It finds no plan.",))
-        seen = _assessed(self.instance, proposal.solution)
+        seen = assessed(self.instance, proposal.solution)
         if seen.priced is None:
             told = tuple(f"It is no plan of the problem: {fault}." for fault in seen.faults)
             return Entry(name, chosen.summary, None, told, proposal.remarks)
@@ -357,9 +357,3 @@ class _Task:
                 "This is a bug in nest; please report it with the problem file."
             )
         return made
-
-
-def _assessed(instance: Instance, solution: Solution) -> Assessment:
-    """What decisions come to."""
-    faults = structure_violations(instance, solution) or permission_violations(instance, solution)
-    return Assessment(tuple(faults), None if faults else price(instance, solution))

@@ -171,7 +171,7 @@ def _explain(
     line.expect(len(asked) + len(priced) + SOLVES_OF_A_FLIP * len(varied))
     found = evolve(found, prices=tuple(line.after(1, partial(price, best, each, solver)) for each in priced))
     ready("constraints", found)
-    found = evolve(found, alternatives=tuple(line.after(1, partial(_unrefuted, read, each, solver)) for each in asked))
+    found = evolve(found, alternatives=tuple(line.after(1, partial(unrefuted, read, each, solver)) for each in asked))
     ready("alternatives", found)
     flips = (line.after(SOLVES_OF_A_FLIP, partial(flip, best, problem, each, solver)) for each in varied)
     found = evolve(found, flips=tuple(flips), solves=solver.solves)
@@ -180,8 +180,12 @@ def _explain(
     return found
 
 
-def _unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
-    """The answer to a question about a plan, which does not show that the plan is wrongly called the best."""
+def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
+    """The answer to a question about a plan, which does not show that the plan is wrongly called the best.
+
+    Raises:
+        InputError: it does.
+    """
     found = alternative(plan, question, solver)
     relative = found.outcome.relative
     if plan.status == "optimal" and relative is not None and relative < -PROOF:

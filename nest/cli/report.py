@@ -22,14 +22,18 @@ def report(
     plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
     output: Path = typer.Option(USUAL_OUTPUT, "--output", "-o", metavar="FILE", help="Write the page to this file."),
     without: list[str] = typer.Option(
-        [], "--without", metavar="PART", help="Leave out frontier or sensitivity, which take searches; may be repeated."
+        [],
+        "--without",
+        metavar="PART",
+        help="Leave out alternatives, frontier or sensitivity, which take searches; may be repeated.",
     ),
     time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Write a plan as one HTML page that needs no network: figures, launch flags, cluster, batch, memory, time.
 
-    The plan is checked first. What more or less devices, memory and bandwidth are worth takes searches of their own.
+    The plan is checked first. What it beats, or what would let one fit, and what more or less devices, memory and
+    bandwidth are worth takes searches of their own.
     Exit code 0: done, also for a plan that says that nothing is feasible; 2: bad input.
     """
     from nest import reporting
@@ -43,7 +47,7 @@ def report(
             plan,
             without=without,
             time_limit=time_limit,
-            progress=lambda asking, done, most: line.tell(f"searching: {asking}", done, most, at_most=True),
+            progress=lambda asking, done, most: line.tell(asking, done, most, at_most=True),
         )
     finally:
         line.clear()

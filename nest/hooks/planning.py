@@ -7,7 +7,8 @@ from attrs import frozen
 
 from nest.hooks.guard import Nonsense
 from nest.instance import Instance, Level, Result, Solution, StageDecision
-from nest.plan import PricedPlan
+from nest.plan import PricedPlan, evaluate
+from nest.plan.legality import permission_violations, structure_violations
 from nest.tolerances import CONTENDING_MEMORY_SLACK
 
 
@@ -72,6 +73,12 @@ class PlannerContext:
     assess: Callable[[Solution], Assessment]
     search: Callable[[Instance], Result]
     on_network: Callable[[Sequence[Level]], Instance]
+
+
+def assessed(instance: Instance, solution: Solution) -> Assessment:
+    """What decisions come to."""
+    faults = structure_violations(instance, solution) or permission_violations(instance, solution)
+    return Assessment(tuple(faults), None if faults else evaluate(instance, solution))
 
 
 def sound_proposal(found: object, instance: Instance) -> Proposal:

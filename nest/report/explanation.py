@@ -128,7 +128,7 @@ def _gains(costly: Sequence[Told], best: Decided, screen: Screen) -> str:
             each["instead"] or "nothing",
             _share(-each["relative"], "" if each["proved"] else "at least "),
             difference(best, each["decided"]),
-            _because(each),
+            because(each),
         ]
         for each in costly
     ]
@@ -137,11 +137,20 @@ def _gains(costly: Sequence[Told], best: Decided, screen: Screen) -> str:
 
 def _found(costly: Sequence[Told], screen: Screen) -> str:
     """The plan that there is without each restriction, where there is none with all of them."""
-    rows = [
-        [_entry(each), each["instead"] or "nothing", whole(each["decided"]), format_seconds(each["batch_time"])]
-        for each in costly
+    return table(FREEING, freeing_rows(costly), (3,), screen)
+
+
+FREEING = ("without", "instead", "there is a plan", "a batch then")
+"""What `freeing_rows` have."""
+
+
+def freeing_rows(prices: Sequence[Told]) -> list[tuple[str, str, str, str]]:
+    """Restrictions without which there is a plan, where with all of them there is none."""
+    return [
+        (_entry(each), each["instead"] or "nothing", whole(each["decided"]), format_seconds(each["batch_time"]))
+        for each in prices
+        if each["plan"] is not None
     ]
-    return table(("without", "instead", "there is a plan", "a batch then"), rows, (3,), screen)
 
 
 def _entry(each: Told) -> str:
@@ -150,10 +159,15 @@ def _entry(each: Told) -> str:
     return f"{each['place']} {each['written']}"
 
 
-def _alternatives(alternatives: Sequence[Told], asked: Decided, least: float, screen: Screen) -> list[str]:
+def alternative_rows(alternatives: Sequence[Told], asked: Decided) -> list[tuple[str, str, str, str]]:
     """The best plans that decide one thing otherwise, the closest first; a plan that answers several questions once.
 
-    Those that are slower by less than `least` cannot be told from the plan.
+    Args:
+        alternatives: as `nest.questions.alternatives.Alternative.to_dict` has them.
+        asked: what the plan asked about decides.
+
+    Returns:
+        What is decided instead, how much slower that is, what else is decided then, and why it is slower.
     """
     plans: dict[str, list[Told]] = {}
     for each in sorted((each for each in alternatives if each["plan"]), key=lambda each: each["relative"]):
@@ -162,27 +176,47 @@ def _alternatives(alternatives: Sequence[Told], asked: Decided, least: float, sc
     for same in plans.values():
         first, names = same[0], [each["decision"] for each in same]
         independent = [name for name in names if differs(name, asked, first["decided"])] or names
-        rest = difference(asked, first["decided"], independent)
         rows.append(
-            [
+            (
                 ", ".join(told(name, values_of(first["decided"], name)) for name in in_usual_order(independent)),
-                "as fast"
-                if first["reason"] is None
-                else _share(first["relative"], "" if all(each["proved"] for each in same) else "at most "),
-                rest or "-",
-                _because(first),
-            ]
+                slower_by(first, proved=all(each["proved"] for each in same)),
+                difference(asked, first["decided"], independent) or "-",
+                because(first),
+            )
         )
-    lines = [table(("instead", "slower by", "with", "because"), rows, (1,), screen)] if rows else []
+    return rows
+
+
+def slower_by(each: Told, *, proved: bool = True) -> str:
+    """By how much another plan is slower; it may be less where that is not `proved`."""
+    return "as fast" if each["reason"] is None else _share(each["relative"], "" if proved else "at most ")
+
+
+def alternative_notes(alternatives: Sequence[Told], least: float) -> list[str]:
+    """What rows of alternatives do not say; those slower by less than `least` cannot be told from the plan."""
     notes = []
     if any(not each["proved"] for each in alternatives if each["plan"]):
         notes.append(f"At most: {UNPROVED}.")
     if any(each["reason"] is not None and each["relative"] < least for each in alternatives if each["plan"]):
         notes.append(f"Less than {least:.0%} slower cannot be told from this plan by prediction: measure both.")
+    return notes
+
+
+def kept_always(alternatives: Sequence[Told]) -> list[tuple[str, str, bool]]:
+    """What no plan decides otherwise, why, and whether that was found by a search."""
     none = [each for each in alternatives if each["plan"] is None and each["asked"]]
-    notes += [f"No plan without {kept}. {why}" for why, kept in _by_refusal(none, _kept)]
     unasked = [each for each in alternatives if not each["asked"]]
-    notes += [f"Not to be had otherwise: {kept} ({why})" for why, kept in _by_refusal(unasked, _kept)]
+    return [
+        (kept, why, found) for found, some in ((True, none), (False, unasked)) for why, kept in _by_refusal(some, _kept)
+    ]
+
+
+def _alternatives(alternatives: Sequence[Told], asked: Decided, least: float, screen: Screen) -> list[str]:
+    rows = alternative_rows(alternatives, asked)
+    lines = [table(("instead", "slower by", "with", "because"), rows, (1,), screen)] if rows else []
+    notes = alternative_notes(alternatives, least)
+    for kept, why, found in kept_always(alternatives):
+        notes.append(f"No plan without {kept}. {why}" if found else f"Not to be had otherwise: {kept} ({why})")
     return with_notes(lines, notes, screen)
 
 
@@ -205,7 +239,7 @@ def _share(relative: float, begin: str) -> str:
     return f"{begin}{relative:.2%}"
 
 
-def _because(each: Told) -> str:
+def because(each: Told) -> str:
     """The parts of the batch time that make the difference, as shares of it."""
     if each["reason"] is None:
         return ""

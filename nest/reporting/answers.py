@@ -2,24 +2,26 @@
 
 from collections.abc import Callable, Collection
 
+from attrs import define
+
 from nest.catalogue.names import unknown_name
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.questions.frontier import MEMORIES, device_counts, frontier
 from nest.questions.parameters import parameters
 from nest.questions.sensitivity import FACTORS, sensitivity
-from nest.questions.solver import Solver, Told
+from nest.questions.solver import Solver
 from nest.reporting.frontier_chart import OwnPlan, frontier_figure
 from nest.reporting.records import Section
 from nest.reporting.sensitivity_chart import sensitivity_figure
 from nest.reporting.subject import Subject
 from nest.spec import Problem
 
-PARTS = ("frontier", "sensitivity")
+PARTS = ("alternatives", "frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being searched, how many searches were done before, and how many there are at most."""
+"""Told what is being searched, for which part, how many searches were done before, and how many there are at most."""
 
 
 def check_parts(without: Collection[str]) -> None:
@@ -33,16 +35,28 @@ def check_parts(without: Collection[str]) -> None:
             raise unknown_name("--without", "part of the page that takes searches", name, PARTS)
 
 
-def counted(progress: Progress | None, problem: Problem, without: Collection[str], known: Registry) -> Told | None:
-    """What a solver tells, with how many searches there are at most."""
-    if progress is None:
-        return None
-    most = most_searches(problem, without, known)
-    return lambda asking, done: progress(asking, done, most)
+@define
+class Searching:
+    """What a solver tells, with the part of the page it searches for and how many searches there are at most.
+
+    Attributes:
+        progress: told; None: nobody is.
+        most: searches.
+        part: of the page.
+    """
+
+    progress: Progress | None
+    most: int
+    part: str = PARTS[0]
+
+    def __call__(self, asking: str, done: int) -> None:
+        """Tell it."""
+        if self.progress is not None:
+            self.progress(f"{self.part}: {asking}", done, self.most)
 
 
 def most_searches(problem: Problem, without: Collection[str], known: Registry) -> int:
-    """Searches that the parts take at most; most of the answers are implied by others.
+    """Searches that the frontier and the sensitivity take at most; most of the answers are implied by others.
 
     Args:
         problem: of the plan, self-contained.
@@ -57,19 +71,20 @@ def most_searches(problem: Problem, without: Collection[str], known: Registry) -
     return sum(count for part, count in asked.items() if part not in without)
 
 
-def answers(subject: Subject, solver: Solver, without: Collection[str]) -> tuple[Section, ...]:
+def answers(subject: Subject, solver: Solver, without: Collection[str], searching: Searching) -> tuple[Section, ...]:
     """The sections of the parts that are wanted.
 
     Args:
         subject: the plan.
         solver: of problems that differ from the plan's.
         without: parts that are left out.
+        searching: is told which part is searched.
     """
     found = []
-    if "frontier" not in without:
-        found.append(_frontier(subject, solver))
-    if "sensitivity" not in without:
-        found.append(_sensitivity(subject, solver))
+    for part, answer in (("frontier", _frontier), ("sensitivity", _sensitivity)):
+        if part not in without:
+            searching.part = part
+            found.append(answer(subject, solver))
     return tuple(found)
 
 

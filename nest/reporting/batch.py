@@ -14,6 +14,7 @@ def batch(subject: Subject) -> Section:
         found = replay(subject.instance, subject.solution)
     except InputError as error:
         return Section(name, title, paragraphs=(f"This batch cannot be replayed: {error}",))
+    told = "Every pass of the batch, for Perfetto (ui.perfetto.dev): `nest simulate PLAN --trace trace.json`"
     priced = subject.priced
     figures = batch_figures(found, priced.device_memory, [stage.memory for stage in priced.stages])
-    return Section(name, title, figures=figures)
+    return Section(name, title, paragraphs=(f"{told}.",), figures=figures)

@@ -8,7 +8,7 @@ from nest.reporting.busy import Busy, groups
 from nest.reporting.records import Drawing, Key
 from nest.reporting.svg import WIDTH, boxes, element, joined, text
 from nest.reporting.time_axis import time_axis
-from nest.reporting.timeline_drawing import LEFT, RIGHT
+from nest.reporting.timeline_drawing import Room, room
 from nest.reporting.windows import MOST_ROWS, Shown
 from nest.tolerances import DRAWN
 
@@ -31,17 +31,19 @@ def keys() -> tuple[Key, ...]:
     )
 
 
-def strip(busy: Busy, shown: Shown) -> Drawing:
+def strip(busy: Busy, shown: Shown, width: float = WIDTH) -> Drawing:
     """The drawing.
 
     Args:
         busy: what stages do in `PARTS` parts of the batch.
         shown: what is drawn below.
+        width: px.
     """
+    around = room(width)
     rows = groups(busy.seconds.shape[0], MOST_ROWS)
     row = min(12.0, max(4.0, 112.0 / len(rows)))
     bottom, end = TOP + row * len(rows), float(busy.edges[-1])
-    scale = Scale(0.0, end, LEFT, RIGHT)
+    scale = Scale(0.0, end, around.left, around.right)
     # A share of exactly 1 belongs to the last shade, and what rounding leaves of 0 to none.
     shades = numpy.minimum(numpy.ceil(busy.shares(rows) * SHADES - DRAWN), SHADES).astype(int)
     paths: dict[int, list[tuple[float, float, float, float]]] = {}
@@ -50,9 +52,9 @@ def strip(busy: Busy, shown: Shown) -> Drawing:
             left, right = (round(scale(float(busy.edges[edge])), 1) for edge in (first, last))
             paths.setdefault(shade, []).append((left, TOP + index * row, right - left, row))
     body = [
-        element("rect", x=LEFT, y=TOP, width=RIGHT - LEFT, height=bottom - TOP, class_="idle"),
+        element("rect", x=scale.start, y=TOP, width=scale.end - scale.start, height=bottom - TOP, class_="idle"),
         *(element("path", d=boxes(places), class_=f"busy-{shade}") for shade, places in sorted(paths.items())),
-        *_names(rows, row),
+        *_names(rows, row, around),
         _brackets(shown, scale, bottom),
         time_axis((scale,), end, bottom + 9, bottom + 12),
     ]
@@ -62,7 +64,7 @@ def strip(busy: Busy, shown: Shown) -> Drawing:
         f"A strip from the beginning to the end of the batch, with a row for every {row_of}; the darker, the busier. "
         f"Stages are busy for {share:.1%} of it. Marks below it show which parts are drawn in detail."
     )
-    return Drawing(WIDTH, bottom + 34, joined(body), "The whole batch", told)
+    return Drawing(width, bottom + 34, joined(body), "The whole batch", told)
 
 
 def _runs(line: list[int]) -> list[tuple[int, int, int]]:
@@ -76,17 +78,14 @@ def _runs(line: list[int]) -> list[tuple[int, int, int]]:
     return [each for each in found if each[0]]
 
 
-def _names(rows: tuple[tuple[int, int], ...], row: float) -> list[Markup]:
+def _names(rows: tuple[tuple[int, int], ...], row: float, around: Room) -> list[Markup]:
     """Of the first and the last row, and of those between that have room."""
     apart = max(1, round(12 / row))
     told = [index for index in range(0, len(rows), apart) if index == 0 or index + apart <= len(rows) - 1]
     if len(rows) > 1:
         told.append(len(rows) - 1)
-    return [text(LEFT - 8, TOP + index * row + row / 2 + 4, _name(*rows[index]), "tick small", "end") for index in told]
-
-
-def _name(first: int, last: int) -> str:
-    return f"stage {first + 1}" if last - first == 1 else f"{first + 1}-{last}"
+    names = [around.stage(first) if last - first == 1 else f"{first + 1}-{last}" for first, last in rows]
+    return [text(around.left - 8, TOP + index * row + row / 2 + 4, names[index], "tick small", "end") for index in told]
 
 
 def _brackets(shown: Shown, scale: Scale, bottom: float) -> Markup:

@@ -11,7 +11,7 @@ from nest.reporting.nested_boxes import LABEL, PAD, Layout, fanouts_of_cells, ga
 from nest.reporting.palette import STAGES, stage_style
 from nest.reporting.records import Cell, Drawing, Figure, Table
 from nest.reporting.subject import Subject
-from nest.reporting.svg import WIDTH, boxes, element, fits, joined, number, text
+from nest.reporting.svg import WIDTH, WIDTHS, boxes, element, fits, joined, number, text
 
 MOST_CELLS = 2048
 """Cells drawn one by one; of larger clusters, neighbours of one stage are one cell."""
@@ -51,24 +51,26 @@ class _Picture:
 def cluster_figure(subject: Subject) -> Figure:
     """Nested boxes with a numbered cell for each device, and the devices of each stage as a table."""
     found = devices(subject)
-    picture = _picture(subject, found)
-    width, height = picture.layout.size(len(picture.layout.fanouts) - 1)
-    body = joined([*_frames(picture), *_cells(picture)])
     stages = len(subject.plan.stages)
     used = sum(place is not None for place in found.places)
-    caption = _caption(subject, picture, used)
-    drawing = Drawing(
-        max(width, 1.0), height + 1, body, f"The {len(found.places):,} devices of the cluster by stage", caption
-    )
+    caption = _caption(subject, _picture(subject, found, WIDTH), used)
+
+    def drawn(room: float) -> tuple[Drawing, ...]:
+        picture = _picture(subject, found, room)
+        width, height = picture.layout.size(len(picture.layout.fanouts) - 1)
+        body = joined([*_frames(picture), *_cells(picture)])
+        title = f"The {len(found.places):,} devices of the cluster by stage"
+        return (Drawing(max(width, 1.0), height + 1, body, title, caption),)
+
+    whole, *narrower = map(drawn, WIDTHS)
     rows = tuple(_row(index, found) for index in range(stages))
     words = (0, 3)
     header = ("stage", "devices in a replica", "devices", "which")
-    return Figure(
-        "cluster", "Where the stages lie", caption, (drawing,), Table("Devices by stage", header, rows, words)
-    )
+    table = Table("Devices by stage", header, rows, words)
+    return Figure("cluster", "Where the stages lie", caption, whole, table, narrower=tuple(narrower))
 
 
-def _picture(subject: Subject, found: Devices) -> _Picture:
+def _picture(subject: Subject, found: Devices, room: float) -> _Picture:
     cluster = subject.instance.cluster
     many = gathered(found.places, cluster.capacities, MOST_CELLS)
     fanouts = fanouts_of_cells(cluster.capacities, many, MOST_CELLS)
@@ -78,7 +80,7 @@ def _picture(subject: Subject, found: Devices) -> _Picture:
     capacities = dict(zip(reversed(cluster.capacities), reversed(names), strict=True))
     inside = [many * prod(fanouts[: level + 1]) for level in range(len(fanouts))]
     return _Picture(
-        Layout(fanouts, cell, between, WIDTH), tuple(capacities.get(each, "") for each in inside), many, cells, found
+        Layout(fanouts, cell, between, room), tuple(capacities.get(each, "") for each in inside), many, cells, found
     )
 
 
@@ -131,10 +133,10 @@ def _name(picture: _Picture, level: int, group: int, width: float) -> str:
     """What a box is called, as far as there is room."""
     inside = prod(picture.layout.fanouts[: level + 1]) * picture.many
     hosts = picture.found.hosts[group * inside : (group + 1) * inside]
-    name = f"{picture.levels[level] or 'group'} {group}"
+    name = f"{picture.levels[level] or 'group'} {group + 1}"
     if hosts and len(set(hosts)) == 1:
         name = hosts[0]
-    return next((told for told in (name, name[: LONGEST - 1] + "…", str(group)) if fits(told, width, 10)), "")
+    return next((told for told in (name, name[: LONGEST - 1] + "…", str(group + 1)) if fits(told, width, 10)), "")
 
 
 def _cells(picture: _Picture) -> Iterable[Markup]:

@@ -9,15 +9,15 @@ from nest.questions.frontier import FrontierPoint
 from nest.reporting.axes import Scale, bottom_axis, left_axis, ticks
 from nest.reporting.marks import FORMS, mark
 from nest.reporting.palette import SERIES
-from nest.reporting.records import Cell, Drawing, Figure, Table
-from nest.reporting.svg import WIDTH, element, joined, number, text
+from nest.reporting.records import Cell, Drawing, Figure, Key, Table
+from nest.reporting.svg import WIDTHS, element, joined, number, text
 from nest.units import format_bytes, format_seconds
 
-LEFT, RIGHT, TOP, BOTTOM = 64.0, WIDTH - 132.0, 30.0, 300.0
-"""Of what is drawn, px; names of lines stand right of it, those of marks above, the axis below."""
+LEFT, BEHIND, TOP, BOTTOM = 64.0, 20.0, 30.0, 300.0
+"""Of what is drawn, px, and the room behind it; names of marks stand above it, the axis below."""
 
-APART = 14.0
-"""Least distance of two names of lines, px."""
+PX_PER_TICK = 110
+"""Of the axis of memory."""
 
 MARGIN, ABOVE = 0.05, 0.15
 """Shares of the axes left free on either side of points, and above them for what is said of them."""
@@ -25,6 +25,9 @@ MARGIN, ABOVE = 0.05, 0.15
 
 RING = 9.0
 """Radius of the circle around the plan's own mark, px."""
+
+CAPACITY = 84.0
+"""Half of the width of what the line of the capacity is called, and some space, px."""
 
 OWN_NAME = 40.0
 """Half of the width of what that mark is called, and some space, px."""
@@ -57,7 +60,6 @@ def frontier_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
         points: by falling number of devices, then by falling memory.
         own: the plan that the page is of.
     """
-    counts = tuple(dict.fromkeys(point.devices for point in points))
     none = [point for point in points if point.throughput is None]
     without = "".join(
         f" No plan fits {devices_told(*(each.devices for each in none if each.memory == memory))} of "
@@ -72,13 +74,27 @@ def frontier_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
         + (FIXED if own.fixed else "")
         + (" Points drawn hollow are the fastest found in the time there was." if found_only else "")
     )
+    whole, *narrower = ((_drawing(points, own, width),) for width in WIDTHS)
     return Figure(
         "frontier",
         "Throughput against memory and devices",
         caption,
-        (_drawing(points, counts, own),),
+        whole,
         _table(points),
+        tuple(Key(devices_told(devices), f"fill-{hue}", form) for devices, hue, form in _series(points)),
+        narrower=tuple(narrower),
     )
+
+
+def _series(points: Sequence[FrontierPoint]) -> list[tuple[int, str, str]]:
+    """Numbers of devices with which some plan fits, with hue and mark."""
+    counts = dict.fromkeys(point.devices for point in points)
+    fitting = {point.devices for point in points if point.throughput is not None}
+    return [
+        (devices, SERIES[index % len(SERIES)], FORMS[index % len(FORMS)])
+        for index, devices in enumerate(counts)
+        if devices in fitting
+    ]
 
 
 def devices_told(*counts: int) -> str:
@@ -102,38 +118,42 @@ def _own_name(x: float, y: float) -> Markup:
     )
 
 
-def _drawing(points: Sequence[FrontierPoint], counts: Sequence[int], own: OwnPlan) -> Drawing:
+def _drawing(points: Sequence[FrontierPoint], own: OwnPlan, width: float) -> Drawing:
+    right = width - BEHIND
     memories = [*(point.memory for point in points if point.throughput is not None), own.memory, own.capacity]
     span = max(memories) - min(memories) or max(memories)
-    across = Scale(max(min(memories) - MARGIN * span, 0.0), max(memories) + MARGIN * span, LEFT, RIGHT)
+    across = Scale(max(min(memories) - MARGIN * span, 0.0), max(memories) + MARGIN * span, LEFT, right)
     fastest = max([own.throughput, *(point.throughput or 0.0 for point in points)])
     up = Scale(0.0, fastest * (1 + ABOVE) or 1.0, BOTTOM, TOP)
+    has = f"devices have {format_bytes(own.capacity)}"
     body = [
-        left_axis(up, ticks(0.0, up.high, 5), lambda value: f"{value:.4g}", LEFT, RIGHT),
-        bottom_axis(across, ticks(across.low, across.high, 8, 2.0), format_bytes, TOP, BOTTOM),
-        text(LEFT - 52, TOP - 14, "samples/s", "tick"),
-        text(RIGHT, BOTTOM + 34, "memory of a device", "tick", "end"),
+        left_axis(up, ticks(0.0, up.high, 5), lambda value: f"{value:.4g}", LEFT, right),
+        bottom_axis(
+            across,
+            ticks(across.low, across.high, max(2, min(8, int((right - LEFT) / PX_PER_TICK))), 2.0),
+            format_bytes,
+            TOP,
+            BOTTOM,
+        ),
+        text(0, TOP - 14, "samples/s", "tick"),
+        text(right, BOTTOM + 34, "memory of a device", "tick", "end"),
         element("path", d=f"M{number(across(own.capacity))} {TOP}V{BOTTOM}", class_="line dashed"),
-        text(across(own.capacity), TOP - 6, f"devices have {format_bytes(own.capacity)}", "tick", "middle"),
+        text(min(max(across(own.capacity), LEFT + CAPACITY), right - CAPACITY), TOP - 6, has, "tick", "middle"),
     ]
-    ends = []
-    for index, devices in enumerate(counts):
+    series = _series(points)
+    for devices, hue, form in series:
         found = sorted(
             (each for each in points if each.devices == devices and each.throughput is not None), key=_memory
         )
-        if found:
-            hue, form = SERIES[index % len(SERIES)], FORMS[index % len(FORMS)]
-            body += _line(found, across, up, hue, form)
-            ends.append((up(found[-1].throughput or 0.0), devices_told(devices), form, hue))
-    body += _names(ends)
+        body += _line(found, across, up, hue, form)
     body.append(element("circle", cx=across(own.memory), cy=up(own.throughput), r=RING, class_="own"))
     body.append(_own_name(across(own.memory), up(own.throughput)))
     told = (
-        f"Throughput over the memory of a device, a line of steps for each of {len(counts)} numbers of devices: "
-        + "; ".join(_described(points, devices) for devices in counts)
+        f"Throughput over the memory of a device, a line of steps for each of {len(series)} numbers of devices: "
+        + "; ".join(_described(points, devices) for devices in dict.fromkeys(point.devices for point in points))
         + f". This plan is circled: {own.throughput:.4g} samples/s with {format_bytes(own.memory)}."
     )
-    return Drawing(WIDTH, BOTTOM + 44, joined(body), "Throughput against memory and devices", told)
+    return Drawing(width, BOTTOM + 44, joined(body), "Throughput against memory and devices", told)
 
 
 def _memory(point: FrontierPoint) -> float:
@@ -153,7 +173,7 @@ def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, fo
     for point in found[1:]:
         steps += f"H{number(across(point.memory))}V{number(up(point.throughput or 0.0))}"
     return [
-        element("path", d=f"{steps}H{number(RIGHT)}", class_=f"series line-{hue}"),
+        element("path", d=f"{steps}H{number(across.end)}", class_=f"series line-{hue}"),
         *(
             mark(
                 form,
@@ -164,32 +184,6 @@ def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, fo
             for point in found
         ),
     ]
-
-
-def _names(ends: Sequence[tuple[float, str, str, str]]) -> list[Markup]:
-    """What lines are called, behind their ends."""
-    found = []
-    ordered = sorted(ends, key=lambda each: each[0])
-    for y, (_, name, form, hue) in zip(apart([each[0] for each in ordered]), ordered, strict=True):
-        found.append(mark(form, RIGHT + 14, y, f"fill-{hue}"))
-        found.append(text(RIGHT + 24, y + 4, name))
-    return found
-
-
-def apart(heights: Sequence[float]) -> list[float]:
-    """Heights of names, ascending, that would lie over each other, moved down; up again from the axis.
-
-    Args:
-        heights: px; of the lines, ascending.
-    """
-    found: list[float] = []
-    for y in heights:
-        found.append(max(y, found[-1] + APART) if found else y)
-    limit = BOTTOM
-    for index in reversed(range(len(found))):
-        found[index] = min(found[index], limit)
-        limit = found[index] - APART
-    return found
 
 
 def _table(points: Sequence[FrontierPoint]) -> Table:

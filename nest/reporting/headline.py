@@ -1,94 +1,78 @@
 """How good a plan is, and what it decides."""
 
-from nest.report.runner_up import other_risk_text, runner_up_text
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nest.report.summary import decisions_text
 from nest.reporting.naming import in_words
 from nest.reporting.records import Fact, Section
 from nest.reporting.rendering import Standing
 from nest.reporting.subject import Subject
+from nest.reporting.words import plan_in_words
 from nest.spec import PlanDocument
-from nest.units import format_seconds
+from nest.units import format_bytes, format_seconds
 
 SECONDS_PER_DAY = 86400
 
 
 def headline(subject: Subject) -> Section:
-    """Figures that stand out, decisions, and the runner-up."""
+    """The plan in words, and the figures that stand out."""
+    plan = subject.plan
+    decided = f"In short: {decisions_text(plan)}, rank order {plan.rank_order}."
+    facts = tuple(_facts(subject))
+    return Section("headline", "The plan", lead=plan_in_words(subject), paragraphs=(decided,), facts=facts)
+
+
+def _facts(subject: Subject) -> Iterator[Fact]:
+    """The figures, those that people decide by first."""
     plan, found = subject.plan, subject.summary
-    facts = [Fact("Batch time", format_seconds(subject.batch_time), subject.batch_time)]
-    if plan.throughput is not None:
-        facts.append(Fact("Throughput", f"{plan.throughput:.4g} samples/s", plan.throughput))
+    span = plan.batch_time_range
+    between = f"{_between(span.low, span.high)}, {span.probability:.0%} likely" if span is not None else ""
+    yield Fact("Batch time", format_seconds(subject.batch_time), subject.batch_time, between)
     if "tokens_per_second" in found:
-        tokens = found["tokens_per_second"]
-        each = found["tokens_per_second_per_device"]
-        facts.append(Fact("Tokens per second and device", f"{each:,.0f}", each))
-        facts.append(Fact("Tokens per day", in_words(tokens * SECONDS_PER_DAY), tokens * SECONDS_PER_DAY))
         share = found["model_flops_utilisation"]
-        facts.append(Fact("Model FLOP utilisation (MFU)", f"{share:.1%}", share))
-    facts.append(Fact("Idle share", f"{found['idle_share']:.1%}", found["idle_share"]))
+        yield Fact("Model FLOP utilisation (MFU)", f"{share:.1%}", share)
+    yield from _training(found.get("training"))
+    if plan.throughput is not None:
+        yield Fact("Throughput", f"{plan.throughput:.4g} samples/s", plan.throughput)
+    if "tokens_per_second" in found:
+        each = found["tokens_per_second_per_device"]
+        a_day = f"{in_words(found['tokens_per_second'] * SECONDS_PER_DAY)} a day in all"
+        yield Fact("Tokens per second and device", f"{each:,.0f}", each, a_day)
+    fullest = max(stage.memory for stage in plan.stages)
+    likely = "" if plan.fit_probability is None else f"{plan.fit_probability:.0%} likely to fit"
+    room = f"{format_bytes(fullest)} of {format_bytes(subject.priced.device_memory)}"
+    yield Fact("Memory of the fullest stage", room, fullest, likely)
     used, there = found["devices_used"], found["devices"]
-    facts.append(Fact("Devices used", f"{used:,} of {there:,}", float(used)))
-    if plan.lower_bound is not None:
-        note = "proved, no gap" if plan.status == "optimal" else _gap(plan)
-        facts.append(Fact("No plan is faster than", format_seconds(plan.lower_bound), plan.lower_bound, note))
-    return Section("headline", "The plan", facts=tuple(facts), decisions=_decisions(plan), paragraphs=_told(plan))
+    yield Fact("Devices used", f"{used:,} of {there:,}", float(used))
+    idle = found["idle_share"]
+    bubble = found["time_shares"]["bubble"] / subject.batch_time if subject.batch_time else 0.0
+    yield Fact("Idle, average of stages", f"{idle:.1%}", idle, f"pipeline bubble {bubble:.1%}")
+
+
+def _training(told: Mapping[str, Any] | None) -> Iterator[Fact]:
+    """Time and cost of the whole training, where the problem says how many tokens it takes."""
+    if told is None:
+        return
+    tokens = f"{in_words(told['tokens'])} tokens"
+    between = f"{_between(told['low'], told['high'])}; " if told.get("low") is not None else ""
+    yield Fact("Time to train", format_seconds(told["time"]), told["time"], f"{between}{tokens}")
+    hours = told["device_hours"]
+    if told.get("cost") is None:
+        yield Fact("Device hours to train", in_words(hours), hours, tokens)
+        return
+    least, most = told.get("cost_low"), told.get("cost_high")
+    between = f"{in_words(least)} to {in_words(most)}; " if least is not None and most is not None else ""
+    yield Fact("Cost to train", in_words(told["cost"]), told["cost"], f"{between}{in_words(hours)} device hours")
+
+
+def _between(low: float, high: float) -> str:
+    return f"{format_seconds(low)} to {format_seconds(high)}"
 
 
 def _gap(plan: PlanDocument) -> str:
     """How far the plan is from its bound; nothing where the bound says nothing."""
     return f"gap {(plan.batch_time or 0.0) / plan.lower_bound - 1:.2%}" if plan.lower_bound else ""
-
-
-def _decisions(plan: PlanDocument) -> tuple[Fact, ...]:
-    """What the plan decides for all stages, and what each stage chooses."""
-    assert plan.candidate is not None
-    used = list(dict.fromkeys(stage.candidate for stage in plan.stages))
-    if len(used) > 1:
-        found = [Fact("Candidates", ", ".join(used))]
-    else:
-        found = [
-            Fact(name, str(degree), float(degree)) for name, degree in plan.candidate.degrees.items() if degree > 1
-        ]
-    size = plan.candidate.micro_batch or plan.candidate.samples
-    found += [
-        Fact("pp", str(len(plan.stages)), float(len(plan.stages)), "stage" if len(plan.stages) == 1 else "stages"),
-        Fact("Replicas", str(plan.data_parallel), float(plan.data_parallel or 1)),
-        Fact("Micro-batches", f"{plan.micro_batches:,}", float(plan.micro_batches or 0), f"of {size:,} in a replica"),
-        Fact("Schedule", str(plan.schedule), None, f"{plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
-        Fact("Rank order", str(plan.rank_order)),
-        Fact("ZeRO", _choices([str(stage.zero) for stage in plan.stages])),
-        Fact("Recomputation", _choices([stage.recompute for stage in plan.stages])),
-    ]
-    if plan.zero_degree is not None:
-        found.append(Fact("Shard groups", str(plan.zero_degree), float(plan.zero_degree), "ranks"))
-    return tuple(found)
-
-
-def _choices(each: list[str]) -> str:
-    """What all stages choose, or the choices with the number of stages that make them."""
-    counted = {choice: each.count(choice) for choice in dict.fromkeys(each)}
-    if len(counted) == 1:
-        return each[0]
-    return ", ".join(f"{choice} on {count}" for choice, count in counted.items()) + " stages"
-
-
-def _told(plan: PlanDocument) -> tuple[str, ...]:
-    """Sentences on what the figures do not say."""
-    told = []
-    if plan.placement is not None:
-        proved = "proved the best for this plan" if plan.placement.status == "optimal" else "the best found"
-        told.append(
-            f"The network is no hierarchy: levels come near it. On the network itself the batch takes "
-            f"{format_seconds(plan.placement.batch_time)}, with the placement below, {proved}."
-        )
-    if plan.runner_up is not None and "reason" in plan.runner_up:
-        told.append(runner_up_text(plan.runner_up))
-    if (span := plan.batch_time_range) is not None:
-        told.append(
-            f"A batch takes {format_seconds(span.low)} to {format_seconds(span.high)} with a probability of"
-            f" {span.probability:.0%}."
-        )
-    told += [other_risk_text(each) for each in plan.other_risks]
-    return tuple(told)
 
 
 def standing(plan: PlanDocument) -> Standing:

@@ -43,8 +43,7 @@ def launch(subject: Subject) -> Section:
         "Launch",
         paragraphs=_told(first, made),
         listings=tuple(listings[:1]),
-        tables=_refusals(against),
-        more=tuple(fold for fold in more if fold.listings),
+        more=(*(fold for fold in more if fold.listings), *_refusals(against)),
         more_title="Other files, launchers and frameworks",
     )
 
@@ -66,6 +65,7 @@ def _told(first: str | None, made: Mapping[str, Exported]) -> tuple[str, ...]:
             "--nearest` exports the nearest plan that one can run; `search.target: NAME` in the problem plans for it.",
         )
     return (
+        f"Runs as it is with {', '.join(made)}.",
         f"Files of {first} and of launchers, as `nest export PLAN --to {first} --to torchrun -o DIR` writes them.",
         *dict.fromkeys(warning[0].upper() + warning[1:] for warning in made[first].warnings),
     )
@@ -95,10 +95,10 @@ def _launcher(subject: Subject, name: str, framework: str | None, others: Mappin
     return _files(name, {file: text for file, text in files.items() if file not in others}, framework)
 
 
-def _refusals(against: Mapping[str, tuple[str, ...]]) -> tuple[Table, ...]:
-    rows = tuple(
-        (Cell(name), Cell("; ".join(told)))
-        for name, told in sorted(against.items(), key=lambda row: _rank(row[0]))
-        if told
-    )
-    return (Table("Frameworks that cannot run this plan", ("framework", "why not"), rows, (0, 1)),) if rows else ()
+def _refusals(against: Mapping[str, tuple[str, ...]]) -> tuple[Fold, ...]:
+    refused = sorted((name for name, told in against.items() if told), key=_rank)
+    if not refused:
+        return ()
+    rows = tuple((Cell(name), Cell("; ".join(against[name]))) for name in refused)
+    table = Table("Frameworks that cannot run this plan", ("framework", "why not"), rows, (0, 1))
+    return (Fold(f"cannot run this plan: {', '.join(refused)}", tables=(table,)),)

@@ -9,7 +9,7 @@ from nest.reporting.palette import cause_style
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.stacked_bars import Bar, Limit, stacked_bars
 from nest.reporting.subject import Subject
-from nest.reporting.svg import WIDTH
+from nest.reporting.svg import WIDTHS
 from nest.tolerances import AGREEMENT
 from nest.units import format_bytes
 
@@ -49,7 +49,6 @@ def memory_figure(subject: Subject) -> Figure:
         )
     ]
     limit = Limit(capacity, f"capacity {format_bytes(capacity)}")
-    height, body = stacked_bars(bars, MEMORY_CAUSES, format_bytes, 2.0, limit)
     fullest = max(range(len(stages)), key=lambda index: stages[index].upper_memory)
     verb = "needs" if len(stages) == 1 else "is the fullest:"
     told = (
@@ -57,7 +56,13 @@ def memory_figure(subject: Subject) -> Figure:
         + (f", {format_bytes(stages[fullest].upper_memory)} at most" if margin else "")
         + f", of the {format_bytes(capacity)} a device has."
     )
-    drawing = Drawing(WIDTH, height, body, "Memory of a device of each stage, by cause", f"{told} {_crowded(subject)}")
+
+    def drawn(width: float) -> tuple[Drawing, ...]:
+        height, body = stacked_bars(bars, MEMORY_CAUSES, format_bytes, 2.0, limit, width)
+        title = "Memory of a device of each stage, by cause"
+        return (Drawing(width, height, body, title, f"{told} {_crowded(subject)}"),)
+
+    whole, *narrower = map(drawn, WIDTHS)
     caption = (
         "Memory of one device of each stage, by cause, against what a device has. "
         + ("The dashed box reaches to what a stage is taken to need, which has to fit. " if margin else "")
@@ -76,7 +81,7 @@ def memory_figure(subject: Subject) -> Figure:
     )
     keys = tuple(Key(MEMORY_CAUSES[cause], cause_style(cause)) for cause in used)
     table = Table("Memory of one device of each stage", header, rows)
-    return Figure("memory", "Memory of each stage", caption, (drawing,), table, keys)
+    return Figure("memory", "Memory of each stage", caption, whole, table, keys, narrower=tuple(narrower))
 
 
 def _crowded(subject: Subject) -> str:

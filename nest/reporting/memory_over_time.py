@@ -9,9 +9,9 @@ from markupsafe import Markup
 from nest.reporting.alignment import alike
 from nest.reporting.axes import Scale
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
-from nest.reporting.svg import WIDTH, element, joined, number, text
+from nest.reporting.svg import WIDTHS, element, joined, number, text
 from nest.reporting.time_axis import time_axis
-from nest.reporting.timeline_drawing import GUTTER, LEFT, RIGHT, breaks, window_scales
+from nest.reporting.timeline_drawing import Room, breaks, room, window_scales
 from nest.reporting.windows import Shown
 from nest.simulate.records import Points
 from nest.simulate.replay import Replay
@@ -66,17 +66,19 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
         f"{format_bytes(peaks[most].size)}, on stage {most + 1} after {format_seconds(peaks[most].time)}; the plan "
         f"counts {format_bytes(planned[most])} there. Dots and numbers are the peaks of the whole batch.{above}{parts}"
     )
+    whole, *narrower = ((_drawing(replay, shown, peaks, capacity, width),) for width in WIDTHS)
     return Figure(
         "memory-over-time",
         "What every stage holds",
         caption,
-        (_drawing(replay, shown, peaks, capacity),),
+        whole,
         _table(replay, peaks, capacity, planned),
         (
             Key("bytes held", "held"),
             Key("peak", "peak", "circle"),
             *([] if above else [Key("capacity", "capacity-line", "line")]),
         ),
+        narrower=tuple(narrower),
     )
 
 
@@ -103,8 +105,9 @@ def highest(points: Points, start: float, end: float, parts: int) -> tuple[float
     return tuple(float(sizes[low : max(high, low + 1)].max()) for low, high in zip(first, last, strict=True))
 
 
-def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: float) -> Drawing:
-    scales = window_scales(shown, RIGHT)
+def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: float, width: float) -> Drawing:
+    around = room(width)
+    scales = window_scales(shown, around)
     row = min(TALL, max(LOW, 420 // len(shown.stages)))
     bottom = TOP + row * len(shown.stages)
     top = _top(peaks, capacity)
@@ -116,18 +119,18 @@ def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: floa
         areas = "".join(_area(points, scale, up, FINE if len(shown.stages) <= FEW_ROWS else COARSE) for scale in scales)
         body += [
             element("path", d=areas, class_="held"),
-            *_line(up, capacity),
-            element("circle", cx=_across(peak.time, scales), cy=up(peak.size), r=2.5, class_="peak"),
-            text(LEFT - 8, middle, f"stage {stage + 1}", "tick", "end"),
-            text(RIGHT + 8, middle, sizes[stage], "tick"),
+            *_line(up, capacity, around),
+            element("circle", cx=_across(peak.time, scales, around.gutter), cy=up(peak.size), r=2.5, class_="peak"),
+            text(around.left - 8, middle, around.stage(stage), "tick", "end"),
+            text(around.right + 4, middle, sizes[stage], "tick"),
         ]
-    body += breaks(shown, scales, TOP, bottom)
+    body += breaks(scales, around.gutter, TOP, bottom)
     told = (
         f"A row for each of {len(shown.stages)} stages: bytes held over time as an area, the peak as a dot with its "
         "size on the right, the capacity of a device as a dashed line where it is not far above. The table below has "
         "the peaks."
     )
-    return Drawing(WIDTH, bottom + 30, joined(body), "Memory of stages over the batch", told)
+    return Drawing(width, bottom + 30, joined(body), "Memory of stages over the batch", told)
 
 
 def _top(peaks: Sequence[Peak], capacity: float) -> float:
@@ -136,18 +139,22 @@ def _top(peaks: Sequence[Peak], capacity: float) -> float:
     return max(most, capacity) if most >= FLAT * capacity else most / HEADROOM
 
 
-def _line(up: Scale, capacity: float) -> list[Markup]:
+def _line(up: Scale, capacity: float, around: Room) -> list[Markup]:
     """The capacity, where it lies on the drawing."""
     if capacity > up.high:
         return []
-    return [element("path", d=f"M{LEFT} {number(up(capacity))}H{RIGHT}", class_="capacity-line")]
+    return [
+        element(
+            "path", d=f"M{number(around.left)} {number(up(capacity))}H{number(around.right)}", class_="capacity-line"
+        )
+    ]
 
 
-def _across(time: float, scales: Sequence[Scale]) -> float:
+def _across(time: float, scales: Sequence[Scale], gutter: float) -> float:
     """Where a time lies; in what is left out, between the windows."""
     for scale in scales:
         if time < scale.low:
-            return scale.start - GUTTER / 2
+            return scale.start - gutter / 2
         if time <= scale.high:
             return scale(time)
     return scales[-1].end

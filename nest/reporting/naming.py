@@ -1,13 +1,19 @@
 """What a page is about, in a line."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
 from nest.errors import InputError
-from nest.formulate.sources import load_model
+from nest.formulate.model_library import library_models
+from nest.formulate.sources import CONTEXT_KEYS, load_model
 from nest.hooks.registry import Registry
+from nest.instance import Cluster
 from nest.spec import Problem
+
+SAYS_NOTHING = frozenset({*CONTEXT_KEYS, "architectures", "tie_word_embeddings"})
+"""Keys of a configuration by which models are not told apart: they may be left out, or differ for one shape."""
 
 
 def title(problem: Problem, devices: int) -> str:
@@ -32,6 +38,25 @@ def model_size(problem: Problem, known: Registry) -> str:
     return ", ".join([*_layers(problem), *_parameters(problem, known)])
 
 
+def cluster_size(problem: Problem, cluster: Cluster) -> str:
+    """The cluster level by level, `4 racks of 4 nodes of 8 devices`; empty: its network has no levels of its own."""
+    if problem.cluster.topology is not None:
+        return ""
+    told = ["1 device" if cluster.levels[0].fanout == 1 else f"{cluster.levels[0].fanout} devices"]
+    for inside, level in pairwise(cluster.levels):
+        what = "group" if inside.name.startswith("level ") else inside.name
+        told.insert(0, f"{level.fanout:,} {what}{'s' * (level.fanout != 1)}")
+    named = f"{problem.cluster.name}: " if problem.cluster.name else ""
+    return named + " of ".join(told)
+
+
+def batch_size(problem: Problem) -> str:
+    """What is trained on in a step: `1,024 samples of 8,192 tokens a batch`."""
+    training = problem.training
+    tokens = f" of {training.sequence_length:,} tokens" if training.sequence_length and problem.model else ""
+    return f"{training.global_batch:,} {'sample' if training.global_batch == 1 else 'samples'}{tokens} a batch"
+
+
 def model_name(problem: Problem) -> str:
     """What people call the model, as far as the problem says."""
     model = problem.to_dict().get("model")
@@ -43,10 +68,22 @@ def model_name(problem: Problem) -> str:
 
 
 def _described(model: Mapping[str, Any]) -> str:
-    name = model.get("_name_or_path") or model.get("name") or model.get("model_type") or model.get("family")
+    for key in ("_name_or_path", "name"):
+        if isinstance(model.get(key), str) and model[key]:
+            return str(model[key])
+    alike = [each for each in library_models().values() if _is_that(model, each.config)]
+    if alike:  # Of those of one shape, such as Llama 3 and 3.1, the one that says the most of what this one says.
+        return max(alike, key=lambda each: sum(model.get(key) == value for key, value in each.config.items())).name
+    name = model.get("model_type") or model.get("family")
     if isinstance(name, str) and name:
         return name
     return "Transformer" if isinstance(model.get("transformer"), Mapping) else "Model"
+
+
+def _is_that(model: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a configuration says of widths, counts and family what a named model's says."""
+    told = {key: value for key, value in config.items() if key not in SAYS_NOTHING}
+    return all(model.get(key) == value for key, value in told.items())
 
 
 def _layers(problem: Problem) -> tuple[str, ...]:

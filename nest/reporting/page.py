@@ -8,21 +8,26 @@ from nest.errors import InputError
 from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
 from nest.formulate.given import Source
+from nest.formulate.self_contained import carried_problem
 from nest.hooks.registry import Registry
+from nest.instance import Cluster
+from nest.questions.alternatives import questions
 from nest.questions.asked import require_held
+from nest.questions.loosening import loosenings
 from nest.questions.solver import Solver
-from nest.reporting.answers import Progress, answers, counted
+from nest.reporting.answers import Progress, Searching, answers, most_searches
 from nest.reporting.batch import batch
 from nest.reporting.cluster_figure import cluster_figure
 from nest.reporting.headline import headline, standing
 from nest.reporting.launch import launch
 from nest.reporting.memory_figure import memory_figure
-from nest.reporting.naming import model_size, title
+from nest.reporting.naming import batch_size, cluster_size, model_size, title
 from nest.reporting.records import Section
-from nest.reporting.rendering import rendered
+from nest.reporting.rendering import Heading, rendered
 from nest.reporting.stages import reproduce, stage_table
 from nest.reporting.subject import NOT_REPORTED_ON, Subject, subject
 from nest.reporting.time_figure import time_figure
+from nest.reporting.why import MORE, freeing, why
 from nest.spec import PlanDocument, Problem
 
 
@@ -48,15 +53,20 @@ def page(
     read = planner.read_plan(plan)
     try:
         if read.status == "infeasible":
-            return _infeasible(read, known)
+            return _infeasible(read, known, without, time_limit, progress)
         found = subject(read, known)
     except InputError as error:
         raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
-    solver = Solver(known, time_limit=time_limit, progress=counted(progress, found.problem, without, known))
-    told = (*described(found), *answers(found, solver, without), stage_table(found), reproduce(read))
-    return rendered(
-        title(found.problem, found.instance.cluster.size), model_size(found.problem, known), standing(read), told
-    )
+    wanted = "alternatives" not in without and found.plan.lower_bound is not None and found.batch_time > 0
+    asked = questions(found.plan, found.problem, known) if wanted else None
+    most = most_searches(found.problem, without, known) + len(asked or ())
+    searching = Searching(progress, most)
+    solver = Solver(known, time_limit=time_limit, progress=searching)
+    if found.plan.status == "optimal":
+        solver.know(found.problem, found.plan)
+    first, *others = described(found)
+    told = (first, *why(found, solver, asked), *others, *answers(found, solver, without, searching))
+    return rendered(_heading(found.problem, found.instance.cluster, known), standing(read), (*told, *ending(found)))
 
 
 def described(subject: Subject) -> tuple[Section, ...]:
@@ -71,10 +81,32 @@ def described(subject: Subject) -> tuple[Section, ...]:
     )
 
 
-def _infeasible(plan: PlanDocument, known: Registry) -> str:
-    """The page of a problem without a plan: what is tightest, and what was asked."""
+def ending(subject: Subject) -> tuple[Section, ...]:
+    """Every stage, and the problem."""
+    return stage_table(subject), reproduce(subject.plan)
+
+
+def _heading(problem: Problem, cluster: Cluster, known: Registry) -> Heading:
+    """Of a page: model and cluster."""
+    size = (model_size(problem, known), cluster_size(problem, cluster), batch_size(problem))
+    return Heading(title(problem, cluster.size), tuple(each for each in size if each))
+
+
+def _infeasible(
+    plan: PlanDocument,
+    known: Registry,
+    without: Collection[str],
+    time_limit: float | None,
+    progress: Progress | None,
+) -> str:
+    """The page of a problem without a plan: what is tightest, what would let one fit, and what was asked."""
     require_held(plan, plan, known, NOT_REPORTED_ON)
-    problem = structure(plan.problem, Problem)
-    size = build_cluster(problem.cluster, known, None)[0].size
-    why = Section("headline", "Why there is no plan", paragraphs=(plan.diagnosis or "No reason is given.",))
-    return rendered(title(problem, size), model_size(problem, known), standing(plan), (why, reproduce(plan)))
+    problem = carried_problem(plan, known)
+    heading = _heading(structure(plan.problem, Problem), build_cluster(problem.cluster, known, None)[0], known)
+    told = [Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")]
+    if "alternatives" not in without:
+        most = len(loosenings(problem, known)) + sum(map(len, MORE.values()))
+        solver = Solver(known, time_limit=time_limit, progress=Searching(progress, most))
+        solver.know(problem, plan)
+        told.append(freeing(plan, problem, solver))
+    return rendered(heading, standing(plan), (*told, reproduce(plan)))

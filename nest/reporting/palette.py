@@ -75,6 +75,7 @@ CAUSES: Mapping[str, str] = {
     "ports": "magenta",
     "sync": "rose",
     "bubble": "grey",
+    "waiting": "slate",
     # Of tasks of a timeline (nest.simulate.records).
     "forward": "blue",
     "backward": "green",
@@ -99,7 +100,7 @@ CAUSES: Mapping[str, str] = {
 }
 """Hue of each cause; a figure fills it with the class `cause-NAME`."""
 
-HATCHED = frozenset({"bubble", "idle", "reserve", "fragmentation"})
+HATCHED = frozenset({"bubble", "waiting", "idle", "reserve", "fragmentation"})
 """Causes that nothing useful stands behind: drawn as lines on the page's panel, not as a filled box."""
 
 

@@ -59,7 +59,7 @@ class Drawing:
     """An SVG picture.
 
     Attributes:
-        width: of its view box; it is shown as wide on a large screen, and scrolls in its own box on a small one.
+        width: of its view box; it is shown as wide where there is room.
         height: of its view box.
         body: its elements, escaped.
         title: what it shows, in a few words.
@@ -81,10 +81,11 @@ class Figure:
         name: unique on the page, for links: `memory`.
         title: heading.
         caption: what is drawn, and what was left out; `backquoted` words are set as code.
-        drawings: from top to bottom.
+        drawings: from top to bottom, for a large screen.
         table: the same figures as numbers.
         keys: legend, in the order of the drawing.
         more: further tables.
+        narrower: the same drawings for each of the other `nest.reporting.svg.WIDTHS`.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Figure:
     table: Table
     keys: tuple[Key, ...] = ()
     more: tuple[Table, ...] = ()
+    narrower: tuple[tuple[Drawing, ...], ...] = ()
 
 
 @frozen
@@ -135,15 +137,17 @@ class Listing:
 
 @frozen
 class Fold:
-    """Listings that belong together, folded away.
+    """What belongs together, folded away.
 
     Attributes:
         name: what is in it, in a line.
         listings: from top to bottom.
+        tables: below them.
     """
 
     name: str
-    listings: tuple[Listing, ...]
+    listings: tuple[Listing, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @frozen
@@ -160,7 +164,7 @@ class Section:
         more: further listings, folded away.
         more_title: what these are.
         facts: figures that stand out.
-        decisions: of a plan, in short.
+        lead: a sentence or two in front of all else.
     """
 
     name: str
@@ -172,4 +176,4 @@ class Section:
     more: tuple[Fold, ...] = ()
     more_title: str = ""
     facts: tuple[Fact, ...] = ()
-    decisions: tuple[Fact, ...] = ()
+    lead: str = ""

@@ -15,7 +15,8 @@ from nest.reporting.alignment import UNITS, aligned, column_styles
 from nest.reporting.marks import outline
 from nest.reporting.palette import hatches, style_sheet
 from nest.reporting.records import Section
-from nest.reporting.svg import WIDTH, number
+from nest.reporting.svg import number
+from nest.reporting.timeline_drawing import patterns
 
 _FORBIDDEN = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ufdd0-\\ufdef"
@@ -41,12 +42,24 @@ class Standing:
     proof: str
 
 
-def rendered(title: str, size: str, standing: Standing, sections: Sequence[Section]) -> str:
+@frozen
+class Heading:
+    """What a page is about.
+
+    Attributes:
+        title: model and cluster.
+        sizes: of both and of the batch, in words.
+    """
+
+    title: str
+    sizes: tuple[str, ...] = ()
+
+
+def rendered(heading: Heading, standing: Standing, sections: Sequence[Section]) -> str:
     """The page.
 
     Args:
-        title: of the page.
-        size: of the model, in words; may be empty.
+        heading: of the page.
         standing: of the plan.
         sections: from top to bottom.
     """
@@ -58,13 +71,12 @@ def rendered(title: str, size: str, standing: Standing, sections: Sequence[Secti
     style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = environment.get_template("page.html.j2")
     text = template.render(
-        title=title,
-        size=size,
+        heading=heading,
         standing=standing,
         sections=sections,
         style=Markup(style),
         style_hash=style_hash,
-        hatches=hatches(),
+        patterns=hatches() + patterns(),
         version=own_version(),
     )
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -100,7 +112,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.globals["wide"] = WIDTH
     found.filters["coordinate"] = number
     found.filters["prose"] = prose
     found.filters["unbroken"] = unbroken

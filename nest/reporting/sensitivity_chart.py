@@ -9,14 +9,14 @@ from nest.questions.sensitivity import Response
 from nest.reporting.axes import Scale, left_axis, ticks
 from nest.reporting.marks import mark
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
-from nest.reporting.svg import WIDTH, element, joined, number, shortened, text
+from nest.reporting.svg import WIDTHS, element, joined, number, shortened, text
 from nest.units import format_bytes
 
-COLUMNS = 3
-"""Panels side by side."""
+PANEL = 360
+"""Width of a panel with its space, px, about: as many stand side by side as there is room for."""
 
-PANEL = WIDTH / COLUMNS
-"""Width of a panel with its space, px."""
+REACH = 96.0
+"""Room for what is said behind the name of a panel, px."""
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 62.0, 18.0, 34.0, 150.0, 200.0
 """Of what is drawn in a panel, px: space on both sides, first and last line; and the height of a panel."""
@@ -48,7 +48,8 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     caption = (
         "The batch time (of a sample, where the global batch varies) against the plan's, with one number of the "
         "problem multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the "
-        "order of how much their number matters, and each has a vertical axis of its own. "
+        "order of how much their number matters, on one vertical axis; behind each name stands the most that the best "
+        "plan's time moves. "
         f"{_most(responses)} {_changes(changed, len(responses))}{unproved}"
     )
     order = sorted(names, key=lambda name: -_reach([each for each in responses if each.parameter == name]))
@@ -58,13 +59,15 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
         Key("best plan decides otherwise", "mark-changed", "diamond"),
         Key("this plan kept does not fit", "cross", "cross"),
     )
+    whole, *narrower = ((_drawing(responses, order, width),) for width in WIDTHS)
     return Figure(
         "sensitivity",
         "What numbers of the problem are worth",
         caption,
-        (_drawing(responses, order),),
+        whole,
         _table(responses),
         keys,
+        narrower=tuple(narrower),
     )
 
 
@@ -74,7 +77,12 @@ def _unproved(responses: Sequence[Response]) -> bool:
 
 def _reach(own: Sequence[Response]) -> float:
     """By how much the best plan's time moves at most."""
-    return max((abs(each.best) for each in own if each.best is not None), default=0.0)
+    return abs(_furthest(own))
+
+
+def _furthest(own: Sequence[Response]) -> float:
+    """Where the best plan's time moves at most."""
+    return max((each.best for each in own if each.best is not None), key=abs, default=0.0)
 
 
 def _most(responses: Sequence[Response]) -> str:
@@ -97,31 +105,33 @@ def signed(change: float) -> str:
     return f"{change:+.1%}".replace("-", MINUS) if abs(change) >= LEVEL else "no change"
 
 
-def _drawing(responses: Sequence[Response], order: Sequence[str]) -> Drawing:
-    rows = -(-len(order) // COLUMNS)
-    body = []
+def _drawing(responses: Sequence[Response], order: Sequence[str], width: float) -> Drawing:
+    columns = max(1, round(width / PANEL))
+    rows, panel = -(-len(order) // columns), width / columns
+    factors = sorted({each.factor for each in responses} | {1.0})
+    body: list[Markup] = []
     for index, name in enumerate(order):
-        x, y = index % COLUMNS * PANEL, index // COLUMNS * HEIGHT
+        x, up = index % columns * panel, _vertical(responses, index // columns * HEIGHT)
         own = [each for each in responses if each.parameter == name]
-        body += _panel(name, own, _vertical(own, y), x, sorted({each.factor for each in responses} | {1.0}))
+        body += _panel(name, own, up, _levels(responses, up), (x, x + panel), factors)
     told = (
         f"{len(order)} panels, one for each number that varies. Each shows the change of the batch time over what the "
         "number is multiplied by: a solid line for the best plan, a dashed one for this plan kept. "
         + " ".join(_described(name, [each for each in responses if each.parameter == name]) for name in order)
     )
-    return Drawing(WIDTH, rows * HEIGHT, joined(body), "Batch time over factors on numbers of the problem", told)
+    return Drawing(width, rows * HEIGHT, joined(body), "Batch time over factors on numbers of the problem", told)
 
 
-def _vertical(own: Sequence[Response], top: float) -> Scale:
-    """The axis of a panel: from the lowest to the highest of its values and 0, with some space."""
-    values = [0.0, *(value for each in own for value in (each.kept, each.best) if value is not None)]
+def _vertical(responses: Sequence[Response], top: float) -> Scale:
+    """The axis of a panel: from the lowest to the highest of all values and 0, with some space."""
+    values = [0.0, *(value for each in responses for value in (each.kept, each.best) if value is not None)]
     middle, span = (min(values) + max(values)) / 2, max(max(values) - min(values), LEAST_SPAN)
     return Scale(middle - (0.5 + MARGIN) * span, middle + (0.5 + MARGIN) * span, top + BOTTOM, top + TOP)
 
 
-def _levels(own: Sequence[Response], up: Scale) -> tuple[float, ...]:
-    """Where a panel has lines; one in which nothing moves has but that of the plan as it is."""
-    moves = any(abs(value) >= LEVEL for each in own for value in (each.kept, each.best) if value is not None)
+def _levels(responses: Sequence[Response], up: Scale) -> tuple[float, ...]:
+    """Where panels have lines; where nothing moves, but that of the plan as it is."""
+    moves = any(abs(value) >= LEVEL for each in responses for value in (each.kept, each.best) if value is not None)
     return ticks(up.low, up.high, 5) if moves else (0.0,)
 
 
@@ -130,14 +140,23 @@ def _described(name: str, own: Sequence[Response]) -> str:
     return f"{name}: {', '.join(parts)}."
 
 
-def _panel(name: str, own: Sequence[Response], up: Scale, left: float, factors: Sequence[float]) -> list[Markup]:
+def _panel(
+    name: str,
+    own: Sequence[Response],
+    up: Scale,
+    levels: Sequence[float],
+    between: tuple[float, float],
+    factors: Sequence[float],
+) -> list[Markup]:
     """One number's lines over the logarithm of its factors, through the plan as it is at factor 1."""
-    along = Scale(log2(factors[0]), log2(factors[-1]), left + LEFT + 10, left + PANEL - RIGHT - 10)
-    heading = shortened(name[:1].upper() + name[1:], PANEL - LEFT, 13)  # Bold letters are wider.
+    left, right = between[0] + LEFT, between[1] - RIGHT
+    along = Scale(log2(factors[0]), log2(factors[-1]), left + 10, right - 10)
+    heading = shortened(name[:1].upper() + name[1:], right - left - REACH, 13)  # Bold letters are wider.
     body = [
-        text(left + LEFT, up.end - 14, heading, "strong"),
-        left_axis(up, _levels(own, up), _percent, left + LEFT, left + PANEL - RIGHT),
-        element("path", d=f"M{number(left + LEFT)} {number(up(0.0))}H{number(left + PANEL - RIGHT)}", class_="line"),
+        text(left, up.end - 14, heading, "strong"),
+        text(right, up.end - 14, signed(_furthest(own)), "tick", "end"),
+        left_axis(up, levels, _percent, left, right),
+        element("path", d=f"M{number(left)} {number(up(0.0))}H{number(right)}", class_="line"),
         *(
             text(along(log2(each)), up.start + 16, f"\N{MULTIPLICATION SIGN} {each:g}", "tick", "middle")
             for each in factors

@@ -7,10 +7,16 @@ from markupsafe import Markup
 
 from nest.reporting.axes import Scale, bottom_axis, ticks
 from nest.reporting.palette import cause_style, label_style
-from nest.reporting.svg import WIDTH, element, fits, joined, number, text
+from nest.reporting.svg import NARROW, WIDTH, element, fits, joined, number, text
 
 LEFT, RIGHT, TOP, BELOW = 48.0, 184.0, 28.0, 28.0
 """Room around the bars, px: for the names of stages, for totals, for the limit's name, for the axis."""
+
+MARGIN, ABOVE = 16.0, 15.0
+"""Room behind bars and above each, px, where the drawing is so narrow that totals stand above their bars."""
+
+PX_PER_TICK = 100
+"""Of the axis."""
 
 
 @frozen
@@ -51,8 +57,9 @@ def stacked_bars(
     shown: Callable[[float], str],
     base: float = 10.0,
     limit: Limit | None = None,
+    width: float = WIDTH,
 ) -> tuple[float, Markup]:
-    """The height and the elements of a drawing `WIDTH` wide.
+    """The height and the elements of a drawing.
 
     Args:
         bars: from top to bottom.
@@ -60,19 +67,24 @@ def stacked_bars(
         shown: a size as people read it.
         base: of round sizes, see `ticks`.
         limit: the line across, if there is one.
+        width: of the drawing, px.
     """
     step, thick = _pitch(len(bars))
+    above = ABOVE if width < NARROW else 0.0
+    step += above
     most = max([max(sum(bar.parts.values()), bar.reach or 0.0) for bar in bars] + ([limit.value] if limit else []))
-    scale = Scale(0.0, most or 1.0, LEFT, WIDTH - RIGHT)
+    scale = Scale(0.0, most or 1.0, LEFT, width - (MARGIN if above else RIGHT))
     bottom = TOP + step * len(bars)
-    axis = bottom_axis(scale, ticks(0.0, most, 8, base), shown, TOP, bottom)
+    axis = bottom_axis(
+        scale, ticks(0.0, most, max(2, min(8, int((scale.end - LEFT) / PX_PER_TICK))), base), shown, TOP, bottom
+    )
     drawn = [axis, text(LEFT - 10, TOP - 8, "stage", "tick", "end")]
     for place, bar in enumerate(bars):
-        drawn += _bar(bar, names, shown, scale, TOP + step * place + (step - thick) / 2, thick)
+        drawn += _bar(bar, names, shown, scale, TOP + step * place + above + (step - above - thick) / 2, thick, above)
     if limit is not None:
         x = scale(limit.value)
         drawn.append(element("path", d=f"M{number(x)} {number(TOP - 4)}V{number(bottom)}", class_="line strong"))
-        drawn.append(text(x, TOP - 10, limit.label, "", "end" if x > WIDTH / 2 else "start"))
+        drawn.append(text(x, TOP - 10, limit.label, "", "end" if x > width / 2 else "start"))
     return bottom + BELOW, joined(drawn)
 
 
@@ -82,7 +94,13 @@ def _pitch(bars: int) -> tuple[float, float]:
 
 
 def _bar(
-    bar: Bar, names: Mapping[str, str], shown: Callable[[float], str], scale: Scale, top: float, thick: float
+    bar: Bar,
+    names: Mapping[str, str],
+    shown: Callable[[float], str],
+    scale: Scale,
+    top: float,
+    thick: float,
+    above: float,
 ) -> list[Markup]:
     middle, small = top + thick / 2 + 4, "" if thick >= 15 else "small"
     drawn = [text(LEFT - 10, middle, bar.name, small, "end")]
@@ -102,8 +120,12 @@ def _bar(
     if bar.reach is not None and scale(bar.reach) - scale(done) > 0.5:
         width = scale(bar.reach) - scale(done)
         drawn.append(element("rect", class_="line dashed", x=scale(done), y=top + 0.5, width=width, height=thick - 1))
-    far = scale.end + 12
-    drawn.append(text(far, middle, bar.total, f"{small} alarm".strip() if bar.alarm else small))
+    style = f"{small} alarm".strip() if bar.alarm else small
+    if above:
+        place = {"x": LEFT, "y": top - 4}
+        drawn.append(element("text", bar.total, class_=f"{style} halo".strip(), paint_order="stroke", **place))
+    else:
+        drawn.append(text(scale.end + 12, middle, bar.total, style))
     return drawn
 
 

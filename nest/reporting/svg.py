@@ -5,7 +5,13 @@ from collections.abc import Iterable
 from markupsafe import Markup, escape
 
 WIDTH = 1120
-"""Of a figure that fills the page, in units of its view box: CSS pixels on a large screen."""
+"""Of a figure that fills the page, CSS pixels on a large screen."""
+
+WIDTHS = (WIDTH, 704, 358)
+"""Of the drawings of a figure, of which one is shown: on a large screen, on a tablet and on paper, on a phone."""
+
+NARROW = 500
+"""Width below which drawings do without words that are said beside them, px."""
 
 _DIGIT = 6.7
 """Mean width of a digit or a letter at 12 px in the page's font, px: system fonts differ by a tenth of it."""

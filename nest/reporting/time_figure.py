@@ -6,7 +6,7 @@ from nest.reporting.palette import cause_style
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.stacked_bars import Bar, stacked_bars
 from nest.reporting.subject import Subject
-from nest.reporting.svg import WIDTH
+from nest.reporting.svg import WIDTHS
 from nest.tolerances import AGREEMENT
 from nest.units import format_seconds
 
@@ -28,17 +28,21 @@ def time_figure(subject: Subject) -> Figure:
     whole = subject.batch_time
     stages = time_causes(subject)
     used = [cause for cause in TIME_CAUSES if any(found[cause] > AGREEMENT * whole for found in stages)]
-    busy = [1 - found["bubble"] / whole if whole else 0.0 for found in stages]
+    busy = [1 - (found["bubble"] + found["waiting"]) / whole if whole else 0.0 for found in stages]
     bars = [
         Bar(str(index + 1), {cause: found[cause] for cause in used}, f"{share:.1%} busy")
         for index, (found, share) in enumerate(zip(stages, busy, strict=True))
     ]
-    height, body = stacked_bars(bars, TIME_CAUSES, format_seconds)
     slowest = max(range(len(stages)), key=lambda index: subject.priced.stages[index].time)
     each = format_seconds(subject.priced.stages[slowest].time)
     slow = f"takes {each}" if len(stages) == 1 else f"is the slowest, {each}"
     told = f"Stage {slowest + 1} {slow} per micro-batch. {_busy(min(busy), max(busy), len(busy))}"
-    drawing = Drawing(WIDTH, height, body, "Batch time of each stage, by cause", told)
+
+    def drawn(width: float) -> tuple[Drawing, ...]:
+        height, body = stacked_bars(bars, TIME_CAUSES, format_seconds, width=width)
+        return (Drawing(width, height, body, "Batch time of each stage, by cause", told),)
+
+    wide, *narrower = map(drawn, WIDTHS)
     measured = subject.formulation.pricing is None
     caption = (
         f"The batch of {format_seconds(whole)} as each stage spends it; every bar adds up to it. "
@@ -58,4 +62,5 @@ def time_figure(subject: Subject) -> Figure:
         for index, (found, share) in enumerate(zip(stages, busy, strict=True))
     )
     keys = tuple(Key(TIME_CAUSES[cause], cause_style(cause)) for cause in used)
-    return Figure("time", "Time of each stage", caption, (drawing,), Table("Batch time by cause", header, rows), keys)
+    table = Table("Batch time by cause", header, rows)
+    return Figure("time", "Time of each stage", caption, wide, table, keys, narrower=tuple(narrower))

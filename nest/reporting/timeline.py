@@ -1,6 +1,6 @@
 """The pipeline timeline: what every stage does when, drawn from a replay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nest.reporting.batch_strip import PARTS, strip
 from nest.reporting.batch_strip import keys as strip_keys
@@ -8,9 +8,9 @@ from nest.reporting.busy import Busy, busy
 from nest.reporting.memory_over_time import memory_over_time_figure
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.rhythm import LeftOut
-from nest.reporting.svg import WIDTH
+from nest.reporting.svg import NARROW, WIDTHS
 from nest.reporting.task_table import STYLES, TaskTable
-from nest.reporting.timeline_drawing import drawn, patterns, placing
+from nest.reporting.timeline_drawing import drawn, placing, room
 from nest.reporting.windows import Shown, shown
 from nest.simulate.replay import Replay
 from nest.tolerances import AGREEMENT
@@ -48,20 +48,23 @@ def timeline_figure(replay: Replay, table: TaskTable, found: Shown) -> Figure:
         found: what is shown of them.
     """
     parts = busy(table, PARTS)
-    drawings = [_detail(table, found, [_share(stage.idle, replay.batch_time) for stage in replay.stages])]
+    idle = [_share(stage.idle, replay.batch_time) for stage in replay.stages]
+    sizes = [[*_detail(table, found, idle, width)] for width in WIDTHS]
     keys = [Key(STYLES[style][1], f"task-{STYLES[style][0]}") for style in table.used_styles()]
     keys.append(Key("idle", "idle"))
     if found.gaps:
-        drawings.insert(0, strip(parts, found))
+        for drawings, width in zip(sizes, WIDTHS, strict=True):
+            drawings.insert(0, strip(parts, found, width))
         keys += strip_keys()
     return Figure(
         "timeline",
         "What every stage does",
         " ".join([_times(replay, table), _idle(replay), *_parts(replay, found, table)]),
-        tuple(drawings),
+        tuple(sizes[0]),
         _stages(replay, parts, table),
         tuple(keys),
         (_windows(found, table),),
+        tuple(map(tuple, sizes[1:])),
     )
 
 
@@ -74,8 +77,8 @@ def _share(seconds: float, whole: float) -> float:
     return seconds / whole if whole > 0 else 0.0
 
 
-def _detail(table: TaskTable, found: Shown, idle: Sequence[float]) -> Drawing:
-    place = placing(found)
+def _detail(table: TaskTable, found: Shown, idle: Sequence[float], width: float) -> Iterator[Drawing]:
+    """The parts of the batch side by side, or below each other on a narrow drawing, at one scale."""
     what = "The whole batch" if not found.gaps else f"{len(found.windows)} parts of the batch"
     used = ", ".join(STYLES[style][1] for style in table.used_styles())
     told = (
@@ -83,8 +86,19 @@ def _detail(table: TaskTable, found: Shown, idle: Sequence[float]) -> Drawing:
         f"are {used}; what is not covered is idle; behind a row stands its idle share. The table below has the "
         "seconds of each stage."
     )
-    body = patterns() + drawn(table, found, place, idle)
-    return Drawing(WIDTH, place.height, body, "What every stage does, task by task", told)
+    title = "What every stage does, task by task"
+    if width >= NARROW or not found.gaps:
+        place = placing(found, room(width))
+        yield Drawing(width, place.height, drawn(table, found, place, idle), title, told)
+        return
+    longest = max(end - start for start, end in found.windows)
+    for index, window in enumerate(found.windows):
+        gap = found.gaps[index - 1] if index else None
+        before = f"after {format_seconds(gap.end - gap.start)} left out" if gap is not None else ""
+        part = Shown(found.stages, (window,), (), found.cut)
+        place = placing(part, room(width), longest)
+        body = drawn(table, part, place, idle, before)
+        yield Drawing(width, place.height, body, f"{title}: part {index + 1} of {len(found.windows)}", told)
 
 
 def _times(replay: Replay, table: TaskTable) -> str:
@@ -112,16 +126,14 @@ def _times(replay: Replay, table: TaskTable) -> str:
 
 def _idle(replay: Replay) -> str:
     """How long stages wait."""
-    idle = [stage.idle for stage in replay.stages]
-    whole = replay.batch_time
-    most = max(range(len(idle)), key=idle.__getitem__)
-    average = f"Stages are idle for {replay.idle_share:.1%} of the batch on average"
-    if whole <= 0 or len(idle) == 1:
-        return f"{average}."
-    least = min(range(len(idle)), key=idle.__getitem__)
+    idle = [_share(stage.idle, replay.batch_time) for stage in replay.stages]
+    most, least = (pick(range(len(idle)), key=idle.__getitem__) for pick in (max, min))
+    if f"{idle[most]:.1%}" == f"{idle[least]:.1%}":
+        return f"{'The stage' if len(idle) == 1 else 'Every stage'} is idle for {idle[most]:.1%} of the batch."
     return (
-        f"{average}; stage {most + 1} is idle for {idle[most] / whole:.1%} of it ({format_seconds(idle[most])}), the "
-        f"longest, stage {least + 1} for {idle[least] / whole:.1%}, the shortest."
+        f"Stages are idle for {replay.idle_share:.1%} of the batch on average: stage {most + 1} for {idle[most]:.1%} "
+        f"({format_seconds(replay.stages[most].idle)}), the longest, stage {least + 1} for {idle[least]:.1%}, the "
+        "shortest."
     )
 
 

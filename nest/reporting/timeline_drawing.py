@@ -1,26 +1,21 @@
 """The tasks of the parts of a batch that are shown, stage by stage."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy
 from attrs import frozen
 from markupsafe import Markup
 
 from nest.reporting.axes import Scale
-from nest.reporting.svg import WIDTH, boxes, element, fits, joined, number, text
+from nest.reporting.svg import NARROW, WIDTH, boxes, element, fits, joined, number, text
 from nest.reporting.task_table import NUMBERED, STYLES, TaskTable
 from nest.reporting.time_axis import time_axis
 from nest.reporting.windows import Shown
 from nest.units import format_seconds
 
-LEFT = 72
-"""Where stages' names end and time begins, px."""
-
-RIGHT = WIDTH - 84
-"""Where time ends, px, here and in the figure of memory; behind it stand figures of the whole batch."""
-
-GUTTER = 34
-"""Between two windows, px."""
+LEFT, BEHIND, GUTTER = 72.0, 84.0, 34.0
+"""Room for stages' names, for figures of the whole batch behind each row, and between two windows, px."""
 
 TOP = 24
 """Where rows begin, px: above are the names of what is left out."""
@@ -31,8 +26,39 @@ ROOMY, DENSE = 26, 13
 THIN = 250
 """Tasks in a row above which they are thin."""
 
+LEAST_APART = 140.0
+"""From the middle of one break to that of the next, px, so that the words above them do not touch."""
+
 NUMBER_SIZE = 9.5
 """Of micro-batches in their boxes, px."""
+
+
+@frozen
+class Room:
+    """Where on a drawing over time the rows lie; on a narrow one, names and figures are shorter.
+
+    Attributes:
+        width: of the drawing, px.
+        left: where stages' names end and time begins, px.
+        right: where time ends, px; behind it stand figures of the whole batch.
+        gutter: between two windows, px.
+    """
+
+    width: float
+    left: float
+    right: float
+    gutter: float
+
+    def stage(self, stage: int) -> str:
+        """What a stage, counted from 0, is called."""
+        return str(stage + 1) if self.width < NARROW else f"stage {stage + 1}"
+
+
+def room(width: float = WIDTH) -> Room:
+    """The room of a drawing so wide."""
+    if width < NARROW:
+        return Room(width, 30.0, width - 64.0, 18.0)
+    return Room(width, LEFT, width - BEHIND, GUTTER)
 
 
 @frozen
@@ -40,11 +66,13 @@ class Placing:
     """Where on the drawing what is shown lies.
 
     Attributes:
+        room: around the rows.
         scales: of the windows, from seconds to px.
         row: px; of a row with the space below it.
         height: px; of the whole drawing.
     """
 
+    room: Room
     scales: tuple[Scale, ...]
     row: float
     height: float
@@ -64,30 +92,33 @@ class Placing:
         return TOP + row * self.row
 
 
-def placing(shown: Shown) -> Placing:
-    """Where everything lies."""
-    row = min(ROOMY, max(DENSE, 320 // len(shown.stages)))
-    return Placing(window_scales(shown, RIGHT), row, TOP + row * len(shown.stages) + 30)
-
-
-def window_scales(shown: Shown, right: float) -> tuple[Scale, ...]:
-    """All windows at the same scale, one after the other.
+def placing(shown: Shown, around: Room | None = None, longest: float | None = None) -> Placing:
+    """Where everything lies.
 
     Args:
         shown: of the batch.
-        right: px; where the last one ends.
+        around: the rows; None: as on a large screen.
+        longest: seconds that would take all the room; None: all that is shown.
     """
-    total = sum(end - start for start, end in shown.windows)
-    room = right - LEFT - GUTTER * (len(shown.windows) - 1)
-    scales, x = [], float(LEFT)
+    around = around or room()
+    row = min(ROOMY, max(DENSE, 320 // len(shown.stages)))
+    scales = window_scales(shown, around, longest)
+    return Placing(around, scales, row, TOP + row * len(shown.stages) + 30)
+
+
+def window_scales(shown: Shown, around: Room, longest: float | None = None) -> tuple[Scale, ...]:
+    """All windows at the same scale, one after the other; arguments are those of `placing`."""
+    total = sum(end - start for start, end in shown.windows) if longest is None else longest
+    free = around.right - around.left - around.gutter * (len(shown.windows) - 1)
+    scales, x = [], around.left
     for start, end in shown.windows:
-        width = (end - start) / total * room if total else room
+        width = (end - start) / total * free if total else free
         scales.append(Scale(start, end, x, x + width))
-        x += width + GUTTER
+        x += width + around.gutter
     return tuple(scales)
 
 
-def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float]) -> Markup:
+def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float], before: str = "") -> Markup:
     """The elements of the drawing.
 
     Args:
@@ -95,9 +126,11 @@ def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float])
         shown: of it.
         place: of everything.
         idle: of each stage, the share of the batch in which it waits.
+        before: what there is to say of the time in front of the first window.
     """
     longest = shown.windows[-1][1]
-    end = place.bottom
+    end, around = place.bottom, place.room
+    waits = "" if around.width < NARROW else " idle"
     background = element(
         "path",
         d=boxes(
@@ -114,15 +147,16 @@ def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float])
             *_tasks(table, shown, place),
             *_numbers(table, shown, place),
             *(
-                text(LEFT - 8, place.top(row) + place.bar / 2 + 4, f"stage {stage + 1}", "tick", "end")
+                text(around.left - 8, place.top(row) + place.bar / 2 + 4, around.stage(stage), "tick", "end")
                 for row, stage in enumerate(shown.stages)
             ),
             *(
-                text(RIGHT + 8, place.top(row) + place.bar / 2 + 4, f"{idle[stage]:.1%} idle", "tick")
+                text(around.right + 8, place.top(row) + place.bar / 2 + 4, f"{idle[stage]:.1%}{waits}", "tick")
                 for row, stage in enumerate(shown.stages)
             ),
-            *breaks(shown, place.scales, TOP, end),
+            *breaks(place.scales, around.gutter, TOP, end),
             *_left_out(shown, place),
+            *([text(around.left, TOP - 10, before, "tick")] if before else []),
         ]
     )
 
@@ -190,14 +224,14 @@ def _numbers(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
     ]
 
 
-def breaks(shown: Shown, scales: Sequence[Scale], top: float, bottom: float) -> list[Markup]:
+def breaks(scales: Sequence[Scale], gutter: float, top: float, bottom: float) -> list[Markup]:
     """Two zigzag lines where something is left out between two windows."""
     steps = max(2, round((bottom - top) / 16))
     zigzag = "".join(f"l{3 if step % 2 else -3} {number((bottom - top + 8) / steps)}" for step in range(steps))
     return [
         element(
             "path",
-            d="".join(f"M{number(before.end + GUTTER / 2 + shift)} {number(top - 4)}{zigzag}" for shift in (-2.5, 5.5)),
+            d="".join(f"M{number(before.end + gutter / 2 + shift)} {number(top - 4)}{zigzag}" for shift in (-2.5, 5.5)),
             class_="break",
         )
         for before in scales[:-1]
@@ -205,11 +239,13 @@ def breaks(shown: Shown, scales: Sequence[Scale], top: float, bottom: float) -> 
 
 
 def _left_out(shown: Shown, place: Placing) -> list[Markup]:
-    """How long what is left out between two windows takes."""
-    return [
-        text(before.end + GUTTER / 2, TOP - 10, f"{format_seconds(gap.end - gap.start)} left out", "tick", "middle")
-        for gap, before in zip(shown.gaps, place.scales[:-1], strict=True)
+    """How long what is left out between two windows takes; in short, where the words would touch."""
+    told = [
+        (scale.end + place.room.gutter / 2, format_seconds(gap.end - gap.start))
+        for gap, scale in zip(shown.gaps, place.scales[:-1], strict=True)
     ]
+    near = any(later - x < LEAST_APART for (x, _), (later, _) in pairwise(told))
+    return [text(x, TOP - 10, time if near else f"{time} left out", "tick", "middle") for x, time in told]
 
 
 PATTERNED = {

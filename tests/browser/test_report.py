@@ -11,7 +11,10 @@ from tests.browser.plans import PLANS
 from tests.browser.visit import Visit
 
 Open = Callable[..., Visit]
-WIDTHS = (360, 390, 768, 1280, 2560)
+WIDTHS = (360, 390, 768, 1024, 1400, 2560)
+SIZES = (390, 768, 1400)
+"""Widths at which the three drawings of a figure are shown."""
+
 PAPER = 718
 """Width of A4 between margins of 1 cm, in CSS pixels (1/96 inch)."""
 
@@ -41,13 +44,26 @@ def test_fits_any_screen(page: Path, visit: Open, unfolded: bool) -> None:
     assert not any(wrong.values()), wrong
 
 
-def test_labels_of_drawings_do_not_lie_on_each_other(page: Path, visit: Open) -> None:
-    assert overlapping(visit(page).page) == []
+@pytest.mark.parametrize("width", SIZES)
+def test_labels_of_drawings_do_not_lie_on_each_other(page: Path, visit: Open, width: int) -> None:
+    assert overlapping(visit(page, width=width).page) == []
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_labels_of_drawings_stand_out(page: Path, visit: Open, dark: bool) -> None:
-    assert faint(visit(page, dark=dark).page) == []
+def test_one_drawing_of_each_figure_is_shown_and_no_smaller_than_it_is_drawn(page: Path, visit: Open) -> None:
+    shown = visit(page).page
+    for place, width in enumerate(reversed(SIZES)):
+        shown.set_viewport_size({"width": width, "height": 900})
+        for figure in shown.query_selector_all("figure"):
+            assert [size.is_visible() for size in figure.query_selector_all("div[class^=at-]")] == [
+                index == place for index in range(len(SIZES))
+            ]
+            for drawing in figure.query_selector_all(f".at-{place} .drawing"):
+                assert drawing.bounding_box()["width"] == pytest.approx(float(drawing.get_attribute("width")), abs=0.5)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (768, False), (1400, False), (1400, True)])
+def test_labels_of_drawings_stand_out(page: Path, visit: Open, dark: bool, width: int) -> None:
+    assert faint(visit(page, width=width, dark=dark).page) == []
 
 
 def test_goes_dark_where_that_is_preferred(page: Path, visit: Open) -> None:

@@ -24,10 +24,8 @@ def test_the_page_is_written(
 ) -> None:
     output = tmp_path / "page.html"
     output.write_text("what was there before")
-    assert (
-        call(monkeypatch, "report", str(plan), "-o", str(output), "--without", "frontier", "--without", "sensitivity")
-        == 0
-    )
+    without = [word for part in reporting.PARTS for word in ("--without", part)]
+    assert call(monkeypatch, "report", str(plan), "-o", str(output), *without) == 0
     assert capsys.readouterr().out == f"{output}\n"
     assert output.read_text() == quick(solved())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "plan.json"]

@@ -11,13 +11,15 @@ from nest.files import structure
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import registry
-from nest.reporting.causes import time_causes
+from nest.reporting.causes import TIME_CAUSES, time_causes
 from nest.reporting.memory_figure import MEMORY_CAUSES
 from nest.reporting.subject import subject
 from nest.spec import MemoryBreakdown, PlanDocument, Problem
 from tests.reporting.plans import decided, problem, quick, solved
 from tests.reporting.reading import Page
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
+
+IDLE = (TIME_CAUSES["bubble"], TIME_CAUSES["waiting"])
 
 
 @pytest.mark.parametrize("plan", [solved, decided])
@@ -64,13 +66,15 @@ def test_time_on_the_page_is_the_plans(plan: object) -> None:
         working = fsum(
             cell.value or 0.0
             for name, cell in named.items()
-            if name not in ("stage", "gradients and update", "bubble", "batch", "busy")
+            if name not in ("stage", "gradients and update", *IDLE, "batch", "busy")
         )
         assert working == pytest.approx((found.micro_batches or 0) * stage.time, rel=1e-12)
     slowest = max(found.stages, key=lambda stage: stage.time)
     row = {name: cell.value for name, cell in zip(table.header, table.rows[found.stages.index(slowest)], strict=True)}
     shares = found.summary["time_shares"]
     assert row["compute"] == pytest.approx(shares["compute"], rel=1e-12)
+    assert row.get(IDLE[0], 0.0) == pytest.approx(shares["bubble"], rel=1e-9)
+    assert row.get(IDLE[1], 0.0) == pytest.approx(0.0, abs=1e-9 * (found.batch_time or 0.0))
     assert row.get("collectives inside layers", 0.0) == pytest.approx(shares["collectives"], rel=1e-12)
     assert row.get("recomputation", 0.0) == pytest.approx(shares["recompute"], rel=1e-12)
     assert row.get("ZeRO in every micro-batch", 0.0) == pytest.approx(shares["sharding"], rel=1e-12)

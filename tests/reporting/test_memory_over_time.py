@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nest
-from nest.reporting.memory_over_time import RIGHT, highest, memory_over_time_figure
+from nest.reporting.memory_over_time import highest, memory_over_time_figure
 from nest.reporting.task_table import TaskTable
 from nest.reporting.timeline import steps
-from nest.reporting.timeline_drawing import window_scales
+from nest.reporting.timeline_drawing import room, window_scales
 from nest.reporting.windows import shown
 from tests.reporting.drawn_paths import elements
 from tests.reporting.long_plans import long_plan
@@ -37,12 +37,12 @@ def test_the_most_of_each_part_is_found(
 
 
 @pytest.mark.parametrize(("schedule", "micro_batches"), [("1f1b", 8), ("1f1b", 200), ("gpipe", 300)])
-@pytest.mark.parametrize("room", [1.1, 50.0])
-def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, room: float) -> None:
+@pytest.mark.parametrize("times", [1.1, 50.0])
+def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, times: float) -> None:
     plan = long_plan(schedule, STAGES, micro_batches)
     replay = nest.simulate(plan)
     planned = [stage.memory for stage in plan.stages]
-    capacity = max(planned) * room
+    capacity = max(planned) * times
     found = shown(TaskTable.of(replay.timeline.tasks, STAGES), steps(replay))
     figure = memory_over_time_figure(replay, found, capacity, planned)
     for row, stage, points, counted in zip(
@@ -55,12 +55,12 @@ def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, room: 
         assert all(size < stage.memory_peak for at, size in points if at < (time or 0.0))
     body = elements(figure.drawings[0])
     dots = [dot for dot in body.iter("circle") if dot.get("class") == "peak"]
-    scales = window_scales(found, RIGHT)
+    scales = window_scales(found, room())
     for dot, row in zip(dots, figure.table.rows, strict=True):
         time, x = row[3].value or 0.0, float(dot.get("cx", ""))
         inside = [scale for scale in scales if scale.low <= time <= scale.high]
         assert not inside or x == pytest.approx(inside[0](time), abs=0.051)
         assert inside or not any(scale.start <= x <= scale.end for scale in scales)
     lines = [path for path in body.iter("path") if path.get("class") == "capacity-line"]
-    assert len(lines) == (STAGES if room < 4 else 0)
-    assert ("lies above what is drawn" in figure.caption) == (room > 4)
+    assert len(lines) == (STAGES if times < 4 else 0)
+    assert ("lies above what is drawn" in figure.caption) == (times > 4)

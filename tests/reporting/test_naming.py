@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from nest.files import structure
+from nest.formulate.cluster import build_cluster
+from nest.formulate.model_library import library_models
 from nest.formulate.sources import load_model
 from nest.hooks.registry import registry
-from nest.reporting.naming import in_words, model_size, title
+from nest.reporting.naming import cluster_size, in_words, model_name, model_size, title
 from nest.spec import Problem
-from tests.reporting.plans import problem
+from tests.reporting.plans import LEVELS, problem
 
 
 @pytest.mark.parametrize(
@@ -50,3 +52,23 @@ def test_what_says_no_size_has_none() -> None:
 )
 def test_large_numbers_are_words(value: float, told: str) -> None:
     assert in_words(value) == told
+
+
+def test_a_configuration_of_a_known_model_has_its_name() -> None:
+    for name, model in library_models().items():
+        assert model_name(structure(problem(model=model.config), Problem)) == name
+        assert model_name(structure(problem(model={**model.config, "vocab_size": 7}), Problem)) == model.family
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        ({"levels": LEVELS}, "2 nodes of 8 devices"),
+        ({"levels": [*LEVELS, {"fanout": 3, "bandwidth": 1e9}]}, "3 racks of 2 nodes of 8 devices"),
+        ({"levels": [{"fanout": 4, "bandwidth": 1e9}, {"fanout": 1, "bandwidth": 1e9}]}, "1 group of 4 devices"),
+        ({"topology": {"torus": {"shape": [4, 4], "bandwidth": "45 GB/s", "latency": "1 us"}}}, ""),
+    ],
+)
+def test_the_cluster_is_told_level_by_level(cluster: dict[str, Any], told: str) -> None:
+    read = structure(problem(cluster={"device": "h100-sxm", **cluster}), Problem)
+    assert cluster_size(read, build_cluster(read.cluster, registry())[0]) == told

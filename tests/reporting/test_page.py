@@ -16,6 +16,7 @@ from attrs import evolve
 
 from nest import __version__, planner
 from nest.errors import InputError
+from nest.reporting.svg import WIDTHS
 from tests.reporting.plans import decided, infeasible, problem, quick, solved
 from tests.reporting.reading import Page
 
@@ -88,12 +89,22 @@ def test_a_figure_has_a_caption_and_a_table(text: str) -> None:
     assert text.count("<figure") == text.count("The same as a table")
 
 
-def test_a_phone_scrolls_figures_not_the_page(text: str) -> None:
+def test_a_phone_scrolls_tables_not_the_page(text: str) -> None:
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
-    wide = re.findall(r'<(?:svg class="drawing|table)', text)
-    boxed = re.findall(r'<div class="scroll" tabindex="0" role="group"[^>]*>\s*<(?:svg class="drawing|table)', text)
+    wide = re.findall("<table", text)
+    boxed = re.findall(r'<div class="scroll" tabindex="0" role="group"[^>]*>\s*<table', text)
     assert len(wide) == len(boxed)
     assert ".scroll{overflow-x:auto" in text
+
+
+def test_every_figure_is_drawn_for_every_screen(text: str) -> None:
+    for figure in re.findall(r"<figure.*?</figure>", text, re.DOTALL):
+        sizes = re.split(r'<div class="at-[0-9]">', figure)[1:]
+        assert len(sizes) == len(WIDTHS)
+        for width, size in zip(WIDTHS, sizes, strict=True):
+            drawn = [float(each) for each in re.findall(r'<svg class="drawing" role="img" width="([0-9.]+)"', size)]
+            assert drawn
+            assert max(drawn) <= width
 
 
 def test_same_plan_same_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -119,11 +130,23 @@ def test_the_headline_is_the_plans() -> None:
     assert facts["Throughput"].value == plan.throughput
     assert facts["Tokens per second and device"].value == plan.summary["tokens_per_second_per_device"]
     assert facts["Model FLOP utilisation (MFU)"].value == plan.summary["model_flops_utilisation"]
-    assert facts["Idle share"].value == plan.summary["idle_share"]
+    assert facts["Idle, average of stages"].value == plan.summary["idle_share"]
     assert facts["Devices used"].value == plan.summary["devices_used"]
-    assert facts["No plan is faster than"].value == plan.lower_bound
-    assert facts["Micro-batches"].value == plan.micro_batches
-    assert facts["pp"].value == len(plan.stages)
+    assert facts["Memory of the fullest stage"].value == max(stage.memory for stage in plan.stages)
+    assert "Time to train" not in facts
+
+
+def test_the_whole_training_is_told_where_its_tokens_are() -> None:
+    training = {"tokens": 15e12, "steps": 2e6, "time": 6e6, "low": 5e6, "high": 7e6, "device_hours": 2.1e5}
+    plan = evolve(solved(), summary={**solved().summary, "training": training})
+    facts = Page(quick(plan)).facts
+    assert facts["Time to train"].value == 6e6
+    assert "15 trillion tokens" in facts["Time to train"].text
+    assert facts["Device hours to train"].value == 2.1e5
+    training |= {"cost": 4.2e5, "cost_low": 3.5e5, "cost_high": 4.9e5}
+    facts = Page(quick(evolve(plan, summary={**plan.summary, "training": training}))).facts
+    assert facts["Cost to train"].text == "420,000350,000 to 490,000; 210,000 device hours"
+    assert "Device hours to train" not in facts
 
 
 def test_the_stages_are_the_plans() -> None:
