@@ -34,7 +34,7 @@ def test_figures_of_several_units_and_words_stay() -> None:
 
 @given(st.lists(st.floats(1e-12, 1e7), min_size=1, max_size=6))
 def test_no_figure_changes_by_more_than_its_last_digit(values: list[float]) -> None:
-    units = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    units = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
     for text, value in zip(alike([format_seconds(value) for value in values], values), values, strict=True):
         number, _, unit = text.partition(" ")
         digits = len(number.partition(".")[2])
