@@ -7,7 +7,7 @@ from math import inf
 from nest.errors import InputError, NoPlanYet
 
 AFTERWARDS = 0.4
-"""Seconds of a limit, or a tenth of it, that are left for what follows a search: the plan is priced anew and written."""
+"""Seconds of a limit, or a tenth of it, left for what follows a search: the plan is priced anew and written."""
 
 PATIENCE = 0.3
 """Seconds for which a search without any plan goes on after its time is up: a limit is kept to a second."""
