@@ -96,7 +96,7 @@ def test_a_limit_that_is_never_reached_changes_nothing() -> None:
 class PricedShortly(Deadline):
     """Leaves no time for more than a few candidates, and all the time for their search and its proof."""
 
-    def beyond(self, share: float) -> bool:
+    def beyond(self, share: float, of: float | None = None) -> bool:
         return True
 
 

@@ -73,9 +73,10 @@ class Deadline:
         """Seconds until the time is up, infinite without a limit; negative after that."""
         return self._end - time.monotonic()
 
-    def beyond(self, share: float) -> bool:
-        """Whether this share of the time is gone."""
-        return self.passed or (self.seconds is not None and self.left < (1 - share) * self.seconds)
+    def beyond(self, share: float, of: float | None = None) -> bool:
+        """Whether this share of the time is gone, or of the seconds that were left at some moment."""
+        whole = self.seconds if of is None else of
+        return self.passed or (whole is not None and self.left < (1 - share) * whole)
 
     def check(self) -> None:
         """Go on without a plan only while there is patience.
