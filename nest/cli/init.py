@@ -66,9 +66,9 @@ def init(
         autocompletion=completion.devices,
         help="The device, where the file of the cluster does not say it.",
     ),
-    global_batch: int | None = typer.Option(None, "--global-batch", min=1, help="Samples per optimizer step."),
-    sequence_length: int | None = typer.Option(None, "--sequence-length", min=1, help="Tokens per sample."),
-    tokens: float | None = typer.Option(None, "--tokens", help="Tokens of the whole training."),
+    global_batch: int | None = typer.Option(None, "--global-batch", min=1, metavar="N", help="Samples a step."),
+    sequence_length: int | None = typer.Option(None, "--sequence-length", min=1, metavar="N", help="Tokens a sample."),
+    tokens: float | None = typer.Option(None, "--tokens", metavar="N", help="Tokens of the whole training."),
     output: Path = typer.Option(Path("problem.yaml"), "--output", "-o", help="Write the problem to this file."),
     force: bool = typer.Option(False, "--force", help="Replace the file where there is one."),
 ) -> None:

@@ -34,8 +34,8 @@ from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Stand
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
-PRICING = 0.4
-"""Share of the time in which candidates may be priced: bounding and searching their plans takes about as long."""
+PRICING = 0.35
+"""Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
 
 
 @frozen
@@ -258,10 +258,10 @@ def _priced(
 
     A few are priced however late it is, and what is nearly done is done. `progress` is told of the share.
     """
-    begun, found = time.monotonic(), dict[int, Candidate]()
+    begun, left, found = time.monotonic(), deadline.left, dict[int, Candidate]()
     for index in _scattered(len(blocks)):
         share = len(found) / len(blocks)
-        if len(found) >= FEW and deadline.beyond(PRICING + 0.1 * (share > 1 - 0.2)):
+        if len(found) >= FEW and deadline.beyond(PRICING + 0.1 * (share > 0.8), left):
             break
         deadline.check()
         if progress is not None:

@@ -6,10 +6,11 @@ from math import inf
 
 from nest.errors import InputError, NoPlanYet
 
-PATIENCE = 0.3
-"""Seconds for which a search without any plan goes on after its time is up. A limit is kept to a second, and what is
-left of that is for pricing the plan anew and writing it, 0.4 s with DeepSeek-V3 on 2,048 devices."""
+AFTERWARDS = 0.4
+"""Seconds of a limit, or a tenth of it, left for what follows a search: the plan is priced anew and written."""
 
+PATIENCE = 0.3
+"""Seconds for which a search without any plan goes on after its time is up: a limit is kept to a second."""
 
 STOPPED_PATIENCE = 3.0
 """The same, in seconds, where somebody ended the search, who can do so again."""
@@ -36,7 +37,7 @@ class Deadline:
         self.seconds = seconds
         self.stopped = False
         self._begun = time.monotonic()
-        self._end = inf if seconds is None else self._begun + seconds
+        self._end = inf if seconds is None else self._begun + seconds - min(AFTERWARDS, seconds / 10)
         self._patience = patience
 
     @classmethod
@@ -72,9 +73,10 @@ class Deadline:
         """Seconds until the time is up, infinite without a limit; negative after that."""
         return self._end - time.monotonic()
 
-    def beyond(self, share: float) -> bool:
-        """Whether this share of the time is gone."""
-        return self.passed or (self.seconds is not None and self.left < (1 - share) * self.seconds)
+    def beyond(self, share: float, of: float | None = None) -> bool:
+        """Whether this share of the time is gone, or of the seconds that were left at some moment."""
+        whole = self.seconds if of is None else of
+        return self.passed or (whole is not None and self.left < (1 - share) * whole)
 
     def check(self) -> None:
         """Go on without a plan only while there is patience.

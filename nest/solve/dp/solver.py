@@ -31,7 +31,7 @@ from nest.solve.dp.sums import grid_parts
 from nest.solve.effort import FEW, Deadline, spread
 from nest.tolerances import TIE
 
-FIRST_BOUNDS = 0.8
+FIRST_BOUNDS = 0.85
 """Share of the time in which the plans of all candidates must be bounded."""
 
 FEW_CUTS, MANY_CUTS = 500, 2_000
