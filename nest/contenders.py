@@ -22,7 +22,7 @@ save to be told."""
 CAUTIOUS, LOSS = 0.1, 0.01
 """The share of somebody who cannot try; and the share of the batch time that it may cost at most to be told."""
 
-FEW = 50_000
+FEW = 20_000
 """Combinations of decisions up to which other risks are searched: a second of work at most. `nest explain` prices the
 risk of any problem."""
 

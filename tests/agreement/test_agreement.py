@@ -1,5 +1,6 @@
 """The planner against the oracle on random problems, and against published optima."""
 
+import importlib
 import json
 from random import Random
 
@@ -15,6 +16,9 @@ from tests.seeds import blocks
 
 DRAWN = {"plain": 110, "mixed": 40, "chunked": 50, "uneven": 40, "sharded": 30, "sharded mixed": 15, "target": 30}
 """How many problems of each kind the default run draws."""
+
+DECIDED = ("status", "batch_time", "stages", "data_parallel", "rank_order", "schedule", "chunks", "zero_degree")
+"""What a plan says that does not tell of the search."""
 
 streams = strategies.randoms(use_true_random=False)
 problems = {
@@ -32,6 +36,19 @@ def examine(seed: int, kind: str | None = None) -> None:
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, count in DRAWN.items() for seed in range(count)])
 def test_the_planner_agrees_with_the_oracle(kind, seed):
     examine(seed, kind)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWN for seed in range(700_000, 700_012)])
+def test_a_plan_found_among_few_candidates_first_changes_no_answer(kind, seed, monkeypatch):
+    """Problems drawn have too few candidates for that to happen by itself."""
+    solver = importlib.import_module("nest.solve.dp.solver")
+    drawn = draw(seed, kind)
+    before = as_json(planner().solve(drawn.problem).to_dict())
+    for name, value in (("SCOUTED", 1), ("SCOUTS", 1), ("SCOUT_SHARE", 2)):
+        monkeypatch.setattr(solver, name, value)
+    examine(seed, kind)
+    after = as_json(planner().solve(drawn.problem).to_dict())
+    assert {name: after[name] for name in DECIDED} == {name: before[name] for name in DECIDED}
 
 
 @pytest.mark.parametrize("kind", ["any", "mixed", "chunked"])

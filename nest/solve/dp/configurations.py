@@ -4,12 +4,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
+from math import inf
 
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule, chunks_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.even import even_counts
+from nest.solve.dp.first_bounds import FirstBounds
 from nest.spec.constraints import Constraint, Value
 
 
@@ -62,6 +64,7 @@ class Exclusions:
         combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
         uneven: combinations of candidate, replicas, rank order and schedule of several chunks without an even split.
         shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
+        slow: combinations of candidate, replicas, rank order, schedule and stage count that compute for too long.
     """
 
     batch: int = 0
@@ -70,6 +73,7 @@ class Exclusions:
     combinations: int = 0
     uneven: int = 0
     shard_groups: int = 0
+    slow: int = 0
 
 
 EvenCounts = Callable[[int, int, int], tuple[int, ...]]
@@ -82,6 +86,7 @@ def configurations(
     dealt_counts: EvenCounts,
     among: Sequence[int] | None = None,
     watch: Callable[[], None] = lambda: None,
+    limit: float = inf,
 ) -> tuple[list[Configuration], Exclusions]:
     """Every configuration the constraints allow, in the documented order of ties, and what was excluded.
 
@@ -91,8 +96,9 @@ def configurations(
         dealt_counts: numbers of stages a schedule of several chunks may have.
         among: the candidates to take, ascending; None: all.
         watch: called after each step of a few milliseconds; may raise `OutOfTime`.
+        limit: batch time, seconds; what cannot take less, by its compute alone, is left out.
     """
-    exclusions = Exclusions()
+    exclusions, bounds = Exclusions(), FirstBounds(instance)
     rules = _Rules(instance, exclusions)
     found: list[Configuration] = []
     for index in range(len(instance.candidates)) if among is None else among:
@@ -107,6 +113,10 @@ def configurations(
                 if chunks > 1:
                     counts = dealt_counts(chunks, micro_batches, slots)
                     exclusions.uneven += not counts
+                if counts and limit < inf:
+                    kept_counts = bounds.of(index, schedule, micro_batches, counts) <= limit
+                    exclusions.slow += len(counts) - int(kept_counts.sum())
+                    counts = [count for count, kept in zip(counts, kept_counts, strict=True) if kept]
                 for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ():
                     values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
                     for kept, every in rules.allowed(values, replicas * candidate.width, counts, choices).items():

@@ -8,11 +8,12 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Array, Instance, Schedule, Solution, StageDecision
-from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds, port_bounds
+from nest.solve.dp.bounds import PartitionBounds, compute_bounds, partition_bounds
 from nest.solve.dp.candidate_sums import CandidateSums, candidate_sums
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.even import stage_pairs
+from nest.solve.dp.first_bounds import FirstBounds
 from nest.solve.dp.found import Found, Kind, Rank
 from nest.solve.dp.meter import Meter
 from nest.solve.dp.packing import Packing, fewest_in_total
@@ -83,6 +84,10 @@ class Search:
     _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict)
     _table_bytes: int = 0
     _small: dict[Hashable, object] = field(factory=dict)
+    _first_bounds: FirstBounds = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._first_bounds = FirstBounds(self.instance)
 
     def families(self) -> list[Bounded[Task]]:
         """Every configuration, by its bounds from compute; the same for a second run."""
@@ -338,17 +343,8 @@ class Search:
 
     def first_bounds(self, configuration: Configuration) -> Array:
         """Lower bound on the batch time for each of the configuration's stage counts, from compute and ports alone."""
-        index, counts = configuration.candidate, configuration.stage_counts
-        schedule, micro_batches = configuration.schedule, configuration.micro_batches
-
-        def bounds() -> Array:
-            longest, total = self._once(("compute", index), lambda: port_bounds(self.instance.candidates[index]))
-            weights = numpy.array([schedule.weights(micro_batches, count) for count in counts], dtype=numpy.float64)
-            slowest = numpy.maximum(total / numpy.array(counts, dtype=numpy.float64), longest)
-            found: Array = weights[:, 0] * slowest + weights[:, 1] * total
-            return found
-
-        return self._once(("first bounds", index, schedule.name, micro_batches, counts), bounds)
+        decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
+        return self._first_bounds.of(*decided, configuration.stage_counts)
 
     def floors(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> list[Floor]:
         """Lower bounds of the three terms for each of `counts` stages, every boundary at its cheapest level.

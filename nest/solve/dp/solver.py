@@ -1,6 +1,7 @@
 """The conductor of the dynamic program: what is cut, what is searched, in what order, and what is answered."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
@@ -17,7 +18,7 @@ from nest.solve.dp.dealt.split import Splits
 from nest.solve.dp.diagnose import diagnose
 from nest.solve.dp.downsets import Downsets, StageRange, TooManyCuts, cuts, lattice, membership
 from nest.solve.dp.even import allowed_cuts
-from nest.solve.dp.found import FIRST, LAST, Found
+from nest.solve.dp.found import FIRST, LAST, Found, Kind
 from nest.solve.dp.idle import attachments, without_costs
 from nest.solve.dp.listed import Listed, mixed_without, without
 from nest.solve.dp.meter import Meter, OutOfTime
@@ -25,7 +26,7 @@ from nest.solve.dp.mixed.configurations import MixedConfiguration, mixed_configu
 from nest.solve.dp.mixed.diagnose import diagnose_mixed
 from nest.solve.dp.mixed.search import MixedSearch
 from nest.solve.dp.mixed.ties import ahead_in_rank
-from nest.solve.dp.run import Progress, Run
+from nest.solve.dp.run import SETTLED_BY_BOUND, Progress, Run
 from nest.solve.dp.search import Search
 from nest.solve.dp.sums import grid_parts
 from nest.solve.effort import FEW, Deadline, spread
@@ -33,6 +34,13 @@ from nest.tolerances import TIE
 
 FIRST_BOUNDS = 0.85
 """Share of the time in which the plans of all candidates must be bounded."""
+
+SLOWER = 1.1
+"""Times the batch time of a plan that is known, what a runner-up is looked for up to."""
+
+SCOUTED, SCOUTS, SCOUT_SHARE, SCOUT_TIME = 64, 16, 16, 0.2
+"""Candidates from which on a plan is looked for among few of them first, so that what computes for longer than it takes
+need not be listed; how many they are at least, and which share of all; and the share of the time that may take."""
 
 FEW_CUTS, MANY_CUTS = 500, 2_000
 """Downsets up to which idle layers are not worth a search of their own, and those above which stages that no plan as
@@ -72,9 +80,12 @@ def solve(
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     found = None if known is None else Found(known[1], FIRST if preferred else LAST, known[0])
     listed = tuple(map(Listed.of, besides))
+    others: dict[Kind, Found] = {}
+    if found is None:
+        found, others = _scouted(instance, deadline, progress, listed)
     for among, share in _attempts(len(instance.candidates)):
         try:
-            result = _Solver(instance, deadline, progress, among, share, found, runner_up, listed).solve()
+            result = _Solver(instance, deadline, progress, among, share, found, runner_up, listed, others).solve()
         except OutOfTime:
             if found is not None:
                 return Result("feasible", found.solution, found.value, 0.0)
@@ -84,6 +95,25 @@ def solve(
             if result.solution is not None or result.diagnosis is not None:
                 return result
     raise deadline.no_plan_yet()
+
+
+def _scouted(
+    instance: Instance, deadline: Deadline, progress: Progress | None, listed: tuple[Listed, ...]
+) -> tuple[Found | None, dict[Kind, Found]]:
+    """A good plan, found among few of the candidates, and the best of other kinds met; None: they have none."""
+    count = len(instance.candidates)
+    if count < SCOUTED:
+        return None, {}
+    among = spread(count, max(count // SCOUT_SHARE, SCOUTS))
+    try:
+        result = _Solver(instance, deadline, progress, among, SCOUT_TIME, None, False, listed, {}).solve()
+    except OutOfTime:
+        return None, {}
+    if result.solution is None or result.batch_time is None:
+        return None, {}
+    found = [(result.solution, result.batch_time), *([] if result.runner_up is None else [result.runner_up])]
+    first, *rest = (Found(value, LAST, solution) for solution, value in found)
+    return first, {each.kind: each for each in rest}
 
 
 def _attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | None]]:
@@ -141,6 +171,7 @@ class _Solver:
     known: Found | None
     second: bool
     listed: tuple[Listed, ...]
+    others: dict[Kind, Found]
     started: float = field(factory=time.monotonic)
     meter: Meter = field(factory=Meter)
     together: list[tuple[int, ...]] = field(init=False)
@@ -156,7 +187,8 @@ class _Solver:
         layers = len(self.instance.graph.layers)
         self.splits = Splits(self.instance)
         watch = self._run(None, self.known).prepare
-        every, self.exclusions = configurations(self.instance, layers, self.splits.counts, self.among, watch)
+        limit = inf if self.known is None else self.known.value * (SLOWER if self.second else 1 + TIE)
+        every, self.exclusions = configurations(self.instance, layers, self.splits.counts, self.among, watch, limit)
         every = without(every, self.listed) if self.listed else every
         self.configurations = [each for each in every if chunks_of(each.schedule) == 1]
         self.dealt = [each for each in every if chunks_of(each.schedule) > 1]
@@ -297,8 +329,8 @@ class _Solver:
             run.find_second()
 
     def _run(self, searcher: Any, known: Found | None, *, whole: bool = False) -> Run[Any]:
-        whole = whole and self._all
-        return Run(searcher, self.started, self.deadline, self.share, self.progress, known, whole=whole)
+        whole, others = whole and self._all, dict(self.others)
+        return Run(searcher, self.started, self.deadline, self.share, self.progress, known, whole=whole, others=others)
 
     @property
     def _all(self) -> bool:
@@ -336,10 +368,11 @@ class _Solver:
 
     def _statistics(self, run: Run[Any], downsets: Downsets) -> dict[str, Any]:
         """What the search did, by name."""
+        settled = run.dropped + Counter({SETTLED_BY_BOUND[False]: self.exclusions.slow})
         return {
             "downsets": downsets.count,
             "candidates": len(self.instance.candidates if self.among is None else self.among),
-            "combinations": run.total,
-            "settled_by": {name: count for name, count in sorted(run.dropped.items()) if count},
+            "combinations": run.total + self.exclusions.slow,
+            "settled_by": {name: count for name, count in sorted(settled.items()) if count},
             "states": self.meter.states,
         }
