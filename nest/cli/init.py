@@ -3,11 +3,11 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from nest.cli import completion
+from nest.cli.options import count
 
 TEXT = """\
 # A problem: `nest solve {file}` finds its fastest plan. Keys that are commented out may be left out.
@@ -66,9 +66,11 @@ def init(
         autocompletion=completion.devices,
         help="The device, where the file of the cluster does not say it.",
     ),
-    global_batch: int | None = typer.Option(None, "--global-batch", min=1, metavar="N", help="Samples a step."),
-    sequence_length: int | None = typer.Option(None, "--sequence-length", min=1, metavar="N", help="Tokens a sample."),
-    tokens: float | None = typer.Option(None, "--tokens", metavar="N", help="Tokens of the whole training."),
+    global_batch: str | None = typer.Option(None, "--global-batch", metavar="N", help="Samples a step."),
+    sequence_length: str | None = typer.Option(
+        None, "--sequence-length", metavar="N", help="Tokens a sample, as in 8k."
+    ),
+    tokens: str | None = typer.Option(None, "--tokens", metavar="N", help="Tokens of the whole training, as in 15T."),
     output: Path = typer.Option(Path("problem.yaml"), "--output", "-o", help="Write the problem to this file."),
     force: bool = typer.Option(False, "--force", help="Replace the file where there is one."),
 ) -> None:
@@ -78,6 +80,7 @@ def init(
     """
     from nest.errors import InputError
     from nest.files import check_writable, there_is, write_text
+    from nest.units import Count, Positions
 
     check_writable(output, *(each for each in (model, cluster) if each))
     if there_is(output) and not force:
@@ -91,9 +94,15 @@ def init(
     text = TEXT.format(
         file=output.name,
         model=_quoted(_seen_from(model, output.parent)),
-        global_batch=global_batch or _ask("global_batch", kind=int),
-        sequence_length=sequence_length or _ask("sequence_length", length, int),
-        tokens="# tokens: 1e12" if tokens is None else f"tokens: {tokens:g}",
+        global_batch=_number(global_batch, Count, "--global-batch")
+        if global_batch
+        else _ask("global_batch", kind=Count),
+        sequence_length=(
+            _number(sequence_length, Positions, "--sequence-length")
+            if sequence_length
+            else _ask("sequence_length", str(length), kind=Positions)
+        ),
+        tokens="# tokens: 1T" if tokens is None else f"tokens: {_number(tokens, Count, '--tokens')}",
         cluster=section,
         **_defaults(),
     )
@@ -111,8 +120,10 @@ def _refuse_missing(missing: list[str]) -> None:
         raise InputError(f"nest init needs {options}: standard input is no terminal on which it could ask.")
 
 
-def _ask(name: str, default: Any = None, kind: type = str) -> Any:
-    return typer.prompt(ASKED[name], default=default, type=kind, err=True)
+def _ask(name: str, default: str | None = None, kind: object = None) -> str:
+    """The answer to a question; that for a number of some kind is asked again until it is one."""
+    proper = None if kind is None else lambda text: _number(text, kind)
+    return str(typer.prompt(ASKED[name], default=default, value_proc=proper, err=True))
 
 
 def _usual_length(model: str) -> int:
@@ -185,6 +196,12 @@ def _defaults() -> dict[str, str]:
         "precision": usual.precision,
         "optimizer": usual.optimizer,
     }
+
+
+def _number(text: str, kind: object, option: str | None = None) -> str:
+    """A number as it is written in a problem, where it may have a suffix, too."""
+    count(text, kind, option)
+    return text.strip()
 
 
 def _quoted(value: str) -> str:

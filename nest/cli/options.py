@@ -67,19 +67,32 @@ def _seconds(text: str) -> float:
 
 def positions(text: str) -> int:
     """Positions of a sequence from the command line: `8192` or `8k`, at least 1."""
-    from nest.units import Positions, parse_count
+    from nest.units import Positions
 
-    with _usage():
-        found = int(text) if text.strip().isdecimal() else parse_count(text, Positions)
+    return count(text, Positions)
+
+
+def count(text: str, kind: object, option: str | None = None) -> int:
+    """A whole number of at least 1 from the command line, of a kind that `nest.units.COUNTS` has suffixes for.
+
+    Args:
+        text: what is written.
+        kind: `Count` or `Positions`.
+        option: what it is written behind, for errors; None: whoever reads the option knows.
+    """
+    from nest.units import parse_count
+
+    with _usage(option):
+        found = int(text) if text.strip().isdecimal() else parse_count(text, kind)
         if found < 1:
             raise ValueError(f"must be at least 1, is {found}")
         return found
 
 
 @contextmanager
-def _usage() -> Iterator[None]:
+def _usage(option: str | None = None) -> Iterator[None]:
     """Tell what is wrong with an option's value as typer does."""
     try:
         yield
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
