@@ -14,7 +14,7 @@ from nest.formulate.given import Changes, Source, naming, read_record, whole_pro
 from nest.formulate.in_numbers import decided_problem, in_numbers
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.self_contained import carried_problem
-from nest.formulate.target import runs_on, wrong_runs_on
+from nest.formulate.target import runs_on, simpler_within, wrong_runs_on
 from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
@@ -92,7 +92,7 @@ def solve(
     known = plugins or registry()
     whole, instance, formulation = in_numbers(problem, known, progress, told, changes, deadline)
     with naming(problem):
-        result = search(instance, deadline, progress)
+        result = search(instance, deadline, progress, simpler_within=simpler_within(whole))
     plan = answer(instance, formulation, result, whole, known, deadline)
     if not verify:
         return plan

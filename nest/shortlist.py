@@ -7,6 +7,7 @@ from attrs import evolve
 from nest.errors import InputError, NoPlanYet
 from nest.formulate.given import Changes, Source, naming
 from nest.formulate.in_numbers import in_numbers
+from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry, registry
 from nest.planner import Progress, answer
 from nest.report.apart import apart
@@ -67,7 +68,7 @@ def _shortlist(
 
     whole, instance, formulation = in_numbers(problem, known, progress, told, changes, deadline)
     with naming(problem):
-        result = search(instance, deadline, progress)
+        result = search(instance, deadline, progress, simpler_within=simpler_within(whole))
     best = answer(instance, formulation, result, whole, known, deadline)
     plans, found = [(best, result.status != "feasible")], []
     while result.solution is not None and len(plans) < count:

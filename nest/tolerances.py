@@ -28,6 +28,9 @@ which is less."""
 LIMIT_SLACK = 1e-9
 """Share by which a limit is widened that only leaves out what cannot matter: far more than sums can have lost."""
 
+SIMPLER = 1e-3
+"""Share of the batch time that `search.prefer: simplest` gives up for stages that are alike."""
+
 AGREEMENT = 1e-9
 """Two computations of the same number may differ by this share, by the order of their sums (PROBLEM.md section 5)."""
 

@@ -16,6 +16,7 @@ from nest.instance import Cluster
 from nest.spec import PlanDocument, Problem, ProfileSpec
 from nest.spec.constraints import Constraint, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD
+from nest.tolerances import AGREEMENT, SIMPLER
 
 
 def target_limits(problem: Problem, registry: Registry) -> Limits | None:
@@ -81,6 +82,16 @@ def reasons(plan: PlanDocument, registry: Registry) -> dict[str, tuple[str, ...]
 
     exporters = sorted(registry.exporters().items())
     return {name: against(name) for name, exporter in exporters if hasattr(exporter, "limits")}
+
+
+def simpler_within(problem: Problem) -> float | None:
+    """Share of the batch time that a plan whose stages are alike may take longer to be preferred; None: none is.
+
+    A profile has no framework that would ask for it.
+    """
+    if problem.model is None:
+        return None
+    return SIMPLER if problem.search.prefer == "simplest" else AGREEMENT
 
 
 def runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:

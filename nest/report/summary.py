@@ -13,6 +13,7 @@ from nest.report.screen import WIDE, Screen, Tone
 from nest.report.table import ranges, table
 from nest.report.whole_training import training_rows
 from nest.spec import PlacementRecord, PlanDocument, StageRecord
+from nest.tolerances import SIMPLER
 from nest.units import format_bytes, format_seconds
 
 MOST_ROWS = 24
@@ -84,9 +85,16 @@ def _placement(placement: PlacementRecord, by_levels: float) -> str:
 
 def _headline(plan: PlanDocument, screen: Screen) -> str:
     proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
+    if plan.status == "feasible" and plan.problem.get("search", {}).get("prefer") == "simplest" and _within(plan):
+        proof, tone = f"Simplest plan within {SIMPLER:.1%} of the best", Tone.GOOD
     if plan.lower_bound is None:
         proof, tone = "Plan as decided", Tone.HEADING
     return opening(f"{proof}:", tone, f" {decisions_text(plan)}, rank order {plan.rank_order}", screen)
+
+
+def _within(plan: PlanDocument) -> bool:
+    """Whether no plan is faster by more than `search.prefer: simplest` gives up."""
+    return (plan.batch_time or 0.0) <= (plan.lower_bound or 0.0) * (1 + SIMPLER)
 
 
 def decisions_text(plan: PlanDocument) -> str:

@@ -24,6 +24,8 @@ OFFLOAD = "offload"
 NO_TARGET = "none"
 """The target that leaves the whole space to the search."""
 
+PREFERENCES = ("fastest", "simplest")
+
 GRANULARITIES = ("layer", "block", "operator")
 
 
@@ -41,6 +43,8 @@ class Search:
         zero_degree: ranks over which ZeRO shards, at most: numbers, `all` for all that hold the same parameters.
         target: name of the exporter whose framework must be able to run the plan, or `none`: any may. None: that of
             `training.stack`, where `nest solve` finds that it can run what the problem names.
+        prefer: with a model, which plan is given: the `fastest`, and of those that are as fast one whose stages are
+            alike, or the `simplest`, whose stages are alike if one takes at most 0.1 % longer.
     """
 
     rank_order: tuple[str, ...] = field(
@@ -59,6 +63,7 @@ class Search:
         validator=every(not_empty, each(at_least_or(1, ALL_RANKS))),
     )
     target: str | None = None
+    prefer: str = field(default=PREFERENCES[0], validator=one_of(PREFERENCES))
 
     @property
     def framework(self) -> str | None:

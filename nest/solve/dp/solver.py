@@ -28,6 +28,7 @@ from nest.solve.dp.mixed.search import MixedSearch
 from nest.solve.dp.mixed.ties import ahead_in_rank
 from nest.solve.dp.run import SETTLED_BY_BOUND, Progress, Run
 from nest.solve.dp.search import Search
+from nest.solve.dp.simplest import simplest
 from nest.solve.dp.sums import grid_parts
 from nest.solve.effort import FEW, Deadline, spread
 from nest.tolerances import TIE
@@ -56,6 +57,7 @@ def solve(
     preferred: bool = True,
     runner_up: bool = True,
     besides: Sequence[Solution] = (),
+    simpler_within: float | None = None,
 ) -> Result:
     """The plan of least batch time, proved optimal; or why there is none.
 
@@ -72,6 +74,8 @@ def solve(
             slower, and the answer is the one that a search without it gives.
         runner_up: whether a little is searched for a runner-up.
         besides: plans that are known; neither they nor what they cover (`nest.solve.dp.listed`) is looked for.
+        simpler_within: share of the batch time that a plan whose stages are alike may take longer to be preferred
+            (`nest.solve.dp.simplest`); None: none is looked for.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
@@ -92,6 +96,12 @@ def solve(
             if deadline.over:
                 break
         else:
+            if simpler_within is not None and result.solution is not None:
+
+                def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
+                    return solve(narrowed, deadline, known=best, runner_up=False)
+
+                return simplest(instance, result, search, simpler_within)
             if result.solution is not None or result.diagnosis is not None:
                 return result
     raise deadline.no_plan_yet()
