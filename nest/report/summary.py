@@ -85,16 +85,18 @@ def _placement(placement: PlacementRecord, by_levels: float) -> str:
 
 def _headline(plan: PlanDocument, screen: Screen) -> str:
     proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
-    if plan.status == "feasible" and plan.problem.get("search", {}).get("prefer") == "simplest" and _within(plan):
+    if is_simplest(plan):
         proof, tone = f"Simplest plan within {SIMPLER:.1%} of the best", Tone.GOOD
     if plan.lower_bound is None:
         proof, tone = "Plan as decided", Tone.HEADING
     return opening(f"{proof}:", tone, f" {decisions_text(plan)}, rank order {plan.rank_order}", screen)
 
 
-def _within(plan: PlanDocument) -> bool:
-    """Whether no plan is faster by more than `search.prefer: simplest` gives up."""
-    return (plan.batch_time or 0.0) <= (plan.lower_bound or 0.0) * (1 + SIMPLER)
+def is_simplest(plan: PlanDocument) -> bool:
+    """Whether a plan is the simplest of those that are hardly slower than the best, which it is known not to be."""
+    asked = plan.problem.get("search", {}).get("prefer") == "simplest"
+    within = (plan.batch_time or 0.0) <= (plan.lower_bound or 0.0) * (1 + SIMPLER)
+    return asked and within and plan.status == "feasible"
 
 
 def decisions_text(plan: PlanDocument) -> str:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nest.report.summary import decisions_text
+from nest.report.summary import decisions_text, is_simplest
 from nest.reporting.naming import in_words
 from nest.reporting.records import Fact, Section
 from nest.reporting.rendering import Standing
 from nest.reporting.subject import Subject
 from nest.reporting.words import plan_in_words
 from nest.spec import PlanDocument
+from nest.spec.problem import NO_TARGET
 from nest.units import format_bytes, format_seconds
 
 SECONDS_PER_DAY = 86400
@@ -84,10 +85,13 @@ def standing(plan: PlanDocument) -> Standing:
     if plan.lower_bound is None:
         return Standing("As decided", "poor", "This plan was given and priced; nothing is claimed of others.")
     if plan.status == "optimal":
-        return Standing("Optimal", "good", f"No plan of this problem is faster. {_verified(plan)}".strip())
+        target = plan.problem.get("search", {}).get("target")
+        whose = "of this problem" if target in (None, NO_TARGET) else f"that {target} can run"
+        return Standing("Optimal", "good", f"No plan {whose} is faster. {_verified(plan)}".strip())
     least = format_seconds(plan.lower_bound)
     gap = f", {_gap(plan)}" if plan.lower_bound else ""
-    return Standing("Feasible", "poor", f"No plan is faster than {least}{gap}. {_verified(plan)}".strip())
+    status = ("Simplest", "good") if is_simplest(plan) else ("Feasible", "poor")
+    return Standing(*status, f"No plan is faster than {least}{gap}. {_verified(plan)}".strip())
 
 
 def _verified(plan: PlanDocument) -> str:

@@ -16,6 +16,7 @@ from attrs import evolve
 
 from nest import __version__, planner
 from nest.errors import InputError
+from nest.reporting.headline import standing
 from nest.reporting.svg import WIDTHS
 from tests.reporting.plans import decided, infeasible, problem, quick, solved
 from tests.reporting.reading import Page
@@ -270,3 +271,21 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "plan.json"
     path.write_text(json.dumps(solved().to_dict()))
     return str(path)
+
+
+def test_an_optimum_is_one_of_what_its_target_can_run() -> None:
+    plan = solved()
+    search = {**plan.problem["search"], "target": "none"}
+    free = evolve(plan, problem={**plan.problem, "search": search})
+    assert standing(free).proof == "No plan of this problem is faster."
+    aimed = evolve(plan, problem={**plan.problem, "search": {**search, "target": "megatron"}})
+    assert standing(aimed).proof == "No plan that megatron can run is faster."
+
+
+def test_the_simplest_plan_within_a_thousandth_was_not_stopped() -> None:
+    plan = solved()
+    assert plan.batch_time is not None
+    asked = {**plan.problem, "search": {**plan.problem["search"], "prefer": "simplest"}}
+    simple = evolve(plan, problem=asked, status="feasible", lower_bound=plan.batch_time / 1.0005)
+    assert standing(simple).name == "Simplest"
+    assert standing(evolve(simple, lower_bound=plan.batch_time / 1.01)).name == "Feasible"
