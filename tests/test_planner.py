@@ -98,8 +98,8 @@ def test_a_solver_that_promises_too_much_is_caught(monkeypatch: pytest.MonkeyPat
 
     honest = dp.solve
 
-    def boastful(*arguments: Any) -> Result:
-        result = honest(*arguments)
+    def boastful(*arguments: Any, **named: Any) -> Result:
+        result = honest(*arguments, **named)
         return evolve(result, batch_time=result.batch_time * 0.999)
 
     monkeypatch.setattr(dp, "solve", boastful)

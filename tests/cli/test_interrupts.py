@@ -17,6 +17,7 @@ import nest.cli.{command} as command
 from nest.cli.app import main
 
 left = {times}
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs tests in the background has it ignored.
 
 @contextmanager
 def watching(doing):

@@ -3,11 +3,10 @@
 from functools import partial
 from typing import Any
 
-from nest import comparing
 from nest.files import structure
 from nest.formulate.instance import build_instance
 from nest.formulate.other_network import on_network
-from nest.hooks.planning import PlannerContext
+from nest.hooks.planning import PlannerContext, assessed
 from nest.hooks.registry import registry
 from nest.instance import Instance
 from nest.solve.dp import solve
@@ -71,7 +70,7 @@ def planned(name: str, written: dict[str, Any], seed: int = 1, evaluations: int 
     known = registry()
     read = structure(written, Problem)
     instance = build_instance(read, known)
-    assess = partial(comparing._assessed, instance)
+    assess = partial(assessed, instance)
     context = PlannerContext(seed, evaluations, assess, solve, lambda levels: on_network(read, instance, levels, known))
     proposal = known.planners()[name].plan(instance, context)
     return instance, proposal, None if proposal.solution is None else assess(proposal.solution)
