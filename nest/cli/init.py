@@ -50,14 +50,18 @@ def register(app: typer.Typer) -> None:
 
 def init(
     model: str | None = typer.Option(
-        None, "--model", metavar="NAME|FILE", autocompletion=completion.models, help="A config.json, or a name."
+        None,
+        "--model",
+        metavar="NAME|FILE",
+        autocompletion=completion.models,
+        help="A config.json, or a name that `nest models` lists.",
     ),
     cluster: str | None = typer.Option(
         None,
         "--cluster",
         metavar="NAME|FILE",
         autocompletion=completion.clusters,
-        help="A cluster from the list, NAME-N for N devices of it, or a file of one.",
+        help="A cluster that `nest clusters` lists, NAME-N for N devices of it, or a file of one.",
     ),
     device: str | None = typer.Option(
         None,
@@ -66,9 +70,9 @@ def init(
         autocompletion=completion.devices,
         help="The device, where the file of the cluster does not say it.",
     ),
-    global_batch: str | None = typer.Option(None, "--global-batch", metavar="N", help="Samples a step."),
+    global_batch: str | None = typer.Option(None, "--global-batch", metavar="N", help="Samples per optimizer step."),
     sequence_length: str | None = typer.Option(
-        None, "--sequence-length", metavar="N", help="Tokens a sample, as in 8k."
+        None, "--sequence-length", metavar="N", help="Tokens per sample, as in 8k."
     ),
     tokens: str | None = typer.Option(None, "--tokens", metavar="N", help="Tokens of the whole training, as in 15T."),
     output: Path = typer.Option(Path("problem.yaml"), "--output", "-o", help="Write the problem to this file."),

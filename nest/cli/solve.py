@@ -71,8 +71,8 @@ def solve(
         None,
         "--best",
         metavar="K",
-        help="The K best plans that differ in degrees, micro-batch, schedule, ZeRO or recomputation; --output is a "
-        "folder then.",
+        help="The K best plans that differ in degrees, stages, micro-batch, schedule, ZeRO or recomputation; --output "
+        "is a folder then.",
     ),
     explain_search: bool = typer.Option(
         False, "--explain-search", help="Print what the search did, on standard error."
@@ -81,8 +81,8 @@ def solve(
 ) -> None:
     """Find the fastest plan of a problem, proved optimal, or say what makes it infeasible.
 
-    Exit code 0: a plan was found; 1: there is none, or its proof failed; 2: bad input. Several problems give one JSON
-    document a line.
+    Exit code 0: a plan was found; 1: there is none, none was found in time, or its proof failed; 2: bad input; 130:
+    Ctrl-C before there was one. Several problems give one JSON document a line.
     """
     from nest.solve.effort import Deadline
 
