@@ -25,6 +25,11 @@ class Split:
     chunks: tuple[tuple[int, ...], ...]
     stages: int
     layers: int
+    _rows: tuple[NDArray[numpy.int64], ...] = field(init=False, repr=False)
+
+    @_rows.default
+    def _layers_of_stages(self) -> tuple[NDArray[numpy.int64], ...]:
+        return tuple(numpy.array(self.stage(index), dtype=numpy.int64) for index in range(self.stages))
 
     def stage(self, index: int) -> tuple[int, ...]:
         """The layers of a stage, 0 being the first, ascending."""
@@ -32,7 +37,7 @@ class Split:
 
     def stage_sums(self, values: Array) -> Array:
         """What the layers of each stage add up to, shape `(stages,)`."""
-        return numpy.array([values[list(self.stage(index))].sum() for index in range(self.stages)])
+        return numpy.array([values[rows].sum() for rows in self._rows])
 
     def stage_sets(self) -> Downsets:
         """The stages as if they followed each other: differences of these sets are stages, the first of them last."""
