@@ -23,6 +23,7 @@ training:
   # micro_batch: [{micro_batch}]  # samples per micro-batch, of which the search picks; left out, these
   # precision: {precision}  # of matrix products; left out, this
   # optimizer: {optimizer}  # left out, this
+  # memory_risk: 0.5  # share of launches that may run out of memory; left out, this
   # stack: megatron-core  # what the framework does by itself, `nest stacks` lists them; left out, the device's usual
 
 # Where: a name that `nest clusters` lists, its levels, or a file that `nest topology` reads.
@@ -31,7 +32,13 @@ training:
 # strategies: {{tp: [1, 2, 4, 8]}}  # degrees to try; left out, all that the model and the cluster allow
 # search: {{target: megatron}}  # the framework that must run the plan, `none`: any may; left out, that of the stack
 # constraints: [tp <= 8, dp % 4 == 0]  # what every plan must satisfy; left out, nothing
+# fixed: {{tp: 8, pp: 4}}  # decisions taken already; left out, all are open
 """
+
+OF_CLUSTER = (
+    "  # reserve: 4 GiB  # kept free on every device; left out, nothing",
+    "  # price: 2.5  # of one device for an hour, in any currency; with training.tokens plans tell the cost",
+)
 
 ASKED = {
     "model": "Model: a config.json, or a name that `nest models` lists",
@@ -166,7 +173,7 @@ def _cluster(cluster: str, device: str | None, folder: Path) -> str:
         told["device"] = _ask("device")
     told[key] = _seen_from(cluster, folder) if is_file else cluster
     lines = [f"  {name}: {_quoted(value)}" for name, value in told.items()]
-    return "\n".join(["cluster:", *lines, "  # reserve: 4 GiB  # kept free on every device; left out, nothing"])
+    return "\n".join(["cluster:", *lines, *OF_CLUSTER])
 
 
 def _is_section(path: Path) -> bool:

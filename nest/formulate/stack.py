@@ -137,8 +137,8 @@ def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
     return devices().get(device) if isinstance(device, str) else device
 
 
-HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "pipeline": "pipeline", "experts": "expert-parallel"}
-"""Communication by the keys of `overlap`."""
+HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "experts": "expert-parallel"}
+"""Communication by the keys of `overlap`; what `pipeline` says changes no price yet."""
 
 
 def told_of_stack(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:

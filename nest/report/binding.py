@@ -54,8 +54,8 @@ def _slowest(each: Told) -> Iterator[Row]:
 def _idle(each: Told) -> Iterator[Row]:
     chunks = f" of {each['chunks']} chunks" if (each["chunks"] or 1) > 1 else ""
     yield (
-        "waiting",
-        f"stages on average wait {each['share']:.1%} of the batch time: {counted(each['stages'], 'stage')}, "
+        "idle share",
+        f"{each['share']:.1%} of the batch time, on average over the stages: {counted(each['stages'], 'stage')}, "
         f"{counted(each['micro_batches'], 'micro-batch', 'es')}, schedule {each['schedule']}{chunks}",
     )
 

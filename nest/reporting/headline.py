@@ -88,8 +88,11 @@ def standing(plan: PlanDocument) -> Standing:
         target = plan.problem.get("search", {}).get("target")
         whose = "of this problem" if target in (None, NO_TARGET) else f"that {target} can run"
         return Standing("Optimal", "good", f"No plan {whose} is faster. {_verified(plan)}".strip())
-    least = format_seconds(plan.lower_bound)
-    gap = f", {_gap(plan)}" if plan.lower_bound else ""
+    if not plan.lower_bound:
+        return Standing(
+            "Feasible", "poor", f"The search was stopped; a faster plan may exist. {_verified(plan)}".strip()
+        )
+    least, gap = format_seconds(plan.lower_bound), f", {_gap(plan)}"
     status = ("Simplest", "good") if is_simplest(plan) else ("Feasible", "poor")
     return Standing(*status, f"No plan is faster than {least}{gap}. {_verified(plan)}".strip())
 

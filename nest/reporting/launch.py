@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from nest.errors import InputError
 from nest.exporting import Exported, export_checked
 from nest.formulate.target import reasons
+from nest.report.decisions import listed
 from nest.reporting.records import Cell, Fold, Listing, Section, Table
 from nest.reporting.subject import Subject
 from nest.units import format_bytes
@@ -65,7 +66,7 @@ def _told(first: str | None, made: Mapping[str, Exported]) -> tuple[str, ...]:
             "--nearest` exports the nearest plan that one can run; `search.target: NAME` in the problem plans for it.",
         )
     return (
-        f"Runs as it is with {', '.join(made)}.",
+        f"Runs as it is on {listed(tuple(made))}.",
         f"Files of {first} and of launchers, as `nest export PLAN --to {first} --to torchrun -o DIR` writes them.",
         *dict.fromkeys(warning[0].upper() + warning[1:] for warning in made[first].warnings),
     )
