@@ -129,9 +129,8 @@ def _scouted(
 def _attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | None]]:
     """Candidates to search, None for all, with the share of the time in which their plans must be bounded.
 
-    Nothing is found before all plans are bounded (31 s of 44 with DeepSeek-V3 on 2,048 devices, 2 cores of an AMD EPYC,
-    2026-11-23), so where that takes too long some of the candidates must do: an eighth of them, and then as few as find
-    any plan.
+    Nothing more is found before all plans are bounded, so where that takes too long some of the candidates must do: an
+    eighth of them, and then as few as find any plan.
     """
     if candidates > FEW:
         yield None, FIRST_BOUNDS
