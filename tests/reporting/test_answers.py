@@ -1,5 +1,7 @@
 """The parts that take searches: what the page says is what the questions answer."""
 
+from typing import Any
+
 import pytest
 
 from nest import planner, reporting
@@ -14,7 +16,7 @@ from nest.questions.solver import Solver
 from nest.report.explanation import alternative_rows
 from nest.reporting.answers import PARTS, most_searches
 from nest.spec import PlanDocument, Problem
-from tests.reporting.plans import LEVELS, infeasible, problem, quick
+from tests.reporting.plans import LEVELS, problem, quick
 from tests.reporting.reading import Page
 from tests.simulate.uniform_plans import uniform_plan
 
@@ -71,8 +73,15 @@ def test_a_plan_that_was_given_is_not_said_to_be_the_best(plan: PlanDocument) ->
     assert CHOICES not in {table.caption for table in page.tables}
 
 
+FEW: dict[str, Any] = {
+    "strategies": {"tp": [1, 2], "sp": [False], "cp": [1]},
+    "training": {"global_batch": 32, "sequence_length": 2048, "micro_batch": [1], "schedule": "1f1b"},
+}
+"""Few combinations: each question about a problem without a plan is a search to the end."""
+
+
 def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
-    plan = planner.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}))
+    plan = planner.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}, **FEW))
     assert plan.status == "infeasible"
     table = Page(reporting.report(plan)).table("With one thing changed, the best plan then")
     prices = explain(plan, only=["constraints"]).to_dict()["constraints"]
@@ -85,8 +94,9 @@ def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
 
 
 def test_what_no_single_change_lets_fit_is_told() -> None:
-    assert "No single change is enough" in Page(reporting.report(infeasible())).text
-    assert "No single change" not in Page(quick(infeasible())).text
+    plan = planner.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}, **FEW))
+    assert "No single change is enough" in Page(reporting.report(plan)).text
+    assert "No single change" not in Page(quick(plan)).text
 
 
 @pytest.mark.parametrize("without", [["frontier"], ["sensitivity"], []])
