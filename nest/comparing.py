@@ -14,9 +14,9 @@ from nest.files import structure, unstructure
 from nest.formulate.contributors import contributors
 from nest.formulate.given import Source
 from nest.formulate.instance import build_instance
-from nest.formulate.other_network import on_network
+from nest.formulate.other_network import planner_context
 from nest.formulate.priced_elsewhere import decided_elsewhere
-from nest.hooks.planning import Assessment, PlannerContext, assessed
+from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.plan import check as check_plan
@@ -271,12 +271,8 @@ class _Task:
             return solve(instance, self.time_limit)
 
         chosen = self.known.planners()[name]
-        context = PlannerContext(
-            seed=self.seed,
-            evaluations=self.evaluations,
-            assess=partial(assessed, self.instance),
-            search=search,
-            on_network=lambda levels: on_network(self.problem, self.instance, levels, self.known),
+        context = planner_context(
+            self.problem, self.instance, self.known, search, seed=self.seed, evaluations=self.evaluations
         )
         proposal = chosen.plan(self.instance, context)
         if proposal.solution is None:

@@ -1,12 +1,14 @@
-"""A problem as it would be on another network, for planners that take the network to be another."""
+"""A problem as it would be on another network, and what planners are given of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import evolve
 
 from nest.formulate.instance import build_instance
+from nest.hooks.planning import PlannerContext, assessed
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Level
+from nest.instance import Instance, Level, Result
 from nest.spec import Problem
 
 
@@ -42,3 +44,31 @@ def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], kn
     priced = {each.name: each for each in there.candidates}
     candidates = tuple(priced.get(each.name, each) for each in instance.candidates)
     return evolve(instance, cluster=there.cluster, candidates=candidates)
+
+
+def planner_context(
+    problem: Problem,
+    instance: Instance,
+    known: Registry,
+    search: Callable[[Instance], Result],
+    *,
+    seed: int,
+    evaluations: int,
+) -> PlannerContext:
+    """What a registered planner may use beside the instance of a problem.
+
+    Args:
+        problem: self-contained.
+        instance: of the problem.
+        known: offers what the problem names.
+        search: the exact dynamic program.
+        seed: of random numbers.
+        evaluations: plans that a planner which tries plans out may price.
+    """
+    return PlannerContext(
+        seed=seed,
+        evaluations=evaluations,
+        assess=partial(assessed, instance),
+        search=search,
+        on_network=lambda levels: on_network(problem, instance, levels, known),
+    )

@@ -3,8 +3,8 @@
 from attrs import evolve
 
 from nest.formulate.instance import build_instance
-from nest.formulate.other_network import on_network
-from nest.hooks.planning import Assessment, PlannerContext, assessed
+from nest.formulate.other_network import planner_context
+from nest.hooks.planning import Assessment, assessed
 from nest.instance import Instance, Result
 from nest.plan import document
 from nest.questions.alternatives import asked_problem
@@ -34,16 +34,8 @@ def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> O
     known = solver.plugins
     whole = asked_problem(plan, problem)
     instance = build_instance(whole, known)
-    proposal = known.planners()[name].plan(
-        instance,
-        PlannerContext(
-            seed=0,
-            evaluations=1,
-            assess=lambda solution: assessed(instance, solution),
-            search=search,
-            on_network=lambda levels: on_network(whole, instance, levels, known),
-        ),
-    )
+    context = planner_context(whole, instance, known, search, seed=0, evaluations=1)
+    proposal = known.planners()[name].plan(instance, context)
     seen = Assessment((), None) if proposal.solution is None else assessed(instance, proposal.solution)
     if proposal.solution is None or seen.priced is None or not seen.fits:
         return Outcome(None, refusal=" ".join((*proposal.remarks, *(f"{fault}." for fault in seen.faults))))

@@ -1,12 +1,10 @@
 """Small instances to plan, and what planners are given with them."""
 
-from functools import partial
 from typing import Any
 
 from nest.files import structure
 from nest.formulate.instance import build_instance
-from nest.formulate.other_network import on_network
-from nest.hooks.planning import PlannerContext, assessed
+from nest.formulate.other_network import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance
 from nest.solve.dp import solve
@@ -70,7 +68,6 @@ def planned(name: str, written: dict[str, Any], seed: int = 1, evaluations: int 
     known = registry()
     read = structure(written, Problem)
     instance = build_instance(read, known)
-    assess = partial(assessed, instance)
-    context = PlannerContext(seed, evaluations, assess, solve, lambda levels: on_network(read, instance, levels, known))
+    context = planner_context(read, instance, known, solve, seed=seed, evaluations=evaluations)
     proposal = known.planners()[name].plan(instance, context)
-    return instance, proposal, None if proposal.solution is None else assess(proposal.solution)
+    return instance, proposal, None if proposal.solution is None else context.assess(proposal.solution)
