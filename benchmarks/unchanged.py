@@ -1,9 +1,10 @@
-"""Whether a change of the code changed an answer: what nest writes and prints, recorded before and after, compared byte by byte.
+"""Whether a change of the code changed an answer: what nest writes and prints, before and after, byte by byte.
 
-`python -m benchmarks.unchanged record DIRECTORY` runs the commands below on the examples (and, with --data, on the files of a
-folder of real-world data) and keeps standard output, standard error and exit code of each, and the files it wrote.
-`python -m benchmarks.unchanged compare BEFORE AFTER` prints every file that differs. With `--words FILE` lines of `old<TAB>new`
-are applied to both sides of texts and pages first, so that a renamed word is no difference while a changed figure still is.
+`python -m benchmarks.unchanged record DIRECTORY` runs the commands below on the examples (and, with --data, on the
+files of a folder of real-world data) and keeps standard output, standard error and exit code of each, and the files it
+wrote. `python -m benchmarks.unchanged compare BEFORE AFTER` prints every file that differs. With `--words FILE` lines
+of `old<TAB>new` are applied to texts and pages of both sides first, so that a renamed word is no difference while a
+changed figure still is.
 """
 
 import argparse
@@ -100,7 +101,7 @@ def record(directory: Path, data: Path | None, everything: bool, only: list[str]
         if data is not None:
             waited.append(pool.submit(_data, directory / "data", data.resolve()))
         for example in sorted(path for path in EXAMPLES.iterdir() if (path / "problem.yaml").exists()):
-            if example.name in only or not only and (everything or example.name not in SLOW_TO_SOLVE):
+            if example.name in only or (not only and (everything or example.name not in SLOW_TO_SOLVE)):
                 questions = everything or example.name not in SLOW_TO_QUESTION
                 waited.append(pool.submit(_example, directory / example.name, example, exporters, questions))
         for work in waited:
@@ -143,9 +144,7 @@ def main() -> int:
     comparing = actions.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
-    comparing.add_argument(
-        "--words", type=Path, help="lines of old<TAB>new: renamed words, applied to texts of both sides"
-    )
+    comparing.add_argument("--words", type=Path, help="lines of old<TAB>new: renamed words")
     asked = parser.parse_args()
     if asked.action == "record":
         record(asked.directory, asked.data, asked.all, asked.only)

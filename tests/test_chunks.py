@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve, frozen
 
 import nest
-from nest import planner
+from nest import api
 from nest.errors import InputError
 from nest.hooks.registry import Registry, registry
 from nest.hooks.spec import hook
@@ -203,17 +203,17 @@ def with_schedule(schedule: object) -> Registry:
 def test_somebody_elses_schedule_deals_chunks_too() -> None:
     asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": ["1f1b", "turns"]}}
     plugins = with_schedule(Turns())
-    plan = planner.solve(asked, plugins=plugins, verify=True)
+    plan = api.solve(asked, plugins=plugins, verify=True)
     assert (plan.schedule, plan.chunks) == ("turns", 2)
     assert plan.verification is not None
     assert plan.verification["status"] == "proved"
-    assert planner.check(plan, plugins=plugins).ok
+    assert api.check(plan, plugins=plugins).ok
 
 
 def test_a_schedule_that_ignores_the_chunks_it_is_given_is_set_aside() -> None:
     asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "stubborn"}}
     plugins = with_schedule(Stubborn())
-    assert planner.solve(asked, plugins=plugins).schedule == "1f1b"
+    assert api.solve(asked, plugins=plugins).schedule == "1f1b"
     (line,) = plugins.warnings
     assert "plug-in some_distribution is set aside: its schedule 'stubborn' ignores the chunks" in line
 

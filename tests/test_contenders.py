@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import nest
-from nest import contenders, planner
+from nest import api, contenders
 from nest.contenders import CAUTIOUS, DARING, GAIN, LOSS
 from nest.spec import PlanDocument
-from tests.test_planner import SMALL
+from tests.test_api import SMALL
 
 
 def problem(gigabytes: float, **training: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_a_plan_that_the_stated_risk_does_not_allow_is_noticed(daring: dict[str,
 def test_summaries_name_the_plan_its_gain_and_its_probability(daring: dict[str, Any]) -> None:
     from nest.report import summary
 
-    text = " ".join(summary(planner.read_plan(daring)).split())
+    text = " ".join(summary(api.read_plan(daring)).split())
     other = daring["other_risks"][0]
     gain, likely = f"{-other['slower_by']:.2%} faster", f"{other['fit_probability']:.0%} likely to fit"
     assert f"With training.memory_risk {DARING:g}: {other['label']} is {gain}, and {likely}." in text

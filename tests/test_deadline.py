@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nest
-from nest import planner
+from nest import api
 from nest.errors import NoPlanYet
-from nest.shortlist import shortlist
 from nest.solve.cpsat.search import Effort
 from nest.solve.effort import FEW, Deadline, spread
 from nest.spec import PlanDocument
+from nest.whatif.shortlist import shortlist
 
 OPEN: dict[str, Any] = {
     "nest": 1,
@@ -48,7 +48,7 @@ class Counted(Deadline):
 def looks(problem: dict[str, Any]) -> int:
     """How often a search looks at the clock that is never stopped."""
     unlimited = Counted(1e9, 0.0)
-    planner.solve(problem, time_limit=unlimited)
+    api.solve(problem, time_limit=unlimited)
     return unlimited.looks
 
 
@@ -70,7 +70,7 @@ def test_whenever_time_is_up_the_bound_is_below_the_best_plan(
     best, most = BEST[id(problem)], MOST[id(problem)]
     assert best.batch_time is not None
     try:
-        plan = planner.solve(problem, time_limit=Counted(share * most, patience * most))
+        plan = api.solve(problem, time_limit=Counted(share * most, patience * most))
     except NoPlanYet:
         return
     assert plan.status in ("optimal", "feasible")
@@ -84,13 +84,13 @@ def test_whenever_time_is_up_the_bound_is_below_the_best_plan(
 def test_these_problems_have_candidates_to_leave_out() -> None:
     for problem in (OPEN, FULL):
         assert candidates(BEST[id(problem)]) > FEW * 3 // 2
-    plan = planner.solve(OPEN, time_limit=Counted(MOST[id(OPEN)] / 10, 1e9))
+    plan = api.solve(OPEN, time_limit=Counted(MOST[id(OPEN)] / 10, 1e9))
     assert candidates(plan) < candidates(BEST[id(OPEN)])
     assert (plan.status, plan.lower_bound) == ("feasible", 0.0)
 
 
 def test_a_limit_that_is_never_reached_changes_nothing() -> None:
-    assert planner.solve(FULL, time_limit=Counted(1e9, 0.0)).to_dict() == BEST[id(FULL)].to_dict()
+    assert api.solve(FULL, time_limit=Counted(1e9, 0.0)).to_dict() == BEST[id(FULL)].to_dict()
 
 
 class PricedShortly(Deadline):
@@ -103,7 +103,7 @@ class PricedShortly(Deadline):
 @pytest.mark.parametrize("deadline", [Counted(0.1 * MOST[id(OPEN)], 1e9), PricedShortly()])
 def test_what_was_not_priced_is_not_proved(deadline: Deadline) -> None:
     """CP-SAT sees the same candidates as the search, so that it must not call their best plan the best."""
-    plan = planner.solve(OPEN, time_limit=deadline, verify=True)
+    plan = api.solve(OPEN, time_limit=deadline, verify=True)
     assert plan.status == "feasible"
     assert plan.verification is not None
     assert plan.verification["status"] == "open"
@@ -113,7 +113,7 @@ def test_a_problem_without_a_plan_is_not_called_so_when_candidates_are_left_out(
     starved = {**OPEN, "cluster": {**OPEN["cluster"], "memory": 0.5e9}}
     assert nest.solve(starved).status == "infeasible"
     with pytest.raises(NoPlanYet, match="give the search more time"):
-        planner.solve(starved, time_limit=Counted(100.0, 1000.0))
+        api.solve(starved, time_limit=Counted(100.0, 1000.0))
 
 
 def test_the_best_plans_so_far_are_told() -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from nest import exporting, planner
+from nest import api
+from nest.api import nearest
 from nest.deployment import violations
 from nest.errors import InputError
 from nest.files import read, structure
 from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import registry
-from nest.nearest import nearest
+from nest.launch_files import export_checked
 from nest.spec import PlanDocument, Problem
 from tests.seeds import blocks, seeds
 
@@ -49,9 +50,9 @@ def exported(problem: Any, target: str) -> PlanDocument | None:
     """The best plan for a target, which must be exported as it is; None: the target cannot run such problems."""
     if refused(problem, target):
         return None
-    plan = planner.solve(problem)
+    plan = api.solve(problem)
     if plan.status != "infeasible":
-        made = exporting.export(plan, (target,))
+        made = api.exported(plan, (target,))
         assert made.files
         assert not made.nearest
     return plan
@@ -84,7 +85,7 @@ def test_many_small_plans_for_a_target_are_exported_as_they_are(block: range, ta
 @pytest.mark.parametrize("seed", seeds(1, 6))
 def test_nearest_plans_are_exported_as_they_are(seed: int, target: str) -> None:
     problem = random_problem(seed, None)
-    plan = planner.solve(problem)
+    plan = api.solve(problem)
     if plan.status == "infeasible" or refused(problem, target):
         return
     found = nearest(plan, target)
@@ -92,7 +93,7 @@ def test_nearest_plans_are_exported_as_they_are(seed: int, target: str) -> None:
         return
     limits = registry().exporters()[target].limits(structure(found.plan.problem, Problem))  # type: ignore[attr-defined]
     assert violations(found.plan, limits, target) == []
-    exporting.export(found.plan, (target,))
+    api.exported(found.plan, (target,))
 
 
 def random_problem(seed: int, target: str | None) -> dict[str, Any]:
@@ -153,14 +154,14 @@ def test_runs_on_names_those_that_export_the_plan(target: str | None) -> None:
         "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]},
         "search": {} if target is None else {"target": target},
     }
-    plan = planner.solve(problem)
+    plan = api.solve(problem)
     assert plan.runs_on is not None
     assert target is None or target in plan.runs_on
     taken = []
     for name in TARGETS:
         with suppress(InputError):
-            exporting.export_checked(plan, (name,), registry())
+            export_checked(plan, (name,), registry())
             taken.append(name)
     assert list(plan.runs_on) == taken
-    wrong = planner.check({**plan.to_dict(), "runs_on": [name for name in TARGETS if name not in plan.runs_on]})
+    wrong = api.check({**plan.to_dict(), "runs_on": [name for name in TARGETS if name not in plan.runs_on]})
     assert not wrong.ok

@@ -10,10 +10,10 @@ from attrs import frozen
 
 from benchmarks.launchable.problems import problems
 from benchmarks.scale.machine import facts
-from nest import planner
+from nest import api
+from nest.api import nearest
 from nest.errors import InputError
-from nest.exporting import export
-from nest.nearest import nearest
+from nest.launch_files import export
 from nest.report.summary import decisions_text
 from nest.spec import PlanDocument
 
@@ -80,7 +80,7 @@ def outcomes(names: Sequence[str], limit: float, own: bool, told: Callable[[str]
             continue
         told(name)
         started = time.monotonic()
-        plan = planner.solve(problem, time_limit=limit)
+        plan = api.solve(problem, time_limit=limit)
         seconds = time.monotonic() - started
         able = {each: plan.batch_time is not None and taken(plan, each) for each in FRAMEWORKS}
         losses: dict[str, float | None] = {}

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import field, frozen
 
 from benchmarks.paper.cells import Cell
-from nest import comparing
+from nest import api
 from nest.spec import PlanDocument
 
 EVALUATIONS = 500
@@ -91,7 +91,7 @@ def measured(cells: Sequence[Cell]) -> Iterator[Outcome]:
 
 def _measured(cell: Cell) -> Outcome:
     begun = time.monotonic()
-    found = comparing.compare(cell.problem(), evaluations=EVALUATIONS)
+    found = api.compare(cell.problem(), evaluations=EVALUATIONS)
     seconds = time.monotonic() - begun
     rows = [_row(OURS, found.ours, 0.0, (found.ours.diagnosis or "",))]
     rows += [_row(each.name, each.plan, each.missing, each.reasons) for each in found.others]

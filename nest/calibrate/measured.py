@@ -6,16 +6,16 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from nest import planner
+from nest import api
 from nest.calibrate.logs import LogFigures, read_log
 from nest.errors import InputError
 from nest.files import read_mapping, structure, unstructure
 from nest.formulate.fixed_plan import as_fixed, with_decisions
+from nest.formulate.from_flags import start
 from nest.formulate.given import whole_problem
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
 from nest.spec.measurements import RunFigures, RunMeasurement
-from nest.starting import start
 from nest.units import Bytes, Seconds
 
 FLAGS_OF = "megatron"
@@ -88,7 +88,7 @@ def measure(log: Path, asked: Asked, known: Registry) -> Measured:
     if problem.model is None or problem.training.sequence_length is None:
         raise InputError(f"{log}: its problem has a profile, whose times are measured already; give one with a model.")
     try:
-        plan = planner.evaluate(problem, plugins=known)
+        plan = api.evaluate(problem, plugins=known)
     except InputError as error:
         raise InputError(f"{log}: what ran cannot be priced: {error}") from None
     devices = int(plan.summary["devices_used"])
@@ -149,7 +149,7 @@ def _written(path: Path, known: Registry) -> Problem:
     """The problem of a problem file, or of a plan with its decisions fixed."""
     if not _is_plan(path):
         return whole_problem(path, known)[0]
-    plan = planner.read_plan(path)
+    plan = api.read_plan(path)
     try:
         problem = with_decisions(structure(plan.problem, Problem), as_fixed(plan))
     except InputError as error:

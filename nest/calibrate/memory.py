@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 from attrs import frozen
 
-from nest import planner
+from nest import api
 from nest.calibrate.device_file import listed
 from nest.calibrate.generations import place_of
 from nest.catalogue import estimate_error
@@ -103,7 +103,7 @@ def evaluated(
             told("reading runs", index / len(runs))
         try:
             whole = self_contained(run.problem, path.parent, known)
-            plan = planner.evaluate(whole, plugins=known)
+            plan = api.evaluate(whole, plugins=known)
         except InputError as error:
             raise InputError(f"{place_of(runs, index)}: {error}") from None
         yield run, whole, plan

@@ -84,8 +84,12 @@ _tell_whole_sentences(app)
 
 def main() -> None:
     """Entry point of the `nest` command: errors a user can cause end in plain sentences and exit code 2."""
+    import warnings
+
+    from nest.api import PluginWarning
     from nest.cli.output import run
 
+    warnings.simplefilter("ignore", PluginWarning)  # Commands print what the registry says themselves.
     gc.set_threshold(*COLLECTED_AFTER)
     sys.exit(run(_call))
 

@@ -21,13 +21,13 @@ def check(
 
     Exit code 0: all agree to 1e-9; 1: some do not; 2: bad input.
     """
-    from nest import planner
+    from nest import api
     from nest.hooks.registry import registry
     from nest.report import certificate_text
     from nest.report.paragraph import opening, paragraph
     from nest.report.screen import Tone
 
-    report = planner.check(plan)
+    report = api.check(plan)
     warn((*registry().warnings, *report.notes))
     for sentence in report.disagreements:
         typer.echo(paragraph(sentence, screen(), 2))

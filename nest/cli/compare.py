@@ -50,7 +50,7 @@ def compare(
     All are priced by the same code on the same problem. Exit code 0: done; 1: no plan is feasible, or a plan is faster
     than the one proved to be the fastest, which is a bug in nest; 2: bad input.
     """
-    from nest import comparing
+    from nest import api
     from nest.errors import InputError
     from nest.hooks.registry import registry
     from nest.report.comparison import comparison_text
@@ -65,17 +65,17 @@ def compare(
     steps = step_line()
     with progress_line("searching") as progress, ExitStack() as ended:
         ended.callback(steps.clear)
-        found = comparing.compare(
+        found = api.compare(
             problem,
             planners=planners or None,
             plans=plans,
             flags={"megatron": from_megatron} if from_megatron else {},
             nodes=nodes,
-            seed=comparing.SEED if seed is None else seed,
-            evaluations=comparing.EVALUATIONS if evaluations is None else evaluations,
+            seed=1 if seed is None else seed,
+            evaluations=1000 if evaluations is None else evaluations,
             time_limit=time_limit,
             progress=progress,
-            told=steps.tell,
+            step=steps.tell,
         )
     warn(registry().warnings)
     tell_assumed(found.ours.problem["cluster"].get("assumed", ()))
@@ -88,9 +88,9 @@ def compare(
 
 def _list(as_json: bool) -> None:
     """Print what planners there are."""
-    from nest.comparing import planner_rows
     from nest.hooks.registry import registry
     from nest.report.table import table
+    from nest.whatif.compare import planner_rows
 
     rows = planner_rows()
     warn(registry().warnings)

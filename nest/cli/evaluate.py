@@ -48,7 +48,7 @@ def evaluate(
     allow, blocks split evenly. Memory beyond capacity (`fits: false`) and constraints that do not hold (`violates`)
     are reported, not refused, and so is what `nest solve` would not try without `fixed` (`outside`).
     """
-    from nest import planner
+    from nest import api
     from nest.errors import InputError
     from nest.hooks.registry import registry
     from nest.report import summary
@@ -82,7 +82,7 @@ def evaluate(
         raise InputError("nest evaluate takes a problem file, or flags with --from-megatron.")
     for problem in problems:
         implied: list[str] = []
-        plan = planner.evaluate(problem, fix=decisions, told=implied.append, changes=changes_of(tokens=tokens))
+        plan = api.evaluate(problem, fix=decisions, message=implied.append, changes=changes_of(tokens=tokens))
         warn(registry().warnings)
         tell_outside(plan.outside or (), problem)
         tell_violated(plan.violates, problem)

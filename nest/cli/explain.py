@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -9,6 +10,9 @@ from nest.cli.options import STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, screen, to_json, warn
 from nest.cli.progress import clear_line, share_line
+
+if TYPE_CHECKING:
+    from nest.whatif.explain import Explanation
 
 
 def register(app: typer.Typer) -> None:
@@ -34,13 +38,13 @@ def explain(
     found. Exit code 0: done; 1: the plan says
     that nothing is feasible, which is explained, too; 2: bad input.
     """
-    from nest import explaining
+    from nest import api
     from nest.hooks.registry import registry
     from nest.report.explanation import explanation_section
 
     shown = dict[str, str]()
 
-    def show(step: str, found: explaining.Explanation) -> None:
+    def show(step: str, found: "Explanation") -> None:
         """Print what a step has found, once."""
         section = "" if as_json or step in shown else explanation_section(found.to_dict(), step, screen())
         if section:
@@ -51,7 +55,7 @@ def explain(
         shown.setdefault(step, section)
 
     with share_line() as tell:
-        found = explaining.explain(plan, only=only, time_limit=time_limit, progress=tell, ready=show)
+        found = api.explain(plan, only=only, time_limit=time_limit, progress=tell, ready=show)
     warn(registry().warnings)
     if as_json:
         typer.echo(to_json(found.to_dict()))

@@ -12,7 +12,7 @@ from nest.cli.output import NO_PLAN, note, screen, to_json, warn
 from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
-    from nest.exporting import Exported
+    from nest.launch_files import Exported
 
 
 def register(app: typer.Typer) -> None:
@@ -49,26 +49,27 @@ def export(
     Exit code 0: done; 1: the plan says that nothing is feasible, or with --nearest no feasible plan is near; 2: bad
     input, or a plan that the exporter's tool cannot express.
     """
-    from nest import exporting, planner
+    from nest import api
     from nest.errors import InputError
     from nest.hooks.registry import registry
+    from nest.launch_files import NothingNear
     from nest.report.nearest import nearest_text
 
     if listing:
-        _list(None if plan is None else planner.read_plan(plan), as_json)
+        _list(None if plan is None else api.read_plan(plan), as_json)
         return
     if plan is None or not to:
         raise InputError("nest export takes a plan and --to NAME; `nest export --list` lists the names.")
     if plan.is_dir():
         _export_folder(plan, tuple(to), output, near, as_json)
         return
-    read = planner.read_plan(plan)
+    read = api.read_plan(plan)
     if read.status == "infeasible":
         note(f"{plan}: nothing to export, no plan is feasible: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
     try:
         made = _made(plan, tuple(to), near)
-    except exporting.NothingNear as nothing:
+    except NothingNear as nothing:
         note(str(nothing))
         raise typer.Exit(NO_PLAN) from None
     warn((*registry().warnings, *made.warnings))
@@ -83,10 +84,10 @@ def export(
 
 
 def _made(plan: Path, to: tuple[str, ...], near: bool) -> "Exported":
-    from nest import exporting
+    from nest import api
 
     with progress_line("searching the nearest plan") as progress:
-        return exporting.export(plan, to, near=near, progress=progress)
+        return api.exported(plan, to, near=near, progress=progress)
 
 
 def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near: bool, as_json: bool) -> None:
@@ -95,9 +96,9 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
     Those that cannot be exported are told, and the others are written.
     """
     from nest.errors import InputError, InputErrors
-    from nest.exporting import Exported, NothingNear
     from nest.files import write_files
     from nest.hooks.registry import registry
+    from nest.launch_files import Exported, NothingNear
     from nest.report.nearest import nearest_text
 
     plans = sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name))
@@ -143,8 +144,8 @@ def _tell(made: "Exported", output: Path | None, as_json: bool) -> None:
 
 def _list(plan: Any, as_json: bool) -> None:
     """Print what exporters there are."""
-    from nest.exporting import exporters
     from nest.hooks.registry import registry
+    from nest.launch_files import exporters
     from nest.report.table import table
 
     rows = exporters(plan)

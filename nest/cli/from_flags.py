@@ -47,13 +47,13 @@ def evaluate_flags(asked: Asked) -> None:
     Raises:
         InputError: the flags or what goes with them cannot be used.
     """
-    from nest import planner
+    from nest import api
     from nest.errors import InputError
     from nest.files import check_writable, write_text
+    from nest.formulate.from_flags import start
     from nest.hooks.registry import registry
     from nest.report import summary
     from nest.report.paragraph import paragraph
-    from nest.starting import start
 
     if len(asked.problems) > 1:
         raise InputError("--from-megatron takes one problem at most, which says what the flags do not.")
@@ -69,14 +69,14 @@ def evaluate_flags(asked: Asked) -> None:
     )
     for text in found.notes:
         note(f"note: {asked.flags}: {text}")
-    plan = planner.evaluate(found.problem, fix=asked.decisions or None)
+    plan = api.evaluate(found.problem, fix=asked.decisions or None)
     opened = found.opened(asked.framework) if asked.against_best or asked.write_problem is not None else None
     if opened is not None and asked.write_problem is not None:
         write_text(asked.write_problem, json.dumps(opened.to_dict(), indent=2, ensure_ascii=False) + "\n")
     best = None
     if asked.against_best and opened is not None:
         with progress_line("searching") as progress:
-            best = planner.solve(opened, progress=progress)
+            best = api.solve(opened, progress=progress)
     warn(registry().warnings)
     tell_violated(plan.violates, asked.flags)
     if asked.as_json:

@@ -43,7 +43,7 @@ def simulate(
     The plan is checked first. Exit code 0: done; 1: the plan says that nothing is feasible; 2: bad input, or a schedule
     that cannot be replayed.
     """
-    from nest import planner, simulating
+    from nest import api
     from nest.errors import InputError
     from nest.files import check_writable
     from nest.hooks.registry import registry
@@ -58,12 +58,12 @@ def simulate(
     slow = dict(_slow_device(text) for text in slow_device)
     if len(slow) < len(slow_device):
         raise InputError("--slow-device names a device twice; give each once.")
-    read = planner.read_plan(plan)
+    read = api.read_plan(plan)
     if read.status == "infeasible":
         note(f"{plan}: nothing to replay, no plan is feasible: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
     with share_line() as tell:
-        found = simulating.simulate(
+        found = api.simulate(
             read,
             source=plan,
             jitter=jitter,

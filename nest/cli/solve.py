@@ -87,7 +87,7 @@ def solve(
     from nest.solve.effort import Deadline
 
     deadline = Deadline.of(time_limit)  # What is imported next takes part of the time.
-    from nest import planner
+    from nest import api
     from nest.errors import InputError, NoPlanYet
     from nest.files import check_writable, there_is
     from nest.report import summary, verdict_text
@@ -110,9 +110,9 @@ def solve(
         deadline, taken = Deadline.of(time_limit) if done else deadline, list[str]()
         try:
             with progress_line("searching") as progress, stoppable(deadline):
-                plan = planner.solve(
+                plan = api.solve(
                     problem,
-                    told=taken.append,
+                    message=taken.append,
                     changes=changes,
                     time_limit=deadline,
                     progress=progress,
@@ -154,14 +154,16 @@ def _shortlist(
     deadline: "Deadline",
 ) -> NoReturn:
     """Print the best plans, and write a file of each."""
+    from nest.api import shortlist
     from nest.files import write_files
     from nest.report import summary
     from nest.report.shortlist import shortlist_document, shortlist_text
-    from nest.shortlist import shortlist
 
     taken = list[str]()
     with progress_line("searching") as progress, stoppable(deadline):
-        entries = shortlist(problem, count, time_limit=deadline, progress=progress, told=taken.append, changes=changes)
+        entries = shortlist(
+            problem, count, time_limit=deadline, progress=progress, message=taken.append, changes=changes
+        )
     plan = entries[0].plan
     _tell(plan, problem)
     if output is not None and plan.status != "infeasible":

@@ -32,7 +32,7 @@ def verify(
     The plan is checked first, as `nest check` does. Exit code 0: proved; 1: a better plan was found, or the time was up
     first, or the check failed; 2: bad input.
     """
-    from nest import planner
+    from nest import api
     from nest.files import check_writable
     from nest.hooks.registry import registry
     from nest.report import summary, verdict_text
@@ -41,7 +41,7 @@ def verify(
 
     if output is not None:
         check_writable(output, plan)
-    checked = planner.check(plan)
+    checked = api.check(plan)
     warn(checked.notes)
     if not checked.ok:
         for sentence in checked.disagreements:
@@ -49,7 +49,7 @@ def verify(
         raise typer.Exit(NO_PLAN)
     deadline = Deadline.of(time_limit)
     with progress_line(PROVING) as progress, stoppable(deadline):
-        verdict = planner.verify(plan, free=free, time_limit=deadline, workers=workers, progress=progress)
+        verdict = api.verify(plan, free=free, time_limit=deadline, workers=workers, progress=progress)
     warn(registry().warnings)
     better = verdict.better
     failed = None if output is None or better is None else unwritten(output, to_json(better.to_dict()) + "\n")

@@ -21,7 +21,7 @@ NOTICEABLE = 5e-4
 
 
 def binding_text(binding: list[Told], screen: Screen) -> str:
-    """What `nest.questions.binding` found, the most important first."""
+    """What `nest.whatif.binding` found, the most important first."""
     rows = [row for each in binding for row in _ROWS[each["name"]](each)]
     tones = {0: Tone.BAD} if any(each["name"] == "memory" and each["free"] < 0 for each in binding) else {}
     return figures(rows, screen, indent=2, tones=tones)

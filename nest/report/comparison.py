@@ -33,7 +33,7 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
     """The plans below each other, and what there is to say of each.
 
     Args:
-        comparison: `Comparison.to_dict()` of `nest.comparing`.
+        comparison: `Comparison.to_dict()` of `nest.whatif.compare`.
         screen: where the text is shown.
     """
     ours = comparison["plan"]

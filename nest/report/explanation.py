@@ -25,7 +25,7 @@ STEPS = ("plan", "binding", "best", "constraints", "alternatives", "flips", "los
 
 
 def explanation_text(found: Told, screen: Screen = WIDE) -> str:
-    """An explanation (`nest.explaining.Explanation.to_dict`) in sections, fitted to a screen."""
+    """An explanation (`nest.whatif.explain.Explanation.to_dict`) in sections, fitted to a screen."""
     return "\n\n".join(section for step in STEPS if (section := explanation_section(found, step, screen)))
 
 
@@ -33,7 +33,7 @@ def explanation_section(found: Told, step: str, screen: Screen = WIDE) -> str:
     """What a step adds to an explanation, fitted to a screen; empty where it has nothing to say.
 
     Args:
-        found: `nest.explaining.Explanation.to_dict`, of which only what the step has found is read.
+        found: `nest.whatif.explain.Explanation.to_dict`, of which only what the step has found is read.
         step: of `STEPS`.
         screen: what the text is laid out for.
     """
@@ -163,7 +163,7 @@ def alternative_rows(alternatives: Sequence[Told], asked: Decided) -> list[tuple
     """The best plans that decide one thing otherwise, the closest first; a plan that answers several questions once.
 
     Args:
-        alternatives: as `nest.questions.alternatives.Alternative.to_dict` has them.
+        alternatives: as `nest.whatif.alternatives.Alternative.to_dict` has them.
         asked: what the plan asked about decides.
 
     Returns:

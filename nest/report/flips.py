@@ -29,10 +29,10 @@ _MARK = "*"
 
 
 def flips_text(flips: Sequence[Told], best: Decided, screen: Screen) -> list[str]:
-    """Where `nest.questions.flips` found that the answer changes, and where it does not.
+    """Where `nest.whatif.breakpoints` found that the answer changes, and where it does not.
 
     Args:
-        flips: as `Flip.to_dict` gives them.
+        flips: as `Breakpoint.to_dict` gives them.
         best: what the best plan decides; nothing: there is none.
         screen: where they are shown.
     """

@@ -7,7 +7,7 @@ from nest.units import format_seconds
 
 
 def nearest_text(nearest: Mapping[str, Any]) -> str:
-    """A nearest plan (`nest.nearest.Nearest.to_dict`) in lines: why, what changed, and what that costs."""
+    """A nearest plan (`nest.whatif.nearest_plan.Nearest.to_dict`) in lines: why, what changed, and what that costs."""
     target = nearest["target"]
     lines = [f"{target} cannot run this plan: {reason}." for reason in nearest["reasons"]]
     lines += [f"{each['name']}: {each['before']} -> {each['now']}" for each in nearest["changes"]]

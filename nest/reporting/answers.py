@@ -7,15 +7,15 @@ from attrs import define
 from nest.catalogue.names import unknown_name
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
-from nest.questions.frontier import MEMORIES, device_counts, frontier
-from nest.questions.parameters import parameters
-from nest.questions.sensitivity import FACTORS, sensitivity
-from nest.questions.solver import Solver
 from nest.reporting.frontier_chart import OwnPlan, frontier_figure
 from nest.reporting.records import Section
 from nest.reporting.sensitivity_chart import sensitivity_figure
 from nest.reporting.subject import Subject
 from nest.spec import Problem
+from nest.whatif.parameters import parameters
+from nest.whatif.pareto_front import MEMORIES, device_counts, pareto_front
+from nest.whatif.sensitivity import FACTORS, responses
+from nest.whatif.solver import Solver
 
 PARTS = ("alternatives", "frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
@@ -96,13 +96,13 @@ def _frontier(subject: Subject, solver: Solver) -> Section:
         priced.device_memory,
         subject.problem.fixed is not None,
     )
-    figure = frontier_figure(frontier(subject.plan, solver), own)
+    figure = frontier_figure(pareto_front(subject.plan, solver), own)
     return Section("frontier", "Frontier", figures=(figure,))
 
 
 def _sensitivity(subject: Subject, solver: Solver) -> Section:
-    responses = sensitivity(subject.plan, solver)
-    if not responses:
+    found = responses(subject.plan, solver)
+    if not found:
         why = "No number of this problem can be varied." if subject.batch_time else "The batch takes no time."
         return Section("sensitivity", "Sensitivity", paragraphs=(why,))
-    return Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(responses),))
+    return Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(found),))

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from attrs import frozen
 from markupsafe import Markup
 
-from nest.questions.frontier import FrontierPoint
 from nest.reporting.axes import Scale, bottom_axis, left_axis, ticks
 from nest.reporting.marks import FORMS, mark
 from nest.reporting.palette import SERIES
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.svg import WIDTHS, element, joined, number, text
 from nest.units import format_bytes, format_seconds
+from nest.whatif.pareto_front import FrontierPoint
 
 LEFT, BEHIND, TOP, BOTTOM = 64.0, 20.0, 30.0, 300.0
 """Of what is drawn, px, and the room behind it; names of marks stand above it, the axis below."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from nest.errors import InputError
-from nest.exporting import Exported, export_checked
 from nest.formulate.target import reasons
+from nest.launch_files import Exported, export_checked
 from nest.report.decisions import listed
 from nest.reporting.records import Cell, Fold, Listing, Section, Table
 from nest.reporting.subject import Subject

@@ -3,18 +3,13 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from nest import planner
 from nest.errors import InputError
 from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
-from nest.formulate.given import Source
+from nest.formulate.given import Source, naming, read_record
 from nest.formulate.self_contained import carried_problem
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
-from nest.questions.alternatives import questions
-from nest.questions.asked import require_held
-from nest.questions.loosening import loosenings
-from nest.questions.solver import Solver
 from nest.reporting.answers import Progress, Searching, answers, most_searches
 from nest.reporting.batch import batch
 from nest.reporting.cluster_figure import cluster_figure
@@ -29,6 +24,9 @@ from nest.reporting.subject import NOT_REPORTED_ON, Subject, subject
 from nest.reporting.time_figure import time_figure
 from nest.reporting.why import MORE, freeing, why
 from nest.spec import PlanDocument, Problem
+from nest.whatif.alternatives import questions
+from nest.whatif.shadow_prices import relaxations
+from nest.whatif.solver import Solver, require_held
 
 
 def page(
@@ -50,7 +48,8 @@ def page(
     Raises:
         InputError: the plan cannot be read, or its numbers do not hold.
     """
-    read = planner.read_plan(plan)
+    with naming(plan):
+        read = read_record(plan, PlanDocument)[0]
     try:
         if read.status == "infeasible":
             return _infeasible(read, known, without, time_limit, progress)
@@ -105,7 +104,7 @@ def _infeasible(
     heading = _heading(structure(plan.problem, Problem), build_cluster(problem.cluster, known, None)[0], known)
     told = [Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")]
     if "alternatives" not in without:
-        most = len(loosenings(problem, known)) + sum(map(len, MORE.values()))
+        most = len(relaxations(problem, known)) + sum(map(len, MORE.values()))
         solver = Solver(known, time_limit=time_limit, progress=Searching(progress, most))
         solver.know(problem, plan)
         told.append(freeing(plan, problem, solver))

@@ -5,12 +5,12 @@ from math import log2
 
 from markupsafe import Markup
 
-from nest.questions.sensitivity import Response
 from nest.reporting.axes import Scale, left_axis, ticks
 from nest.reporting.marks import mark
 from nest.reporting.records import Cell, Drawing, Figure, Key, Table
 from nest.reporting.svg import WIDTHS, element, joined, number, shortened, text
 from nest.units import format_bytes
+from nest.whatif.sensitivity import Response
 
 PANEL = 360
 """Width of a panel with its space, px, about: as many stand side by side as there is room for."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from nest.figures import figures_of
+from nest.documents import plan_summary
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.instance import Formulation
 from nest.formulate.self_contained import carried_problem
@@ -13,8 +13,8 @@ from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan, evaluate
 from nest.plan.document import solution_of
-from nest.questions.asked import require_held
 from nest.spec import PlanDocument, Problem
+from nest.whatif.solver import require_held
 
 NOT_REPORTED_ON = "so it is not reported on"
 """What follows where a plan does not hold."""
@@ -68,6 +68,6 @@ def subject(read: PlanDocument, known: Registry) -> Subject:
     instance, formulation = decided_formulation(problem, read, known)
     solution = solution_of(instance, read)
     priced = evaluate(instance, solution)
-    figures = figures_of(instance, solution, priced, problem, known, formulation)
+    figures = plan_summary(instance, solution, priced, problem, known, formulation)
     whole = evolve(read, summary={**figures, **read.summary})
     return Subject(whole, problem, instance, formulation, solution, priced, known)

@@ -3,13 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nest.explaining import unrefuted
-from nest.questions.alternatives import Question
-from nest.questions.outcome import decided_values
-from nest.questions.parameters import Parameter, parameters
-from nest.questions.prices import price, restrictions
-from nest.questions.recipe import recipe
-from nest.questions.solver import Solver
 from nest.report.apart import apart
 from nest.report.decisions import difference, whole
 from nest.report.explanation import (
@@ -27,6 +20,12 @@ from nest.reporting.sensitivity_chart import quantity
 from nest.reporting.subject import Subject
 from nest.spec import PlanDocument, Problem
 from nest.units import format_seconds
+from nest.whatif.alternatives import Question, recipe
+from nest.whatif.explain import unrefuted
+from nest.whatif.outcome import decided_values
+from nest.whatif.parameters import Parameter, parameters
+from nest.whatif.shadow_prices import relaxations, shadow_price
+from nest.whatif.solver import Solver
 
 RECIPE = "manual"
 """The planner whose plan stands for what one would launch without a planner."""
@@ -100,7 +99,7 @@ def freeing(plan: PlanDocument, problem: Problem, solver: Solver) -> Section:
         problem: its own, self-contained.
         solver: knows so.
     """
-    prices = [price(plan, each, solver).to_dict() for each in restrictions(problem, solver)]
+    prices = [shadow_price(plan, each, solver).to_dict() for each in relaxations(problem, solver.plugins)]
     rows = [tuple(map(Cell, row)) for row in freeing_rows(prices)]
     for parameter in parameters(problem, solver.plugins):
         rows += _enough(parameter, problem, solver)

@@ -1,7 +1,7 @@
 """Replays in which tasks take longer or shorter than planned, on every replica."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -13,6 +13,7 @@ from nest.instance import Pass
 from nest.simulate.records import COLLECTIVES, COMPUTE, Piece, Span, StageWork, Task, Timeline
 from nest.simulate.running import TOLD_EVERY, Progress, sent
 from nest.simulate.timeline import recorded
+from nest.units import shown
 
 Times = NDArray[numpy.float64]
 """Seconds; shape `(runs, replicas)`."""
@@ -264,3 +265,38 @@ class _Runs:
             return clock
         groups = clock.reshape(self._shape[0], -1, replicas)
         return numpy.broadcast_to(groups.max(axis=2, keepdims=True), groups.shape).reshape(self._shape)
+
+
+USUAL_RUNS = 100
+"""Runs with jitter, where nobody says how many."""
+
+
+def disturbance(jitter: float, seed: int, runs: int | None, slow_devices: Mapping[str, float]) -> Disturbance | None:
+    """What does not go as planned; None: all does.
+
+    Args:
+        jitter: standard deviation of the logarithm of each task's factor; 0: none.
+        seed: of the random numbers.
+        runs: batches replayed with jitter; None: `USUAL_RUNS`.
+        slow_devices: factors by `STAGE` or `STAGE/REPLICA`; stages are counted from 1, replicas from 0.
+
+    Raises:
+        InputError: a number is out of its range, or a device is none.
+    """
+    slow = tuple(_slow_device(place, factor) for place, factor in slow_devices.items())
+    if runs is None:
+        runs = USUAL_RUNS if jitter else 1
+    disturbed = Disturbance(jitter, seed, runs, slow)
+    return disturbed if jitter or slow else None
+
+
+def _slow_device(place: str, factor: float) -> SlowDevice:
+    stage, slash, replica = place.partition("/")
+    if not stage.isdecimal() or not (replica.isdecimal() if slash else True) or int(stage) < 1:
+        raise InputError(
+            f"a slow device is named by its stage, counted from 1, and its replica, counted from 0, such as 2/0; "
+            f"got {shown(place)}."
+        )
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)):
+        raise InputError(f"the factor of the slow device {place} must be a number above 0, is {shown(factor)}.")
+    return SlowDevice(int(stage) - 1, int(replica or 0), float(factor))

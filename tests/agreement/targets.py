@@ -122,7 +122,7 @@ def target_disagreements(problem: dict, limits: dict, answer: Answer, *, verify:
         answer: the oracle's, for the narrowed problem.
         verify: whether CP-SAT has to prove the plan.
     """
-    from nest import planner
+    from nest import api
     from nest.deployment import Limits, violations
     from nest.errors import InputError
     from nest.hooks.registry import registry
@@ -130,12 +130,12 @@ def target_disagreements(problem: dict, limits: dict, answer: Answer, *, verify:
     known = registry([exporter_of(limits)])
     asked = {**problem, "search": {**(problem.get("search") or {}), "target": NAME}}
     try:
-        plan = planner.solve(asked, plugins=known, verify=verify)
+        plan = api.solve(asked, plugins=known, verify=verify)
     except InputError as error:
         return [f"refused, but there is a plan: {error}"] if answer.plan is not None else []
     if answer.plan is None:
         return [] if plan.status == "infeasible" else [f"status is {plan.status}, the oracle finds no plan"]
-    wrong = [f"nest check refuses the plan: {each}" for each in planner.check(plan, plugins=known).disagreements]
+    wrong = [f"nest check refuses the plan: {each}" for each in api.check(plan, plugins=known).disagreements]
     if plan.status != "optimal" or not same(plan.batch_time, answer.batch_time):
         wrong.append(f"{plan.status} with {plan.batch_time!r}, the oracle finds {answer.batch_time!r}")
     if verify and (plan.verification or {}).get("status") != "proved":

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from nest import planner
+from nest import api
+from nest.api import simulate
 from nest.deployment import Limits, violations
 from nest.errors import InputError
 from nest.files import structure
@@ -16,7 +17,6 @@ from nest.formulate.self_contained import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.instance import Solution
 from nest.plan import evaluate
-from nest.simulating import simulate
 from nest.solve.cpsat import Price, verify
 from nest.spec import PlanDocument, Problem
 from tests.agreement.compare import as_json
@@ -59,12 +59,12 @@ def problem(fanouts, *candidates, batch=6, links=((1.0, 1.0), (1.0, 0.1)), **mor
 def settled(asked: dict, known: Registry | None = None) -> PlanDocument:
     """The best plan, once solver, proof, price, check, replay and oracle agree on it."""
     known = known or registry()
-    plan = planner.solve(asked, plugins=known)
+    plan = api.solve(asked, plugins=known)
     document, answer = as_json(plan.to_dict()), solve(asked)
     assert same(plan.batch_time, answer.batch_time)
     assert check_document(document) == []
-    assert planner.check(document, plugins=known).ok
-    assert planner.verify(document, plugins=known).verification["status"] == "proved"
+    assert api.check(document, plugins=known).ok
+    assert api.verify(document, plugins=known).verification["status"] == "proved"
     assert found_by_cpsat(asked, known, 2 * plan.batch_time) == pytest.approx(plan.batch_time, rel=2e-6)
     found = simulate(document, plugins=known)
     for replayed, stage in zip(found.stages, plan.stages, strict=True):
@@ -88,7 +88,7 @@ def found_by_cpsat(asked: dict, known: Registry, batch_time: float) -> float | N
 
 def priced(asked: dict, known: Registry | None = None, **fixed) -> PlanDocument:
     """What `nest evaluate` says of these decisions, once it agrees with the oracle."""
-    plan = planner.evaluate(asked, fix={"pp": 1, "rank_order": "pp-inner", **fixed}, plugins=known or registry())
+    plan = api.evaluate(asked, fix={"pp": 1, "rank_order": "pp-inner", **fixed}, plugins=known or registry())
     assert check_document(as_json(plan.to_dict()), searched=False) == []
     return plan
 
@@ -163,10 +163,10 @@ def test_unsharded_gradients_take_one_all_reduce_of_the_model(model):
 def test_a_model_that_knows_no_members_is_asked_as_before():
     """It counts the shape, (2, 2), and so four members for three devices."""
     asked, known = problem([2, 2], batch=3, **ONE_STAGE, collectives="trees"), with_models(Uncounted())
-    plan = planner.solve(asked, plugins=known, verify=True)
+    plan = api.solve(asked, plugins=known, verify=True)
     assert plan.stages[0].sync_time == pytest.approx(2 * 2 * 0.1 + 6.0)
     assert plan.verification["status"] == "proved"
-    assert planner.check(plan, plugins=known).ok
+    assert api.check(plan, plugins=known).ok
     assert not known.warnings
 
 
@@ -188,7 +188,7 @@ def test_dp_counts_copies_that_see_different_samples(said, copies):
         beyond = Limits(constraints={f"dp < {2 * copies}": "it is made up"})
         assert violations(plan, beyond, "made-up") == [f"dp is {2 * copies}, but it is made up (`dp < {2 * copies}`)"]
     assert priced(asked, dp=2 * copies).data_parallel == 2
-    refused = planner.solve({**asked, "constraints": ["dp == 5"]})
+    refused = api.solve({**asked, "constraints": ["dp == 5"]})
     assert refused.status == "infeasible"
     if copies > 1:
         with pytest.raises(InputError, match=f"fixed.dp is {copies + 1}, which no number of replicas makes"):
@@ -200,7 +200,7 @@ def test_copies_are_whole():
     with pytest.raises(
         InputError, match=r"profile.candidates\[0\].micro_batch is 2, which does not divide the 3 samples"
     ):
-        planner.solve(asked)
+        api.solve(asked)
 
 
 def test_stages_of_a_mixed_plan_count_their_own_copies():
@@ -223,10 +223,10 @@ def test_stages_of_a_mixed_plan_count_their_own_copies():
 def test_random_problems_with_a_model_of_trees(seed, kind, model):
     asked = random_problem(Random(seed), kind, sharded=kind != "chunked") | {"collectives": "trees"}
     known = with_models(model)
-    plan, answer = planner.solve(asked, plugins=known, verify=True), solve(asked)
+    plan, answer = api.solve(asked, plugins=known, verify=True), solve(asked)
     assert same(plan.batch_time, answer.batch_time)
     document = as_json(plan.to_dict())
     assert check_document(document) == []
-    assert planner.check(document, plugins=known).ok
+    assert api.check(document, plugins=known).ok
     assert plan.verification["status"] == "proved"
     assert not known.warnings

@@ -18,7 +18,7 @@ from nest.calibrate.cluster import level
 from nest.catalogue import TimeSpread, estimate_error, time_spread
 from nest.errors import InputError
 from tests.plan.test_check import PROBLEM as PROFILE
-from tests.test_planner import SMALL
+from tests.test_api import SMALL
 
 Command = Callable[..., tuple[int, str, str]]
 

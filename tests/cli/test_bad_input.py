@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nest import api
 from nest.cli import app
 from nest.files import read_mapping
 
@@ -395,12 +396,11 @@ def test_time_limits(refused: Refused, limit: str) -> None:
 
 
 def test_places_to_write_to(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nest import planner
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("the search ran although its plan cannot be written")
 
-    monkeypatch.setattr(planner, "solve", never)
+    monkeypatch.setattr(api, "solve", never)
     missing = tmp_path / "none" / "plan.json"
     (line,) = refused("solve", str(EXAMPLE), "--output", str(missing))
     assert line.startswith(f"{missing}: cannot write here, there is no folder")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nest import comparing
+from nest.whatif.compare import Comparison
 from tests.command_line import call
 from tests.planners.instances import problem
 
@@ -51,8 +51,8 @@ def test_what_does_not_fit_says_by_how_much(
 def test_a_plan_that_beats_ours_is_an_internal_error(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refuting = comparing.Comparison.faster
-    monkeypatch.setattr(comparing.Comparison, "refuting", property(lambda self: self.others[:1]))
+    refuting = Comparison.faster
+    monkeypatch.setattr(Comparison, "refuting", property(lambda self: self.others[:1]))
     assert refuting is not None
     assert call(monkeypatch, "compare", file, "--planner", "manual") == 1
     told = capsys.readouterr()

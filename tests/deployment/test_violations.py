@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from nest import planner
+from nest import api
 from nest.deployment import Limits, violations
 from nest.deployment.violations import degrees_of
 from nest.errors import InputError
@@ -23,7 +23,7 @@ PROBLEM: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def plan() -> PlanDocument:
     """Two stages of 3 and 2 blocks."""
-    return planner.evaluate(PROBLEM)
+    return api.evaluate(PROBLEM)
 
 
 def stages(plan: PlanDocument, *changes: dict[str, Any]) -> PlanDocument:
@@ -120,7 +120,7 @@ def test_ends_belong_to_the_first_and_the_last_stage(plan: PlanDocument) -> None
 
 def test_idle_devices_are_a_limit() -> None:
     limits = Limits(all_devices=True)
-    whole, idle = (planner.evaluate({**PROBLEM, "fixed": {"pp": 2, "replicas": count}}) for count in (4, 2))
+    whole, idle = (api.evaluate({**PROBLEM, "fixed": {"pp": 2, "replicas": count}}) for count in (4, 2))
     assert violations(whole, limits, "toy") == []
     assert violations(idle, limits, "toy") == ["4 of 8 devices are used, but toy takes all of a cluster"]
 

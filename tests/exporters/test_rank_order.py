@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nest import evaluate, export, exporting
+from nest import api, evaluate, export
 from nest.hooks.placements import placement, rank_order
 from nest.spec import PlanDocument
 
@@ -62,7 +62,7 @@ def test_other_frameworks_count_stages_last(target: str) -> None:
 def test_placements_beside_a_framework_count_as_it_does() -> None:
     plan = evaluated("pp-inner")
     for framework, order in (("pytorch", DEFAULT), ("megatron", PIPELINE_INNER)):
-        files = exporting.export(plan, ("ranks", framework)).files
+        files = api.exported(plan, ("ranks", framework)).files
         assert json.loads(files["ranks.json"])["order"] == "-".join(order)
-    both = exporting.export(plan, ("ranks", "pytorch", "megatron")).files
+    both = api.exported(plan, ("ranks", "pytorch", "megatron")).files
     assert json.loads(both["ranks.json"])["order"] == "-".join(PIPELINE_INNER)

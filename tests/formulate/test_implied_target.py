@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import nest
-from nest import planner
+from nest import api
 from nest.files import structure
 from nest.formulate.given import whole_problem
 from nest.formulate.implied_target import Target, with_target
@@ -143,9 +143,9 @@ def test_a_profile_has_no_target() -> None:
 
 def test_people_are_told_in_a_sentence() -> None:
     told: list[str] = []
-    planner.solve(PROBLEM, told=told.append)
-    planner.solve({**PROBLEM, "search": {"mixed": True}}, told=told.append)
-    planner.solve({**PROBLEM, "search": {"target": "none"}}, told=told.append)
+    api.solve(PROBLEM, told=told.append)
+    api.solve({**PROBLEM, "search": {"mixed": True}}, told=told.append)
+    api.solve({**PROBLEM, "search": {"target": "none"}}, told=told.append)
     assert [each for each in told if each.startswith("target")] == [
         "target: megatron, that of megatron-core: what it can run is searched; `search.target: none` searches all, and "
         "`nest explain` says what the limits cost.",

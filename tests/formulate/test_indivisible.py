@@ -54,9 +54,9 @@ def test_the_degrees_ruled_out_are_those_of_no_plan() -> None:
 
 
 def test_people_are_told_as_a_search_begins() -> None:
-    from nest import planner
+    from nest import api
 
     sentences: list[str] = []
-    planner.solve(problem(1023), told=sentences.append)
+    api.solve(problem(1023), told=sentences.append)
     assert [each for each in sentences if "1023 tokens" in each]
     assert isinstance(whole_problem(problem(1023), registry())[0], Problem)

@@ -13,12 +13,12 @@ from nest.formulate.instance import formulate
 from nest.formulate.slower_levels import slower_times
 from nest.hooks.registry import registry
 from nest.plan import solution_of
-from nest.questions.kept import kept_time
-from nest.questions.links import bandwidths
 from nest.report.explanation import explanation_text
 from nest.report.summary import summary
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL
+from nest.whatif.parameters import bandwidths
+from nest.whatif.solver import kept_time
 from tests.agreement.problems import random_problem
 from tests.oracle.check import plan_of
 from tests.oracle.price import price

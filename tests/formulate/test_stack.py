@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import evolve, fields
 
-from nest import planner
+from nest import api
 from nest.catalogue import device
 from nest.errors import InputError
 from nest.files import structure
@@ -120,10 +120,10 @@ def test_built_in_stacks_come_first_where_several_run_a_target() -> None:
 
 def test_a_plug_in_brings_one_and_is_told_of_in_the_plan() -> None:
     known = bringing(MINE)
-    plan = planner.solve(problem({"stack": "mine"}), plugins=known)
+    plan = api.solve(problem({"stack": "mine"}), plugins=known)
     assert plan.problem["training"]["overlap"] == {"data": True, "tensor": False, "pipeline": True}
     assert "brings_stacks" in plan.plugins
-    assert planner.check(plan, plugins=known).ok
+    assert api.check(plan, plugins=known).ok
 
 
 def test_a_file_is_read_from_the_folder_of_the_problem_and_lies_in_the_plan(tmp_path: Path) -> None:
@@ -131,11 +131,11 @@ def test_a_file_is_read_from_the_folder_of_the_problem_and_lies_in_the_plan(tmp_
     (tmp_path / "mine.toml").write_text(text)
     path = tmp_path / "problem.json"
     path.write_text(json.dumps({**WRITTEN, "training": {**WRITTEN["training"], "stack": "mine.toml"}}))
-    plan = planner.solve(path)
+    plan = api.solve(path)
     assert plan.problem["training"]["stack"]["name"] == "ours"
     assert plan.problem["training"]["attention"] == "unfused"
     (tmp_path / "mine.toml").unlink()
-    assert planner.check(plan).ok
+    assert api.check(plan).ok
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_a_profile_has_no_stack() -> None:
 
 
 def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> None:
-    plan = planner.solve(problem({"stack": "none"}, cluster={**WRITTEN["cluster"], "device": "h100-sxm"}))
+    plan = api.solve(problem({"stack": "none"}, cluster={**WRITTEN["cluster"], "device": "h100-sxm"}))
     before = evolve(plan, problem={**plan.problem, "training": {**plan.problem["training"]}})
     del before.problem["training"]["stack"]
     assert carried_problem(before, registry()).training.stack == NO_STACK
-    assert planner.check(before).ok
+    assert api.check(before).ok
 
 
 @pytest.mark.parametrize(
@@ -220,5 +220,5 @@ def test_a_stack_that_was_implied_is_told_in_one_line(
     cluster = {**WRITTEN["cluster"], "device": "h100-sxm"}
     asked = {**WRITTEN, "training": {**WRITTEN["training"], **training}, "cluster": cluster, **sections}
     lines: list[str] = []
-    planner.evaluate(asked, told=lines.append)
+    api.evaluate(asked, told=lines.append)
     assert lines == ([] if told is None else [f"stack: {told}"])

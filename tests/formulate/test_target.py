@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nest import planner
+from nest import api
 from nest.deployment import Limits, violations
 from nest.errors import InputError
 from nest.hooks.registry import Registry
@@ -40,7 +40,7 @@ def solved(known: Registry, target: str = "toy", **changes: Any) -> PlanDocument
     problem = {**PROBLEM, "search": {"target": target}}
     for name, change in changes.items():
         problem[name] = {**problem.get(name, {}), **change} if isinstance(change, dict) else change
-    return planner.solve(problem, plugins=known)
+    return api.solve(problem, plugins=known)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_a_plan_for_a_target_is_one_that_it_can_run(limits: Limits) -> None:
     plan = solved(known)
     assert plan.status == "optimal"
     assert violations(plan, limits, "toy") == []
-    assert planner.check(plan, plugins=known).ok
-    assert planner.verify(plan, plugins=known).status == "proved"
+    assert api.check(plan, plugins=known).ok
+    assert api.verify(plan, plugins=known).status == "proved"
 
 
 def test_a_target_that_can_run_all_changes_nothing() -> None:
     known = with_frameworks(toy=Limits(zero_degrees=True, mixed=True, offload=("optimizer", "activations")))
-    free = planner.solve(PROBLEM, plugins=known)
+    free = api.solve(PROBLEM, plugins=known)
     assert solved(known).batch_time == free.batch_time
 
 
@@ -135,8 +135,8 @@ def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
     assert "`pp % 4 == 0` (search.target is toy: toy comes in fours)" in plan.diagnosis
     assert "6 transformer blocks must be dealt to stages evenly" in plan.diagnosis
     assert plan.diagnosis.endswith("With `search.target: none` there is a plan: what toy cannot run is what binds.")
-    assert planner.check(plan, plugins=known).ok
-    assert planner.verify(plan, plugins=known).status == "proved"
+    assert api.check(plan, plugins=known).ok
+    assert api.verify(plan, plugins=known).status == "proved"
 
 
 def test_what_does_not_bind_is_told_too() -> None:
@@ -156,11 +156,11 @@ def test_memory_that_only_the_target_lacks_is_told() -> None:
 
 def test_evaluating_prices_what_a_target_cannot_run() -> None:
     known = with_frameworks(toy=Limits(zero=(0,)))
-    plan = planner.evaluate({**PROBLEM, "search": {"target": "toy"}, "fixed": {"zero": 2}}, plugins=known)
+    plan = api.evaluate({**PROBLEM, "search": {"target": "toy"}, "fixed": {"zero": 2}}, plugins=known)
     assert {stage.zero for stage in plan.stages} == {2}
-    assert planner.check(plan, plugins=known).ok
+    assert api.check(plan, plugins=known).ok
     with pytest.raises(InputError, match="no target called 'other'"):
-        planner.evaluate({**PROBLEM, "search": {"target": "other"}}, plugins=known)
+        api.evaluate({**PROBLEM, "search": {"target": "other"}}, plugins=known)
 
 
 def test_a_recompute_mode_of_candidates_outside_a_target_may_be_listed() -> None:
@@ -179,6 +179,6 @@ def test_a_recompute_mode_of_candidates_outside_a_target_may_be_listed() -> None
         "cluster": {"levels": [{"fanout": 2, "bandwidth": 1.0, "latency": 0.0}], "memory": 10.0},
         "search": {"target": "toy", "recompute": ["none", "full"]},
     }
-    plan = planner.solve(problem, plugins=with_frameworks(toy=Limits(strategies=())))
+    plan = api.solve(problem, plugins=with_frameworks(toy=Limits(strategies=())))
     assert plan.status == "optimal"
     assert [stage.candidate for stage in plan.stages] == ["one"]

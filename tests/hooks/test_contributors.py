@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nest import planner
+from nest import api
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from tests.command_line import call
@@ -18,7 +18,7 @@ PLAIN = {"nest-planner"}
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Any]:
-    return planner.solve(PROBLEM, plugins=Registry()).to_dict()
+    return api.solve(PROBLEM, plugins=Registry()).to_dict()
 
 
 def offered(kind: str) -> Registry:
@@ -27,23 +27,23 @@ def offered(kind: str) -> Registry:
 
 @pytest.mark.parametrize("kind", ["strategies", "cost_models", "collective_models", "layer_times", "schedules"])
 def test_what_is_installed_but_not_used_is_not_listed(kind: str) -> None:
-    plan = planner.evaluate(PROBLEM, plugins=offered(kind))
+    plan = api.evaluate(PROBLEM, plugins=offered(kind))
     assert set(plan.plugins) == PLAIN
 
 
 @pytest.mark.parametrize("kind", ["cost_models", "collective_models", "layer_times", "schedules"])
 def test_what_is_used_is_listed(kind: str) -> None:
-    plan = planner.evaluate({**PROBLEM, **NAMING[kind]}, plugins=offered(kind))
+    plan = api.evaluate({**PROBLEM, **NAMING[kind]}, plugins=offered(kind))
     assert set(plan.plugins) == PLAIN | {"faulty"}
     # Another plan of the same registry is another plan.
     known = offered(kind)
-    planner.evaluate({**PROBLEM, **NAMING[kind]}, plugins=known)
-    assert set(planner.evaluate(PROBLEM, plugins=known).plugins) == PLAIN
+    api.evaluate({**PROBLEM, **NAMING[kind]}, plugins=known)
+    assert set(api.evaluate(PROBLEM, plugins=known).plugins) == PLAIN
 
 
 @pytest.mark.parametrize(("asked", "listed"), [({"foo": 2}, True), ({"foo": 1}, True), ({}, False)], ids=str)
 def test_a_strategy_takes_part_that_splits_something_or_is_named(asked: dict[str, int], listed: bool) -> None:
-    plan = planner.evaluate({**PROBLEM, "fixed": asked}, plugins=offered("strategies"))
+    plan = api.evaluate({**PROBLEM, "fixed": asked}, plugins=offered("strategies"))
     assert ("faulty" in plan.plugins) == listed
 
 
@@ -53,12 +53,12 @@ def test_an_importer_takes_part_whose_model_it_is() -> None:
             return False
 
     known = Registry([offering("model_importers", Own())])
-    assert set(planner.evaluate(PROBLEM, plugins=known).plugins) == PLAIN
+    assert set(api.evaluate(PROBLEM, plugins=known).plugins) == PLAIN
 
 
 def test_a_plan_without_a_feasible_one_lists_what_said_so() -> None:
     tight = {**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MB"}, "collectives": "foo"}
-    plan = planner.solve(tight, plugins=offered("collective_models"))
+    plan = api.solve(tight, plugins=offered("collective_models"))
     assert plan.status == "infeasible"
     assert set(plan.plugins) == PLAIN | {"faulty"}
 
@@ -67,7 +67,7 @@ def test_a_missing_plug_in_is_named_with_its_version_and_the_way_to_it(plain: di
     problem = {**plain["problem"], "strategies": {"ulysses": [1, 2]}}
     made = {**plain, "problem": problem, "plugins": {**plain["plugins"], "nest-ulysses": "0.3"}}
     with pytest.raises(InputError) as refused:
-        planner.check(made, plugins=Registry())
+        api.check(made, plugins=Registry())
     first, second = str(refused.value).splitlines()
     assert first.startswith("the plan was made with nest-ulysses 0.3, which is not installed here")
     assert "pip install 'nest-ulysses==0.3'" in first
@@ -75,13 +75,13 @@ def test_a_missing_plug_in_is_named_with_its_version_and_the_way_to_it(plain: di
 
 
 def test_numbers_that_a_missing_plug_in_gave_are_told_with_it() -> None:
-    plan = planner.evaluate({**PROBLEM, "collectives": "foo"}, plugins=offered("collective_models")).to_dict()
+    plan = api.evaluate({**PROBLEM, "collectives": "foo"}, plugins=offered("collective_models")).to_dict()
     other = copy.deepcopy(plan)
     del other["problem"]["collectives"]  # As if the plug-in were the default where the plan was made.
-    report = planner.check(other, plugins=Registry())
+    report = api.check(other, plugins=Registry())
     assert report.disagreements[0].startswith("the plan was made with faulty, which is not installed here")
     assert len(report.disagreements) > 1
-    assert planner.check(plan, plugins=offered("collective_models")).notes == ()
+    assert api.check(plan, plugins=offered("collective_models")).notes == ()
 
 
 def test_another_version_is_named_though_the_plan_holds(

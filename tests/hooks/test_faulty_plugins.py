@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest import planner
+from nest import api
 from nest.errors import InputError, InternalError
 from nest.graph import Axis, Block, Collective, Communication
 from nest.hooks import hook, manager
@@ -265,7 +265,7 @@ FAULTS: list[tuple[str, str, Any, str]] = [
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Any]:
     """What is planned without any plug-in."""
-    return decisions(planner.solve(PROBLEM, plugins=Registry()))
+    return decisions(api.solve(PROBLEM, plugins=Registry()))
 
 
 @pytest.mark.parametrize(
@@ -276,20 +276,20 @@ def test_a_faulty_object_is_named_once_and_the_plan_is_the_one_without_it(
     kind: str, member: str, does: Any, told: str, alone: dict[str, Any]
 ) -> None:
     known = registry([offering(kind, broken(kind, member, does))])
-    plan = planner.solve({**PROBLEM, **NAMING[kind]}, plugins=known)
+    plan = api.solve({**PROBLEM, **NAMING[kind]}, plugins=known)
     assert decisions(plan) == alone
     (warning,) = known.warnings
     assert warning.startswith("plug-in faulty is set aside: its ")
     assert "'foo'" in warning
     assert told in warning
     assert "\n" not in warning
-    assert planner.check(plan, plugins=known).ok
+    assert api.check(plan, plugins=known).ok
 
 
 @pytest.mark.parametrize("kind", [kind for kind in NAMING if kind != "model_importers"])
 def test_a_sound_object_is_used(kind: str, alone: dict[str, Any]) -> None:
     known = registry([offering(kind, OF_KIND[kind]())])
-    plan = planner.solve({**PROBLEM, **NAMING[kind]}, plugins=known)
+    plan = api.solve({**PROBLEM, **NAMING[kind]}, plugins=known)
     assert known.warnings == ()
     # Ranks that do the same are no use, so that the strategy splits nothing.
     assert ("faulty" in plan.plugins) == (kind != "strategies")
@@ -304,13 +304,13 @@ def test_what_nest_brings_passes_the_guards(monkeypatch: pytest.MonkeyPatch) -> 
     problems = [repository / "examples" / name / "problem.yaml" for name in ("llama-2-7b-on-tpu-v4-torus",)]
     mixture = {"layers": 2, "hidden": 256, "ffn": 512, "heads": 4, "vocab": 1000, "experts": 4, "top_k": 2}
     asked: list[Any] = [*problems, PROBLEM, {**PROBLEM, "model": {"transformer": mixture}, "search": {"mixed": True}}]
-    plain = [planner.solve(problem, plugins=Registry()).to_dict() for problem in asked]
+    plain = [api.solve(problem, plugins=Registry()).to_dict() for problem in asked]
     built_in = manager.built_in_plugins
     monkeypatch.setattr(
         "nest.hooks.registry.built_in_plugins", lambda: [evolve(each, built_in=False) for each in built_in()]
     )
     guarded = Registry()
-    assert [planner.solve(problem, plugins=guarded).to_dict() for problem in asked] == plain
+    assert [api.solve(problem, plugins=guarded).to_dict() for problem in asked] == plain
     assert guarded.warnings == ()
 
 
@@ -319,7 +319,7 @@ def test_what_nest_brings_is_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> N
     costs = type(known.cost_models()["roofline"])
     monkeypatch.setattr(costs, "price", raises(ZeroDivisionError("a bug")))
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        planner.solve(PROBLEM, plugins=known)
+        api.solve(PROBLEM, plugins=known)
     assert known.warnings == ()
 
 
@@ -335,17 +335,17 @@ def test_what_nest_brings_is_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_an_absent_strategy_has_degree_1(asked: dict[str, Any]) -> None:
     known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
-    plan = planner.solve({**PROBLEM, **asked}, plugins=known)
-    expected = planner.solve({**PROBLEM, "search": asked.get("search", PROBLEM["search"])}, plugins=Registry())
+    plan = api.solve({**PROBLEM, **asked}, plugins=known)
+    expected = api.solve({**PROBLEM, "search": asked.get("search", PROBLEM["search"])}, plugins=Registry())
     assert (plan.status, plan.batch_time) == ("optimal", expected.batch_time)
     assert len(known.warnings) == 1
     assert known.warnings[0].endswith("; its degree is 1")
-    assert planner.check(plan, plugins=known).ok
+    assert api.check(plan, plugins=known).ok
 
 
 def test_a_constraint_an_absent_strategy_cannot_meet_leaves_no_plan() -> None:
     known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
-    assert planner.solve({**PROBLEM, "constraints": ["foo == 2"]}, plugins=known).status == "infeasible"
+    assert api.solve({**PROBLEM, "constraints": ["foo == 2"]}, plugins=known).status == "infeasible"
 
 
 @pytest.mark.parametrize(
@@ -354,24 +354,24 @@ def test_a_constraint_an_absent_strategy_cannot_meet_leaves_no_plan() -> None:
 def test_other_schedules_stand_in(written: list[str], used: str) -> None:
     known = registry([offering("schedules", broken("schedules", "weights", returns(None)))])
     asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": written}}
-    assert planner.solve(asked, plugins=known).schedule == used
-    assert planner.evaluate(asked, plugins=known).schedule == used
-    assert planner.evaluate(asked, fix={"schedule": "foo"}, plugins=known).schedule == used
+    assert api.solve(asked, plugins=known).schedule == used
+    assert api.evaluate(asked, plugins=known).schedule == used
+    assert api.evaluate(asked, fix={"schedule": "foo"}, plugins=known).schedule == used
 
 
 @pytest.mark.parametrize("kind", ["cost_models", "layer_times", "schedules", "strategies"])
 def test_evaluating_goes_on_without(kind: str) -> None:
     member = {"cost_models": "price", "layer_times": "seconds", "schedules": "weights", "strategies": "degrees"}[kind]
     known = registry([offering(kind, broken(kind, member, raises(ValueError("no"))))])
-    plan = planner.evaluate({**PROBLEM, **NAMING[kind]}, plugins=known)
-    assert plan.batch_time == planner.evaluate(PROBLEM, plugins=Registry()).batch_time
+    plan = api.evaluate({**PROBLEM, **NAMING[kind]}, plugins=known)
+    assert plan.batch_time == api.evaluate(PROBLEM, plugins=Registry()).batch_time
     assert len(known.warnings) == 1
 
 
 def test_verifying_goes_on_without() -> None:
-    plan = planner.solve(PROBLEM, plugins=Registry())
+    plan = api.solve(PROBLEM, plugins=Registry())
     known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
-    assert planner.verify(plan, plugins=known).status == "proved"
+    assert api.verify(plan, plugins=known).status == "proved"
     assert len(known.warnings) == 1
 
 
@@ -384,8 +384,8 @@ def test_a_solver_and_a_plan_that_are_told_different_things(alone: dict[str, Any
     model = broken("collective_models", "times", times)
     type(model).time = returns(1e-3)
     known = registry([offering("collective_models", model)])
-    plan = planner.solve({**PROBLEM, "collectives": "foo", "constraints": ["dp == 4"]}, plugins=known)
-    assert plan.batch_time == planner.solve({**PROBLEM, "constraints": ["dp == 4"]}, plugins=Registry()).batch_time
+    plan = api.solve({**PROBLEM, "collectives": "foo", "constraints": ["dp == 4"]}, plugins=known)
+    assert plan.batch_time == api.solve({**PROBLEM, "constraints": ["dp == 4"]}, plugins=Registry()).batch_time
     (warning,) = known.warnings
     assert "told the solver something else" in warning
 
@@ -401,7 +401,7 @@ def test_a_solver_and_a_plan_that_are_told_different_things(alone: dict[str, Any
 def test_a_network_nobody_else_can_read_is_an_error_that_names_it(does: Any, told: str) -> None:
     known = registry([offering("topology_importers", broken("topology_importers", "load", does))])
     with pytest.raises(InputError, match="no importer knows 'foo'"):
-        planner.solve({**PROBLEM, "cluster": {"device": "a100-sxm-80g", "topology": "foo"}}, plugins=known)
+        api.solve({**PROBLEM, "cluster": {"device": "a100-sxm-80g", "topology": "foo"}}, plugins=known)
     (warning,) = known.warnings
     assert told in warning
 
@@ -411,7 +411,7 @@ def test_an_importer_may_refuse_what_it_reads() -> None:
         [offering("topology_importers", broken("topology_importers", "load", raises(InputError("bent."))))]
     )
     with pytest.raises(InputError, match="bent"):
-        planner.solve({**PROBLEM, "cluster": {"device": "a100-sxm-80g", "topology": "foo"}}, plugins=known)
+        api.solve({**PROBLEM, "cluster": {"device": "a100-sxm-80g", "topology": "foo"}}, plugins=known)
     assert known.warnings == ()
 
 
@@ -438,7 +438,7 @@ def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatc
         return OperatorCost(0.0, 0.0)
 
     known = registry([offering("cost_models", broken("cost_models", "price", price))])
-    assert decisions(planner.solve({**PROBLEM, "costs": "foo"}, plugins=known)) == alone
+    assert decisions(api.solve({**PROBLEM, "costs": "foo"}, plugins=known)) == alone
     (warning,) = known.warnings
     assert "used up the 0.5 s of all calls into a plug-in in price" in warning
 
@@ -454,7 +454,7 @@ def test_many_quick_calls_are_no_fault(monkeypatch: pytest.MonkeyPatch, alone: d
         return built_in.price(*asked)
 
     known = registry([offering("cost_models", broken("cost_models", "price", price))])
-    assert planner.solve({**PROBLEM, "costs": "foo"}, plugins=known).batch_time == alone["batch_time"]
+    assert api.solve({**PROBLEM, "costs": "foo"}, plugins=known).batch_time == alone["batch_time"]
     assert known.warnings == ()
     assert sum(spent) > 0.1
 
@@ -463,7 +463,7 @@ def test_two_faults_are_two_lines(alone: dict[str, Any]) -> None:
     items = [broken("strategies", "degrees", returns(0)), broken("strategies", "apply", returns(0))]
     items[1].name = "bar"
     known = registry([offering("strategies", *items)])
-    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    assert decisions(api.solve(PROBLEM, plugins=known)) == alone
     assert ["'foo'" in known.warnings[0], "'bar'" in known.warnings[1], len(known.warnings)] == [True, True, 2]
 
 
@@ -472,7 +472,7 @@ def test_what_was_set_aside_stays_so() -> None:
     counted = broken("strategies", "degrees", lambda *_: calls.append(1))
     known = registry([offering("strategies", counted)])
     for _ in range(2):
-        planner.solve(PROBLEM, plugins=known)
+        api.solve(PROBLEM, plugins=known)
     assert len(calls) == len(known.warnings) == 1
 
 
@@ -481,7 +481,7 @@ def test_a_strict_registry_makes_a_fault_an_error(kind: str) -> None:
     member = {"strategies": "degrees", "cost_models": "price"}[kind]
     plugin = offering(kind, broken(kind, member, raises(ValueError("boom"))))
     with pytest.raises(InputError, match=r"plug-in faulty is faulty.*raised ValueError: boom in \w+\.$"):
-        planner.solve({**PROBLEM, **NAMING[kind]}, plugins=Registry([plugin], strict=True))
+        api.solve({**PROBLEM, **NAMING[kind]}, plugins=Registry([plugin], strict=True))
 
 
 def test_a_strict_registry_makes_a_fault_at_the_start_an_error() -> None:
@@ -489,7 +489,7 @@ def test_a_strict_registry_makes_a_fault_at_the_start_an_error() -> None:
         Registry([SimpleNamespace()], strict=True)
     clash = broken("strategies", "name", "tp")
     with pytest.raises(InputError, match="has registered 'tp'") as caught:
-        planner.solve(PROBLEM, plugins=Registry([offering("strategies", clash)], strict=True))
+        api.solve(PROBLEM, plugins=Registry([offering("strategies", clash)], strict=True))
     assert "\n" not in str(caught.value)
 
 
@@ -506,7 +506,7 @@ def test_a_hook_that_sleeps_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, al
     module.nest_strategies = hook(sleeps)  # type: ignore[attr-defined]
     module.nest_schedules = hook(sleeps)  # type: ignore[attr-defined]
     known = registry([module])
-    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    assert decisions(api.solve(PROBLEM, plugins=known)) == alone
     assert known.warnings == ("plug-in faulty is set aside: its hook nest_schedules did not come back within 0.5 s",)
 
 
@@ -520,7 +520,7 @@ def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, alone:
             pass
 
     known = registry([offering("strategies", broken("strategies", "degrees", degrees))])
-    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    assert decisions(api.solve(PROBLEM, plugins=known)) == alone
     (thread,) = threads
     thread.join(30)
     assert not thread.is_alive()
@@ -534,7 +534,7 @@ def test_threads_end_with_the_registry() -> None:
         return (1,)
 
     known = registry([offering("strategies", broken("strategies", "degrees", degrees))])
-    planner.solve(PROBLEM, plugins=known)
+    api.solve(PROBLEM, plugins=known)
     assert len(set(threads)) == 1
     del known
     gc.collect()
@@ -545,7 +545,7 @@ def test_threads_end_with_the_registry() -> None:
 def test_threads_may_plan_at_the_same_time() -> None:
     known = registry([offering("cost_models", Costs())])
     with ThreadPoolExecutor(4) as pool:
-        plans = list(pool.map(lambda _: planner.solve({**PROBLEM, "costs": "foo"}, plugins=known), range(4)))
+        plans = list(pool.map(lambda _: api.solve({**PROBLEM, "costs": "foo"}, plugins=known), range(4)))
     assert len({plan.batch_time for plan in plans}) == 1
     assert known.warnings == ()
 
@@ -554,12 +554,12 @@ def test_threads_may_plan_at_the_same_time() -> None:
 def test_a_forked_process_has_its_own_threads() -> None:
     known = registry([offering("cost_models", Costs())])
     asked = {**PROBLEM, "costs": "foo"}
-    planner.solve(asked, plugins=known)
+    api.solve(asked, plugins=known)
     child = os.fork()
     if child == 0:
         code = 99
         try:
-            planner.solve(asked, plugins=known)
+            api.solve(asked, plugins=known)
             code = len(known.warnings)
         finally:
             os._exit(code)
@@ -577,7 +577,7 @@ def test_a_plug_in_may_call_another() -> None:
             return known.cost_models()["foo"].price(operator, device, training)
 
     known = registry([offering("cost_models", sound, Calling())])
-    both = [planner.solve({**PROBLEM, "costs": name}, plugins=known).batch_time for name in ("foo", "bar")]
+    both = [api.solve({**PROBLEM, "costs": name}, plugins=known).batch_time for name in ("foo", "bar")]
     assert both[0] == both[1]
     assert known.warnings == ()
 
@@ -586,7 +586,7 @@ def test_a_plug_in_may_call_another() -> None:
 def test_a_strategy_needs_a_word_of_its_own(name: str) -> None:
     known = Registry([offering("strategies", broken("strategies", "name", name))])
     fixed = {**PROBLEM, "fixed": {"pp": 2, "micro_batch": 1}}
-    assert decisions(planner.solve(fixed, plugins=known)) == decisions(planner.solve(fixed, plugins=Registry()))
+    assert decisions(api.solve(fixed, plugins=known)) == decisions(api.solve(fixed, plugins=Registry()))
     (line,) = known.warnings
     assert "faulty" in line
     assert repr(name) in line
@@ -594,7 +594,7 @@ def test_a_strategy_needs_a_word_of_its_own(name: str) -> None:
 
 def test_a_strategy_after_itself_is_set_aside(alone: dict[str, Any]) -> None:
     known = Registry([offering("strategies", broken("strategies", "after", ("foo",)))])
-    assert decisions(planner.solve(PROBLEM, plugins=known)) == alone
+    assert decisions(api.solve(PROBLEM, plugins=known)) == alone
     (line,) = known.warnings
     assert line.endswith("whose `after` names itself")
 
@@ -638,7 +638,7 @@ def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) 
 
     known = Registry([offering("schedules", Ignoring())])
     problem = {**PROBLEM, **NAMING["schedules"]}
-    assert decisions(planner.solve(problem, plugins=known)) == alone
+    assert decisions(api.solve(problem, plugins=known)) == alone
     (line,) = known.warnings
     assert "ignores the chunks" in line
 
@@ -651,9 +651,9 @@ def test_an_importer_that_empties_its_source_changes_nothing() -> None:
 
     widths = {"n_layer": 2, "n_embd": 256, "n_head": 4, "vocab_size": 1000, "n_positions": 1024}
     problem = {**PROBLEM, "model": {"model_type": "gpt2", **widths}}
-    plain = planner.solve(problem, plugins=Registry())
+    plain = api.solve(problem, plugins=Registry())
     known = Registry([offering("model_importers", Emptying())])
-    assert planner.solve(problem, plugins=known).to_dict() == plain.to_dict()
+    assert api.solve(problem, plugins=known).to_dict() == plain.to_dict()
     assert known.warnings == ()
 
 
@@ -663,4 +663,4 @@ def test_a_fault_of_nobody_does_not_go_on_for_ever() -> None:
 
     known = Registry([offering("strategies", broken("strategies", "degrees", forged))])
     with pytest.raises(InternalError, match="'nobody'"):
-        planner.solve(PROBLEM, plugins=known)
+        api.solve(PROBLEM, plugins=known)

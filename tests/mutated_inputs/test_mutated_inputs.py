@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nest import api
 from nest.cli.app import app as commands
 from tests.mutated_inputs.cases import Case, call, draw
 from tests.mutated_inputs.commands import COMMANDS
@@ -26,7 +27,6 @@ def test_a_number_stands_for_one_case() -> None:
 
 
 def test_what_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nest import planner
     from nest.errors import InternalError
 
     case = Case("check", ("check", "plan.json"), {"plan.json": b"{}"})
@@ -35,13 +35,13 @@ def test_what_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("stages")
 
-    monkeypatch.setattr(planner, "check", broken)
+    monkeypatch.setattr(api, "check", broken)
     assert "KeyError: 'stages'" in str(call(case).fault)
 
     def wrong(*_: object, **__: object) -> None:
         raise InternalError("two parts disagree.")
 
-    monkeypatch.setattr(planner, "check", wrong)
+    monkeypatch.setattr(api, "check", wrong)
     assert "internal error" in str(call(case).fault)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from nest import planner
+from nest import api
 from nest.cli.output import to_json
 from nest.hooks.registry import registry
 from nest.instance import Instance, OrderedSchedule, Pass, chunks_of
@@ -128,9 +128,9 @@ MISTAKES: dict[str, tuple[type, str, Callable[..., Any], str]] = {
 def test_a_mistake_that_solvers_and_pricing_share_is_found(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     owner, member, method, expected = MISTAKES[mistake]
     monkeypatch.setattr(owner, member, method)
-    plan = planner.solve(four_layers(fixed={"pp": 4, "replicas": 1}))
+    plan = api.solve(four_layers(fixed={"pp": 4, "replicas": 1}))
     assert plan.status == "optimal"  # Who shares the mistake agrees.
-    found = planner.check(plan).disagreements
+    found = api.check(plan).disagreements
     assert any(expected in told for told in found), found
 
 
@@ -138,7 +138,7 @@ def test_check_and_verify_say_what_was_found_anew(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(to_json(planner.solve(four_layers(fixed={"pp": 4, "replicas": 1})).to_dict()))
+    path.write_text(to_json(api.solve(four_layers(fixed={"pp": 4, "replicas": 1})).to_dict()))
     assert call(monkeypatch, "check", str(path)) == 0
     told = capsys.readouterr().out
     assert "M = 8, A + B s = 11 and the micro-batches in flight in 4 stages follow from the order" in told
@@ -155,16 +155,16 @@ def test_check_and_verify_say_what_was_found_anew(
 
 
 def test_a_certificate_that_was_changed_by_hand_is_found() -> None:
-    plan = planner.solve(four_layers(fixed={"pp": 4, "replicas": 1}), verify=True)
+    plan = api.solve(four_layers(fixed={"pp": 4, "replicas": 1}), verify=True)
     assert plan.verification is not None
-    assert planner.check(plan).ok
+    assert api.check(plan).ok
     changed = {**plan.verification, "certificate": {**plan.verification["certificate"], "equal_stages": 10.0}}
-    found = planner.check(evolve(plan, verification=changed)).disagreements
+    found = api.check(evolve(plan, verification=changed)).disagreements
     assert found == ("verification.certificate.equal_stages is 10, recomputed 11.",)
 
 
 def test_a_batch_that_does_not_come_out_even_is_rounded_up() -> None:
     uneven = four_layers(training={"global_batch": 9, "uneven_batch": True}, fixed={"pp": 2, "replicas": 2})
-    found = planner.check(planner.solve(uneven)).certificate
+    found = api.check(api.solve(uneven)).certificate
     assert found is not None
     assert (found.micro_batches, found.stages, found.faults) == (5, 2, ())

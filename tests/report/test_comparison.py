@@ -4,13 +4,13 @@ from typing import Any
 
 from attrs import evolve
 
-from nest import comparing
+from nest import api
 from nest.report.comparison import comparison_text
 from tests.planners.instances import problem
 
 
 def told(**ours: Any) -> list[str]:
-    found = comparing.compare(problem(1e12), planners=["phaze", "manual"])
+    found = api.compare(problem(1e12), planners=["phaze", "manual"])
     return comparison_text(evolve(found, ours=evolve(found.ours, **ours)).to_dict()).splitlines()
 
 
@@ -24,7 +24,7 @@ def test_a_search_that_was_stopped_claims_its_bound_only() -> None:
 
 
 def test_a_faster_plan_than_that_of_a_stopped_search_is_told() -> None:
-    found = comparing.compare(problem(1e12), planners=["phaze"])
+    found = api.compare(problem(1e12), planners=["phaze"])
     lines = told(status="feasible", lower_bound=0.01, batch_time=found.ours.batch_time * 1.5)
     assert (
         lines[-2] == "The plans of phaze and manual are faster: the search for nest's was stopped; give it more time."

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nest import planner
+from nest import api
 from nest.errors import InputError
 from nest.report import summary
 from tests.formulate.test_implied_target import PROBLEM
@@ -17,7 +17,7 @@ def planned(training: dict[str, Any], cluster: dict[str, Any] | None = None, **s
         "cluster": {**PROBLEM["cluster"], **(cluster or {})},
         **sections,
     }
-    return planner.evaluate(asked, fix={"replicas": 2})
+    return api.evaluate(asked, fix={"replicas": 2})
 
 
 def test_it_takes_whole_steps_on_the_devices_used() -> None:
@@ -30,7 +30,7 @@ def test_it_takes_whole_steps_on_the_devices_used() -> None:
     for end in ("low", "high"):
         assert found[end] == pytest.approx(11 * getattr(plan.batch_time_range, end))
         assert found[f"cost_{end}"] / found["cost"] == pytest.approx(found[end] / found["time"])
-    assert planner.check(plan).ok
+    assert api.check(plan).ok
 
 
 def test_it_is_told_where_tokens_are_known_and_cost_where_the_price_is() -> None:
@@ -43,7 +43,7 @@ def test_it_is_told_where_tokens_are_known_and_cost_where_the_price_is() -> None
 
 
 def test_keys_may_be_changed_without_a_change_of_the_file() -> None:
-    plan = planner.evaluate(PROBLEM, fix={"replicas": 2}, changes={"training": {"tokens": 8192}})
+    plan = api.evaluate(PROBLEM, fix={"replicas": 2}, changes={"training": {"tokens": 8192}})
     assert plan.summary["training"]["steps"] == 1
     assert plan.problem["training"]["global_batch"] == 16
     assert "tokens" not in PROBLEM["training"]
@@ -58,4 +58,4 @@ def test_impossible_numbers_of_tokens_are_refused(tokens: int) -> None:
 def test_a_profile_needs_the_length_of_its_samples() -> None:
     asked = {"nest": 1, "profile": "p.json", "cluster": {"levels": [{"fanout": 1, "bandwidth": 1.0}]}}
     with pytest.raises(InputError, match=r"training\.sequence_length is missing; training\.tokens needs it"):
-        planner.solve({**asked, "training": {"global_batch": 1, "tokens": 100}})
+        api.solve({**asked, "training": {"global_batch": 1, "tokens": 100}})

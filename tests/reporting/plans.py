@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from nest import planner, reporting
+from nest import api, reporting
 from nest.spec import PlanDocument
 
 TRANSFORMER = {"layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 32000}
@@ -32,16 +32,16 @@ def quick(plan: PlanDocument | str) -> str:
 @cache
 def solved() -> PlanDocument:
     """The best plan of `problem`."""
-    return planner.solve(problem())
+    return api.solve(problem())
 
 
 @cache
 def decided(**fix: Any) -> PlanDocument:
     """A plan of `problem` as it is decided."""
-    return planner.evaluate(problem(), fix={"tp": 2, "pp": 4, "dp": 2, "zero": 2, "recompute": "full", **fix})
+    return api.evaluate(problem(), fix={"tp": 2, "pp": 4, "dp": 2, "zero": 2, "recompute": "full", **fix})
 
 
 @cache
 def infeasible() -> PlanDocument:
     """What is said where nothing fits."""
-    return planner.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}))
+    return api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}))

@@ -4,18 +4,17 @@ from typing import Any
 
 import pytest
 
-from nest import planner, reporting
-from nest.comparing import compare
+from nest import api, reporting
+from nest.api import compare, explain
 from nest.errors import InputError
-from nest.explaining import explain
 from nest.files import structure
 from nest.hooks.registry import registry
-from nest.questions.frontier import frontier
-from nest.questions.sensitivity import sensitivity
-from nest.questions.solver import Solver
 from nest.report.explanation import alternative_rows
 from nest.reporting.answers import PARTS, most_searches
 from nest.spec import PlanDocument, Problem
+from nest.whatif.pareto_front import pareto_front
+from nest.whatif.sensitivity import responses
+from nest.whatif.solver import Solver
 from tests.reporting.plans import LEVELS, problem, quick
 from tests.reporting.reading import Page
 from tests.simulate.uniform_plans import uniform_plan
@@ -34,7 +33,7 @@ def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
         plan, without=["alternatives", "sensitivity"], progress=lambda asking, done, _: told.append((asking, done))
     )
     table = Page(text).table("The fastest plans within limits")
-    points = frontier(plan, Solver())
+    points = pareto_front(plan, Solver())
     assert table.values("memory") == [point.memory for point in points]
     assert table.values("batch time") == [point.batch_time for point in points if point.batch_time is not None]
     assert [done for _, done in told] == list(range(len(told)))
@@ -45,15 +44,15 @@ def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
     table = Page(reporting.report(plan, without=["alternatives", "frontier"])).table(
         "Batch time with one number changed"
     )
-    responses = sensitivity(plan, Solver())
-    assert table.values("this plan kept") == [each.kept for each in responses if each.kept is not None]
-    assert table.values("best plan") == [each.best for each in responses if each.best is not None]
+    answers = responses(plan, Solver())
+    assert table.values("this plan kept") == [each.kept for each in answers if each.kept is not None]
+    assert table.values("best plan") == [each.best for each in answers if each.best is not None]
 
 
 @pytest.fixture(scope="module")
 def searched(plan: PlanDocument) -> PlanDocument:
     """The best plan of the same problem."""
-    return planner.solve({**plan.problem, "fixed": {}})
+    return api.solve({**plan.problem, "fixed": {}})
 
 
 def test_the_best_plan_without_each_choice_is_on_the_page(searched: PlanDocument) -> None:
@@ -81,7 +80,7 @@ FEW: dict[str, Any] = {
 
 
 def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
-    plan = planner.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}, **FEW))
+    plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}, **FEW))
     assert plan.status == "infeasible"
     table = Page(reporting.report(plan)).table("With one thing changed, the best plan then")
     prices = explain(plan, only=["constraints"]).to_dict()["constraints"]
@@ -94,7 +93,7 @@ def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
 
 
 def test_what_no_single_change_lets_fit_is_told() -> None:
-    plan = planner.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}, **FEW))
+    plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}, **FEW))
     assert "No single change is enough" in Page(reporting.report(plan)).text
     assert "No single change" not in Page(quick(plan)).text
 

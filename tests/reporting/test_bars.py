@@ -6,7 +6,7 @@ from math import fsum
 import pytest
 from attrs import asdict
 
-from nest import planner
+from nest import api
 from nest.files import structure
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.self_contained import self_contained
@@ -91,7 +91,7 @@ def test_collectives_are_what_a_network_that_costs_nothing_saves() -> None:
     assert (candidate.collectives >= 0).all()
     assert (candidate.collectives > 0).any()  # tp 2 reduces in every block.
     fast = [{**level, "bandwidth": 1e29, "latency": 0} for level in problem()["cluster"]["levels"]]
-    free = planner.evaluate(
+    free = api.evaluate(
         problem(cluster={"device": "h100-sxm", "levels": fast}),
         fix={"tp": 2, "pp": 4, "dp": 2, "zero": 2, "recompute": "full"},
     )

@@ -5,13 +5,13 @@ import re
 import pytest
 from attrs import evolve
 
-from nest.questions.frontier import FrontierPoint
-from nest.questions.sensitivity import Response
 from nest.reporting.frontier_chart import BEHIND, BOTTOM, LEFT, RING, TOP, OwnPlan, frontier_figure
 from nest.reporting.marks import SIZE
 from nest.reporting.records import Drawing
 from nest.reporting.sensitivity_chart import quantity, sensitivity_figure, signed
 from nest.reporting.svg import WIDTH, WIDTHS
+from nest.whatif.pareto_front import FrontierPoint
+from nest.whatif.sensitivity import Response
 from tests.reporting.drawn_paths import elements
 
 GIB = 2.0**30

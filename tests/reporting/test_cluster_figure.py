@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest import planner
+from nest import api
 from nest.deployment import rank_table
 from nest.hooks.registry import registry
 from nest.reporting.cluster_figure import MOST_CELLS, cluster_figure
@@ -59,7 +59,7 @@ def test_every_device_is_drawn_once(plan: object) -> None:
 
 
 def test_devices_that_are_not_used_are_empty_cells() -> None:
-    plan = planner.evaluate(problem(), fix={"pp": 3, "dp": 2})
+    plan = api.evaluate(problem(), fix={"pp": 3, "dp": 2})
     drawing = _figure(plan)
     empty = re.search(r'<path class="frame" d="([^"]*)"><title>not used', drawing)
     assert empty is not None
@@ -115,7 +115,7 @@ def test_tens_of_thousands_of_devices_stay_small() -> None:
     training = {"global_batch": 32768, "sequence_length": 512}
     for fix in ({"tp": 8, "pp": 8, "dp": 512, "micro_batch": 1}, {"tp": 1, "pp": 8, "dp": 4096}):
         written = problem(cluster={"device": "h100-sxm", "levels": levels}, training=training)
-        text = quick(planner.evaluate(written, fix=fix))
+        text = quick(api.evaluate(written, fix=fix))
         assert len(text.encode()) < 1_500_000
         drawing = text.split('id="figure-cluster"')[1].split("</svg>")[0]
         cells = drawing.split('class="cells"')[1].count("<text")
@@ -163,7 +163,7 @@ def test_a_placement_names_its_devices() -> None:
         "recompute": {"none": {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4}},
         "edge_bytes": [1e9] * 3,
     }
-    plan = planner.solve(
+    plan = api.solve(
         {
             "nest": 1,
             "training": {"global_batch": 8},

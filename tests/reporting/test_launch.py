@@ -1,6 +1,6 @@
 """Launch files are those that `nest export` writes; what cannot run a plan says why."""
 
-from nest import exporting
+from nest import api
 from nest.formulate.target import reasons
 from nest.hooks.registry import registry
 from nest.reporting.launch import LONGEST
@@ -10,14 +10,14 @@ from tests.reporting.reading import Page
 
 def test_flags_are_the_exporters() -> None:
     plan = decided(zero=1, sp=True)
-    (text, *_) = exporting.export(plan, ("megatron",)).files.values()
+    (text, *_) = api.exported(plan, ("megatron",)).files.values()
     assert Page(quick(plan)).listings[0] == text
 
 
 def test_launchers_start_the_ranks_of_the_framework() -> None:
     plan = decided(zero=1, sp=True, rank_order="pp-inner")
     listings = Page(quick(plan)).listings
-    together = exporting.export(plan, ("megatron", "torchrun", "slurm")).files
+    together = api.exported(plan, ("megatron", "torchrun", "slurm")).files
     assert {text for text in together.values() if len(text) <= LONGEST} <= set(listings)
 
 
@@ -32,7 +32,7 @@ def test_every_framework_is_there_or_says_why_not() -> None:
             if why:
                 assert told[name] == "; ".join(why).replace("`", "")
             elif name not in told:
-                files = exporting.export(plan, (name,)).files.values()
+                files = api.exported(plan, (name,)).files.values()
                 assert {text for text in files if len(text) <= LONGEST} <= set(page.listings)
 
 

@@ -10,7 +10,7 @@ import html5lib
 import pytest
 from attrs import evolve
 
-from nest import planner, reporting
+from nest import api, reporting
 from nest.errors import InputError
 from nest.spec import PlanDocument
 from tests.reporting.plans import LEVELS, decided, infeasible, problem, quick, solved
@@ -76,7 +76,7 @@ def test_a_batch_of_no_time_has_a_whole_page() -> None:
         "name": "c", "width": 1, "samples": 1, "forward": [0.0], "backward": [0.0], "edge_bytes": [],
         "state": state, "recompute": {"none": mode},
     }  # fmt: skip
-    plan = planner.solve(
+    plan = api.solve(
         {
             "nest": 1,
             "profile": {"layers": ["a"], "edges": [], "candidates": [candidate]},
@@ -98,7 +98,7 @@ def test_a_number_that_names_a_row_is_told_in_full_too() -> None:
 @pytest.mark.parametrize("name", ["bell \x07", "null \x00", "escape \x1b[31m", "none \ufffe \U0010ffff", "c1 \x9b"])
 def test_characters_that_html_must_not_hold_are_replaced(name: str) -> None:
     levels = [{**level, "name": name} for level in LEVELS]
-    text = quick(planner.evaluate(problem(cluster={"device": "h100-sxm", "levels": levels}), fix={"tp": 2, "pp": 4}))
+    text = quick(api.evaluate(problem(cluster={"device": "h100-sxm", "levels": levels}), fix={"tp": 2, "pp": 4}))
     html5lib.HTMLParser(strict=True).parse(text)
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\U0010ffff]", text)
     assert f"{name.split()[0]} \ufffd" in text

@@ -14,7 +14,7 @@ import html5lib
 import pytest
 from attrs import evolve
 
-from nest import __version__, planner
+from nest import __version__, api
 from nest.errors import InputError
 from nest.reporting.headline import standing
 from nest.reporting.svg import WIDTHS
@@ -199,7 +199,7 @@ def test_names_are_text_whoever_wrote_them() -> None:
     }
     hosts = [f"{nasty}{index}" for index in range(4)]
     cluster = {"levels": levels, "memory": 1e9, "hosts": hosts, "devices_per_host": 2}
-    plan = planner.solve(
+    plan = api.solve(
         {"nest": 1, "profile": profile, "training": {"global_batch": 8}, "cluster": cluster, "constraints": ["pp == 2"]}
     )
     text = quick(plan)
@@ -252,7 +252,7 @@ def test_a_plan_whose_figures_do_not_hold_is_refused() -> None:
 
 
 def test_an_overfull_plan_says_so() -> None:
-    small = planner.evaluate(
+    small = api.evaluate(
         problem(cluster={"device": "h100-sxm", "levels": problem()["cluster"]["levels"], "memory": "8 GiB"}),
         fix={"pp": 4, "dp": 4},
     )

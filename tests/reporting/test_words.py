@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nest import planner
+from nest import api
 from nest.hooks.registry import registry
 from nest.reporting.subject import subject
 from nest.reporting.words import plan_in_words
@@ -36,7 +36,7 @@ from tests.simulate.uniform_plans import uniform_plan
     ],
 )
 def test_the_plan_is_told_as_an_engineer_would(fix: dict[str, Any], told: str) -> None:
-    plan = planner.evaluate(problem(), fix={"micro_batch": 1, **fix})
+    plan = api.evaluate(problem(), fix={"micro_batch": 1, **fix})
     assert plan_in_words(subject(plan, registry())) == told
 
 

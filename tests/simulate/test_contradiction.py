@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from nest import planner
+from nest import api
 from nest.errors import InputError
 from nest.files import structure
 from nest.hooks import hook
 from nest.hooks.registry import Registry
 from nest.instance import Pass
 from nest.plan.certificate import batch_length, longest_pipeline
-from nest.questions.solver import Solver
 from nest.schedules.gpipe import GPipe
 from nest.schedules.nest_bound import NestBound
 from nest.schedules.one_forward_one_backward import OneForwardOneBackward
 from nest.schedules.zero_bubble import ZeroBubbleH2
 from nest.spec import Problem
+from nest.whatif.solver import Solver
 from tests.plan.four_layers import four_layers
 
 
@@ -83,12 +83,12 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
 def test_the_plan_is_the_one_without_it(fault: str) -> None:
     members, expected = CONTRADICTIONS[fault]
     known = offering(**members)
-    plan = planner.solve(problem("foo", "1f1b", **FOUR_STAGES), plugins=known)
+    plan = api.solve(problem("foo", "1f1b", **FOUR_STAGES), plugins=known)
     assert (plan.status, plan.schedule) == ("optimal", "1f1b")
     (warning,) = known.warnings
     assert "schedules_of_foo" in warning
     assert f"its schedule 'foo' {expected}" in warning
-    alone = planner.solve(problem("1f1b", **FOUR_STAGES))
+    alone = api.solve(problem("1f1b", **FOUR_STAGES))
     assert (plan.batch_time, plan.stages) == (alone.batch_time, alone.stages)
 
 
@@ -96,7 +96,7 @@ def test_the_plan_is_the_one_without_it(fault: str) -> None:
 def test_a_problem_that_names_no_other_schedule_is_refused(fault: str) -> None:
     members, expected = CONTRADICTIONS[fault]
     with pytest.raises(InputError) as caught:
-        planner.solve(problem("foo", **FOUR_STAGES), plugins=offering(**members))
+        api.solve(problem("foo", **FOUR_STAGES), plugins=offering(**members))
     assert "the schedule 'foo' of plug-in schedules_of_foo" in str(caught.value)
     assert expected in str(caught.value)
 
@@ -107,15 +107,15 @@ def test_what_is_wrong_on_equal_stages_shows_where_unequal_ones_hide_it() -> Non
     one = busy["profile"]["candidates"][0]
     one["forward"], one["backward"] = [1e-3, 1e-6, 1e-6, 1e-6], [2e-3, 2e-6, 2e-6, 2e-6]
     known = offering(weights=no_bubble)
-    assert planner.solve(busy, plugins=known).schedule == "1f1b"
+    assert api.solve(busy, plugins=known).schedule == "1f1b"
     assert "prices equal stages at 8 times the time of one (A + B s), but its order takes 11" in known.warnings[0]
 
 
 def test_a_schedule_that_agrees_is_planned_with() -> None:
     known = offering()
-    plan = planner.solve(problem("foo", "gpipe", **FOUR_STAGES), plugins=known)
+    plan = api.solve(problem("foo", "gpipe", **FOUR_STAGES), plugins=known)
     assert (plan.status, plan.schedule, known.warnings) == ("optimal", "foo", ())
-    found = planner.check(plan, plugins=known).certificate
+    found = api.check(plan, plugins=known).certificate
     assert found is not None
     assert found.missing is None
 
@@ -123,9 +123,9 @@ def test_a_schedule_that_agrees_is_planned_with() -> None:
 def test_one_without_an_order_is_taken_at_its_word_and_said_to_be() -> None:
     silent = type("Silent", (), {name: vars(Foo)[name] for name in ("name", "weights", "in_flight")})
     known = offering(silent)
-    plan = planner.solve(problem("foo", **FOUR_STAGES), plugins=known)
+    plan = api.solve(problem("foo", **FOUR_STAGES), plugins=known)
     assert (plan.status, plan.schedule, known.warnings) == ("optimal", "foo", ())
-    found = planner.check(plan, plugins=known)
+    found = api.check(plan, plugins=known)
     assert found.ok
     assert found.certificate is not None
     assert "does not say in which order" in str(found.certificate.missing)
@@ -141,9 +141,9 @@ def test_questions_about_plans_do_without_it_too() -> None:
 
 def test_a_proof_does_without_it_too() -> None:
     known = offering(weights=no_bubble)
-    plan = planner.solve(problem("1f1b", **FOUR_STAGES))
+    plan = api.solve(problem("1f1b", **FOUR_STAGES))
     written = {**plan.to_dict(), "problem": problem("1f1b", "foo", **FOUR_STAGES)}
-    verdict = planner.verify(written, plugins=known)
+    verdict = api.verify(written, plugins=known)
     assert verdict.status == "proved"
     assert "its schedule 'foo' prices" in known.warnings[0]
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import nest
-from nest import simulating
+from nest import api
+from nest.api import evaluate
 from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.instance import Pass
-from nest.planner import evaluate
 from nest.spec import PlanDocument
 from nest.testing import check_schedule
 from tests.simulate.uniform_plans import uniform_plan
@@ -83,7 +83,7 @@ def plan(schedule: object, stages: int = 3) -> tuple[PlanDocument, Registry]:
 
 def test_a_plug_in_s_order_is_replayed() -> None:
     told, known = plan(Ordered(all_forward_first))
-    found = simulating.simulate(told, plugins=known)
+    found = api.simulate(told, plugins=known)
     assert found.batch_time == pytest.approx(told.batch_time, rel=1e-9)
     assert known.warnings == ()
 
@@ -91,7 +91,7 @@ def test_a_plug_in_s_order_is_replayed() -> None:
 def test_a_plug_in_s_schedule_without_an_order_is_refused() -> None:
     told, known = plan(Unordered())
     with pytest.raises(InputError, match="'foo' does not say in which order its stages work"):
-        simulating.simulate(told, plugins=known)
+        api.simulate(told, plugins=known)
     assert known.warnings == ()
 
 
@@ -108,7 +108,7 @@ def test_a_plug_in_s_schedule_without_an_order_is_refused() -> None:
 def test_an_order_that_cannot_be_run_sets_the_schedule_aside(order: Order, reason: str) -> None:
     told, known = plan(Ordered(order))
     with pytest.raises(InputError, match="foo"):
-        simulating.simulate(told, plugins=known)
+        api.simulate(told, plugins=known)
     (line,) = known.warnings
     assert reason in line
     failed = [finding for finding in check_schedule(Ordered(order)) if not finding.passed]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from nest import planner
+from nest import api
 from nest.instance import Instance, Result, Solution, StageDecision
 from nest.report import summary
 from nest.solve.dp.simplest import simplest
@@ -37,7 +37,7 @@ PROBLEM: dict[str, Any] = {
 
 
 def test_the_simplest_plan_is_within_a_thousandth_of_the_fastest_and_says_so() -> None:
-    fastest, simple = (planner.solve({**PROBLEM, "search": {"prefer": name}}) for name in ("fastest", "simplest"))
+    fastest, simple = (api.solve({**PROBLEM, "search": {"prefer": name}}) for name in ("fastest", "simplest"))
     assert {stage.zero for stage in fastest.stages} == {0, 1}
     assert fastest.status == "optimal"
     assert fastest.runs_on == ()
@@ -47,7 +47,7 @@ def test_the_simplest_plan_is_within_a_thousandth_of_the_fastest_and_says_so() -
     assert simple.batch_time is not None
     assert fastest.batch_time * (1 + AGREEMENT) < simple.batch_time <= fastest.batch_time * (1 + SIMPLER)
     assert (simple.status, simple.lower_bound) == ("feasible", fastest.batch_time)
-    assert planner.check(simple).ok
+    assert api.check(simple).ok
     assert summary(simple).startswith("Simplest plan within 0.1% of the best: ")
 
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from nest import planner
+from nest import api
 from nest.errors import InputError
 from nest_measured.commands import register
 from nest_measured.galvatron import Asked, gather_seconds, profile_of, sequence_lengths
@@ -140,7 +140,7 @@ def call(*arguments: str | Path) -> Any:
 def plan_of(profile: Path, **cluster: Any) -> Any:
     levels = [{"fanout": 8, "link": "nvlink3"}]
     training = {"global_batch": 64}
-    return planner.solve(
+    return api.solve(
         {"nest": 1, "profile": str(profile), "training": training, "cluster": {"levels": levels, **cluster}}
     )
 
@@ -151,7 +151,7 @@ def test_the_command_writes_a_profile_that_solves(files: list[Path], tmp_path: P
     assert done.exit_code == 0, done.output
     plan = plan_of(output, memory="1 GB")
     assert plan.status == "optimal"
-    assert planner.check(plan.to_dict()).ok
+    assert api.check(plan.to_dict()).ok
 
 
 @pytest.mark.parametrize("arguments", [["--precision", "int4"], ["--output", "profile.txt"]])

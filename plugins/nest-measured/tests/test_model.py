@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 import nest_measured
-from nest import planner
+from nest import api
 from nest.catalogue import device
 from nest.errors import InputError
 from nest.files import unstructure
@@ -125,27 +125,27 @@ PROBLEM: dict[str, Any] = {
 
 def test_plans_are_made_with_it(use: Any) -> None:
     use([row(operator, 3.0) for operator in graph(MODELS["llama"]).operators])
-    plan = planner.solve(PROBLEM, plugins=PLUGINS)
-    usual = planner.solve({**PROBLEM, "costs": None}, plugins=PLUGINS)
+    plan = api.solve(PROBLEM, plugins=PLUGINS)
+    usual = api.solve({**PROBLEM, "costs": None}, plugins=PLUGINS)
     assert plan.status == usual.status == "optimal"
     assert [stage.time for stage in plan.stages] == [pytest.approx(3 * stage.time) for stage in usual.stages]
-    assert planner.check(plan.to_dict(), plugins=PLUGINS).ok
+    assert api.check(plan.to_dict(), plugins=PLUGINS).ok
     # Another table is another problem: the plan's numbers do not follow from it.
     use([row(operator, 4.0) for operator in graph(MODELS["llama"]).operators])
-    assert not planner.check(plan.to_dict(), plugins=PLUGINS).ok
+    assert not api.check(plan.to_dict(), plugins=PLUGINS).ok
 
 
 def test_a_table_is_used_on_its_device_only(use: Any) -> None:
     operator = graph(MODELS["llama"]).operators[0]
     use([row(operator, 3.0)], device="a100-sxm-80g")
     with pytest.raises(InputError, match=r"a100-sxm-80g.*h100-sxm"):
-        planner.solve(PROBLEM, plugins=PLUGINS)
+        api.solve(PROBLEM, plugins=PLUGINS)
 
 
 def test_a_missing_table_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(InputError, match=f"{VARIABLE}.*is not set"):
-        planner.solve(PROBLEM, plugins=PLUGINS)
+        api.solve(PROBLEM, plugins=PLUGINS)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none.json"))
     with pytest.raises(InputError, match=r"none\.json.*cannot be read"):
-        planner.solve(PROBLEM, plugins=PLUGINS)
+        api.solve(PROBLEM, plugins=PLUGINS)

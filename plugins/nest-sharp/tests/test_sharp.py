@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nest_sharp
-from nest import planner
+from nest import api
 from nest.catalogue import clusters, links, network_levels
 from nest.errors import InputError
 from nest.files import read_mapping
@@ -116,8 +116,8 @@ def test_an_unknown_collective_is_refused() -> None:
 def test_it_changes_the_plan_of_the_example() -> None:
     problem: dict[str, Any] = dict(read_mapping(EXAMPLE).mapping)
     plugins = registry(extra=[nest_sharp])
-    with_it = planner.solve(problem, plugins=plugins)
-    without = planner.solve({**problem, "collectives": "alpha-beta"}, plugins=plugins)
+    with_it = api.solve(problem, plugins=plugins)
+    without = api.solve({**problem, "collectives": "alpha-beta"}, plugins=plugins)
     assert with_it.status == without.status == "optimal"
     assert with_it.candidate is not None
     assert without.candidate is not None
@@ -125,6 +125,6 @@ def test_it_changes_the_plan_of_the_example() -> None:
     assert without.batch_time is not None
     assert with_it.candidate.degrees != without.candidate.degrees
     assert with_it.batch_time < without.batch_time
-    assert planner.check(with_it.to_dict(), plugins=plugins).ok
+    assert api.check(with_it.to_dict(), plugins=plugins).ok
     with pytest.raises(InputError, match="sharp"):
-        planner.solve(problem, plugins=registry())
+        api.solve(problem, plugins=registry())

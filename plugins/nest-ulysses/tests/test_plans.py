@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import nest_ulysses
-from nest import planner
+from nest import api
 from nest.hooks.registry import registry
 
 PLUGINS = registry(extra=[nest_ulysses])
@@ -24,11 +24,11 @@ def test_plans_with_it_are_proved_and_check(attention: str, tokens: int, granula
     training = {**PROBLEM["training"], "attention": attention, "sequence_length": tokens}
     search = {"granularity": granularity, "recompute": ["none"]}
     asked = {**PROBLEM, "training": training, "search": search, "strategies": {"ulysses": [4], "tp": [1]}}
-    plan = planner.solve(asked, plugins=PLUGINS)
+    plan = api.solve(asked, plugins=PLUGINS)
     assert plan.status == "optimal"
     assert plan.candidate is not None
     assert plan.candidate.degrees["ulysses"] == 4
-    assert planner.check(plan.to_dict(), plugins=PLUGINS).ok
+    assert api.check(plan.to_dict(), plugins=PLUGINS).ok
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
@@ -38,7 +38,7 @@ def test_activations_of_a_longer_sequence_on_more_ranks_stay_the_same(recompute:
     def memory(tokens: int, degree: int) -> float:
         decided = {"ulysses": degree, "dp": 1, "micro_batch": 1, "zero": 0, "recompute": recompute}
         training = {**PROBLEM["training"], "sequence_length": tokens}
-        (stage,) = planner.evaluate({**PROBLEM, "training": training, "fixed": decided}, plugins=PLUGINS).stages
+        (stage,) = api.evaluate({**PROBLEM, "training": training, "fixed": decided}, plugins=PLUGINS).stages
         parts = stage.memory_breakdown
         assert parts is not None
         return stage.memory - parts.framework - parts.communication  # which depend on stages and groups there may be
@@ -50,15 +50,15 @@ def test_activations_of_a_longer_sequence_on_more_ranks_stay_the_same(recompute:
 def test_its_ranks_reduce_gradients_with_the_replicas() -> None:
     def sync(**decided: int) -> float:
         fixed = {**decided, "micro_batch": 1, "zero": 0, "recompute": "none"}
-        return planner.evaluate({**PROBLEM, "fixed": fixed}, plugins=PLUGINS).stages[0].sync_time
+        return api.evaluate({**PROBLEM, "fixed": fixed}, plugins=PLUGINS).stages[0].sync_time
 
     assert sync(ulysses=4, dp=2) == sync(ulysses=8, dp=1) > sync(ulysses=4, dp=1) > 0
 
 
 def test_its_ranks_see_the_same_samples_and_are_not_counted() -> None:
     asked = {**PROBLEM, "strategies": {"ulysses": [4], "tp": [1]}, "constraints": ["dp == 2"]}
-    plan = planner.solve(asked, plugins=PLUGINS, verify=True)
+    plan = api.solve(asked, plugins=PLUGINS, verify=True)
     assert plan.data_parallel == 2
     assert plan.verification is not None
     assert plan.verification["status"] == "proved"
-    assert planner.check(plan.to_dict(), plugins=PLUGINS).ok
+    assert api.check(plan.to_dict(), plugins=PLUGINS).ok

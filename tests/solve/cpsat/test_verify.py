@@ -14,7 +14,7 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest import planner
+from nest import api
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, Solution, StageDecision
@@ -423,6 +423,6 @@ def test_what_cannot_be_verified_is_refused() -> None:
     with pytest.raises(InputError, match="workers"):
         nest.verify(plan, workers=0)
     with pytest.raises(InputError, match="time limit"):
-        planner.verify(plan, time_limit=-1.0)
+        api.verify(plan, time_limit=-1.0)
     with pytest.raises(InputError, match="verify"):
         nest.solve(problem, verify="loose")

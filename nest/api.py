@@ -1,0 +1,656 @@
+"""Every verb of nest, once: what the package offers, the command line calls.
+
+A verb takes a path, a mapping or a record, and hands it through the house: read, formulated, solved, priced anew, told.
+What it needs is imported where it is used, as `nest --help` and `import nest` pass through here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from nest.errors import InputError
+
+if TYPE_CHECKING:
+    from nest.formulate.given import Changes, Source
+    from nest.graph import Block
+    from nest.hooks.registry import Registry
+    from nest.instance import Standing
+    from nest.launch_files import Exported
+    from nest.plan import CheckReport
+    from nest.report import Verdict
+    from nest.report.shortlist import Entry
+    from nest.simulate.replay import Replay
+    from nest.solve.effort import Deadline
+    from nest.spec import PlanDocument, Problem
+    from nest.whatif.compare import Comparison
+    from nest.whatif.explain import Explanation
+    from nest.whatif.nearest_plan import Nearest
+    from nest.whatif.pareto_front import FrontierPoint
+    from nest.whatif.sensitivity import Response
+
+    Progress = Callable[[Standing], None]
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+INSTALLED: Any = None
+"""In the place of a registry: that of the installed plug-ins, which each verb is then called with."""
+
+
+class PluginWarning(UserWarning):
+    """An object of a plug-in was disabled."""
+
+
+@contextmanager
+def _registered(plugins: Registry | None, strict: bool) -> Iterator[Registry]:
+    """The registry given, or that of the installed plug-ins, with warnings of those disabled meanwhile."""
+    from nest.hooks.registry import registry
+
+    known = plugins or registry(strict=strict)
+    try:
+        yield known
+    finally:
+        for line in () if plugins is not None else known.warnings:
+            warnings.warn(line, PluginWarning, stacklevel=4)
+
+
+def _restarted(verb: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """The verb, given a registry, which starts again without an object of a plug-in that turns out to be faulty."""
+
+    @wraps(verb)
+    def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        plugins: Any = named.get("plugins")
+        with _registered(plugins, bool(named.get("strict_plugins"))) as known:
+            named["plugins"] = known
+            return known.run(lambda: verb(*arguments, **named))
+
+    return call
+
+
+@_restarted
+def solve(
+    problem: Source | Problem,
+    *,
+    time_limit: float | Deadline | None = None,
+    progress: Progress | None = None,
+    verify: bool | str = False,
+    workers: int = 1,
+    message: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> PlanDocument:
+    """The fastest plan of a problem, proved optimal; or why there is none.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        time_limit: seconds, proof and all, after which the best plan so far is taken with its bound; or a deadline.
+        progress: called now and then with how far the search is.
+        verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
+        workers: threads CP-SAT uses.
+        message: called with each sentence on what is taken for granted of a problem that does not say it.
+        changes: keys of its sections in place of what is written, such as `{"search": {"target": "none"}}`.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
+        nest.errors.NoPlanYet: the time was up before any plan was found.
+    """
+    from nest.documents import proved, result_document, verdict
+    from nest.formulate.given import naming
+    from nest.formulate.in_numbers import in_numbers
+    from nest.formulate.target import simpler_within
+    from nest.solve.dp import solve as search
+    from nest.solve.effort import Deadline, check_effort
+
+    check_effort(None, workers)
+    deadline = Deadline.of(time_limit)
+    if verify not in (False, True, "free"):
+        raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
+    whole, instance, formulation = in_numbers(problem, plugins, progress, message, changes, deadline)
+    with naming(problem):
+        result = search(instance, deadline, progress, simpler_within=simpler_within(whole))
+    plan = result_document(instance, formulation, result, whole, plugins, deadline)
+    if not verify:
+        return plan
+    return proved(
+        plan, verdict(instance, formulation, plan, whole, plugins, verify == "free", deadline, workers, progress)
+    )
+
+
+@_restarted
+def shortlist(
+    problem: Source | Problem,
+    count: int,
+    *,
+    time_limit: float | Deadline | None = None,
+    progress: Progress | None = None,
+    message: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> tuple[Entry, ...]:
+    """The best plans of a problem, fastest first, each the best of those left; where there is none, what `solve` says.
+
+    They differ in degrees, number of stages, micro-batch, schedule, ZeRO or recomputation. A plan that only lets fewer
+    or other stages make a choice that a better one makes on some, and one that mixes further choices into a better
+    one, are left out (`nest.solve.dp.listed`).
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        count: how many at most.
+        time_limit: seconds for all searches together, after which the plans so far are taken; or a deadline.
+        progress: called now and then with how far the search is.
+        message: called with each sentence on what is taken for granted of a problem that does not say it.
+        changes: keys of its sections in place of what is written.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
+        nest.errors.NoPlanYet: the time was up before any plan was found.
+    """
+    from nest.formulate.given import naming
+    from nest.formulate.in_numbers import in_numbers
+    from nest.solve.effort import Deadline
+    from nest.whatif.shortlist import best_plans
+
+    if count < 1:
+        raise InputError(f"--best is {count}; it must be at least 1.")
+    deadline = Deadline.of(time_limit)
+    whole, instance, formulation = in_numbers(problem, plugins, progress, message, changes, deadline)
+    with naming(problem):
+        return best_plans(whole, instance, formulation, count, deadline, progress, plugins)
+
+
+@_restarted
+def evaluate(
+    problem: Source | Problem,
+    *,
+    fix: Mapping[str, Any] | None = None,
+    message: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> PlanDocument:
+    """The plan that the problem's `fixed` describes, priced; what it leaves open takes the usual framework default.
+
+    It need not satisfy `constraints`: those that it does not are its `violates`. What `solve` would not try without
+    `fixed` is in its `outside`.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        fix: further decisions by name, which win over the problem's `fixed`.
+        message: called with each sentence on what is taken for granted of a problem that does not say it.
+        changes: keys of its sections in place of what is written.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
+    """
+    from nest.documents import fixed_document
+    from nest.formulate.given import naming
+    from nest.formulate.in_numbers import decided_problem
+
+    with naming(problem):
+        return fixed_document(decided_problem(problem, fix, plugins, message, changes), plugins)
+
+
+@_restarted
+def check(plan: Source | PlanDocument, *, strict_plugins: bool = False, plugins: Registry = INSTALLED) -> CheckReport:
+    """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, or names things its problem does not have.
+    """
+    from nest.documents import check_document
+    from nest.formulate.given import naming, read_record
+    from nest.spec import PlanDocument
+
+    with naming(plan, "problem"):
+        return check_document(read_record(plan, PlanDocument)[0], plugins)
+
+
+@_restarted
+def verify(
+    plan: Source | PlanDocument,
+    *,
+    free: bool = False,
+    time_limit: float | Deadline | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> Verdict:
+    """Whether CP-SAT, a second and independent solver, finds a better plan; if not, the plan is proved optimal.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        free: also ask for plans whose blocks lie anywhere and in any order.
+        time_limit: seconds after which what is not proved is left open; or a deadline.
+        workers: threads CP-SAT uses.
+        progress: called now and then with how far the proof is.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
+    """
+    from nest.documents import check_document, verdict_on
+    from nest.formulate.given import naming, read_record
+    from nest.solve.effort import Deadline, check_effort
+    from nest.spec import PlanDocument
+
+    check_effort(None, workers)
+    deadline = Deadline.of(time_limit)
+    with naming(plan, "problem"):
+        read = read_record(plan, PlanDocument)[0]
+        report = check_document(read, plugins)
+        if not report.ok:
+            raise InputError(f"the plan does not hold, so there is nothing to prove: {report.disagreements[0]}")
+        if read.status != "infeasible" and not read.fits:
+            raise InputError("the plan does not fit into memory, so there is nothing to prove.")
+        return verdict_on(read, plugins, free, deadline, workers, progress)
+
+
+@_restarted
+def simulate(
+    plan: Source | PlanDocument,
+    *,
+    trace: str | Path | None = None,
+    jitter: float = 0.0,
+    seed: int = 0,
+    runs: int | None = None,
+    slow_devices: Mapping[str, float] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+    source: Path | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> Replay:
+    """A plan's batch, replayed pass by pass in the order of its schedule; the plan is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        trace: file the timeline is written to, for Perfetto; None: it is not written.
+        jitter: standard deviation of the logarithm of each task's factor, whose mean is 1; 0: none.
+        seed: of the random numbers.
+        runs: batches replayed with jitter; left out, 100.
+        slow_devices: by `STAGE` or `STAGE/REPLICA`, how many times as long it computes; stages are counted from 1,
+            replicas from 0, the one meant where none is named.
+        progress: called with what is being done and which share of it is.
+        source: the file that a `PlanDocument` was read from, which errors then name; a pipe can be read only once.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered schedules and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, is infeasible or does not hold; its schedule cannot be
+            replayed; or what is asked for does not fit it.
+    """
+    from nest.files import check_writable, write_text
+    from nest.formulate.fixed_plan import decided_instance
+    from nest.formulate.given import naming
+    from nest.formulate.self_contained import carried_problem
+    from nest.plan import check as check_plan
+    from nest.plan import solution_of
+    from nest.simulate.disturbance import disturbance
+    from nest.simulate.replay import replay
+    from nest.simulate.trace import trace as trace_text
+
+    if trace is not None:
+        check_writable(Path(trace), plan)
+    disturbed = disturbance(jitter, seed, runs, slow_devices or {})
+    read = read_plan(plan)
+    if read.status == "infeasible":
+        why = read.diagnosis or "no reason is given"
+        raise InputError(f"the plan is infeasible, so there is nothing to replay: {why}")
+    with naming(source or plan, "problem"):
+        instance = decided_instance(carried_problem(read, plugins), read, plugins)
+    report = check_plan(instance, read)
+    if not report.ok:
+        raise InputError(f"the plan does not hold, so it is not replayed: {report.disagreements[0]}")
+    replayed = replay(instance, solution_of(instance, read), disturbed, progress)
+    if trace is not None:
+        write_text(Path(trace), trace_text(replayed))
+    return replayed
+
+
+@_restarted
+def explain(
+    plan: Source | PlanDocument,
+    *,
+    only: Iterable[str] = (),
+    time_limit: float | None = None,
+    progress: Callable[[str, float], None] | None = None,
+    ready: Callable[[str, Explanation], None] = lambda *_: None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> Explanation:
+    """Why a plan is what it is: what binds, what restrictions cost, the next best by decision, what would change it.
+
+    The plan is checked first; each answer but what binds is a search of a changed problem.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; may be infeasible.
+        only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
+        time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
+        progress: called with what is being asked and which share of the questions is answered.
+        ready: called after each of `nest.report.explanation.STEPS` with the explanation so far; once more for each
+            after an object of a plug-in was disabled.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read or does not hold, a faster one shows that it is wrongly called
+            optimal, or there is no such part.
+    """
+    from nest.solve.effort import check_effort
+    from nest.whatif.explain import explanation, parts_of
+    from nest.whatif.solver import Solver, require_held
+
+    check_effort(time_limit)
+    parts = parts_of(only)
+    read = read_plan(plan)
+    if read.status != "infeasible":
+        require_held(plan, read, plugins, "so it is not explained")
+    return explanation(read, parts, Solver(plugins, time_limit=time_limit), progress, ready)
+
+
+@_restarted
+def frontier(
+    plan: Source | PlanDocument,
+    *,
+    time_limit: float | None = None,
+    progress: Callable[[str, int], None] | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> tuple[FrontierPoint, ...]:
+    """The Pareto front: the fastest plans of a plan's problem with fewer devices, and with less and more memory.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; it is checked first.
+        time_limit: seconds for each solve; None: as long as it takes.
+        progress: called before each solve with what is asked, and how many solves were done.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read or does not hold.
+    """
+    from nest.whatif.pareto_front import pareto_front
+    from nest.whatif.solver import Solver, require_held
+
+    read = read_plan(plan)
+    require_held(plan, read, plugins, "so nothing can be asked about it")
+    return pareto_front(read, Solver(plugins, time_limit=time_limit, progress=progress))
+
+
+@_restarted
+def sensitivity(
+    plan: Source | PlanDocument,
+    *,
+    time_limit: float | None = None,
+    progress: Callable[[str, int], None] | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> tuple[Response, ...]:
+    """What a plan takes, as it is or planned anew, when numbers of its problem change; it is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        time_limit: seconds for each solve; None: as long as it takes.
+        progress: called before each solve with what is asked, and how many solves were done.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read or does not hold.
+    """
+    from nest.whatif.sensitivity import responses
+    from nest.whatif.solver import Solver, require_held
+
+    read = read_plan(plan)
+    require_held(plan, read, plugins, "so nothing can be asked about it")
+    return responses(read, Solver(plugins, time_limit=time_limit, progress=progress))
+
+
+@_restarted
+def compare(
+    problem: Source | Problem,
+    *,
+    planners: Sequence[str] | None = None,
+    plans: Sequence[str | Path] = (),
+    flags: Mapping[str, Sequence[str | Path]] | None = None,
+    nodes: int | None = None,
+    seed: int = 1,
+    evaluations: int = 1000,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    step: Callable[[str, int, int | None], None] | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> Comparison:
+    """Our plan beside those of other planners, of plan files and of frameworks' flags, all priced by the same code.
+
+    Whoever shows it calls its `assert_unbeaten`, which raises `InternalError` where a plan is faster than the one
+    proved to be the fastest.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        planners: names of planners, as `nest compare --list` shows them; None: all.
+        plans: plan files, whose decisions are priced on the problem.
+        flags: files of flags by the name of the exporter that reads them, such as `megatron`.
+        nodes: machines the flags are launched on; None: as they say.
+        seed: of planners that draw random numbers.
+        evaluations: plans that a planner which tries plans out may price; 1000 take seconds for most problems.
+        time_limit: seconds for the search for our plan, and for each search of a planner.
+        progress: called now and then with how far the search for our plan is.
+        step: called with whose plan is made, how many are and how many there will be.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered planners and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the problem or a file cannot be used, or there is no such planner.
+    """
+    from nest.whatif.compare import Task, chosen_planners, comparison
+
+    if evaluations < 1:
+        raise InputError(f"the number of evaluations is {evaluations}; it must be at least 1.")
+    read = [(Path(path), read_plan(path)) for path in plans]
+    names = chosen_planners(planners, plugins)
+    ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
+    task = Task.of(ours, plugins, seed, evaluations, time_limit, evaluate)
+    return comparison(ours, task, names, read, flags or {}, nodes, step)
+
+
+def export(
+    plan: Source | PlanDocument,
+    to: str,
+    *,
+    output: str | Path | None = None,
+    nearest: bool = False,
+    strict_plugins: bool = False,
+) -> dict[str, str]:
+    """The files of a framework, a launcher or another tool for a plan, which is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`.
+        to: name of an exporter, as `nest export --list` shows it.
+        output: folder the files are written into, made if need be; None: they are not written.
+        nearest: whether the nearest plan is exported in place of one that the exporter's framework cannot run; it is
+            then among the files, as `plan.json`.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+
+    Returns:
+        Contents by file name. A warning is given where the plan does not fit into memory, or another is exported.
+
+    Raises:
+        nest.errors.InputError: there is no such exporter, it cannot express the plan, or the plan cannot be read, is
+            infeasible or does not hold.
+    """
+    from nest.files import write_files
+    from nest.report.nearest import nearest_text
+
+    made = exported(plan, (to,), near=nearest, strict_plugins=strict_plugins)
+    files = {**made.plans, **made.files}
+    for line in (*made.warnings, *(nearest_text(each.to_dict()) for each in made.nearest.values())):
+        warnings.warn(line, stacklevel=2)
+    if output is not None:
+        write_files(Path(output), files)
+    return files
+
+
+def exported(
+    plan: Source | PlanDocument,
+    to: Sequence[str],
+    *,
+    near: bool = False,
+    progress: Progress | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> Exported:
+    """What the exporters called `to` make of a plan, with what is to be known before it is used.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; it is checked first.
+        to: names of exporters.
+        near: whether the nearest plan is exported in place of one that an exporter's framework cannot run.
+        progress: called now and then with how far the search for a nearest plan is.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered exporters and the like; left out, those installed.
+
+    Raises:
+        nest.launch_files.NothingNear: an exporter's framework can run no feasible plan, `near` though it be.
+        nest.errors.InputError: there is no such exporter; the plan cannot be read, is infeasible or does not hold; an
+            exporter refuses it; or two exporters give files of one name.
+    """
+    from nest.launch_files import export_checked, exporter_called
+
+    with _registered(plugins, strict_plugins) as known:
+        known.run(lambda: [exporter_called(name, known) for name in to])  # A slip is told before work is done.
+        read = read_plan(plan)
+        if read.status == "infeasible":
+            why = read.diagnosis or "no reason is given"
+            raise InputError(f"the plan is infeasible, so there is nothing to export: {why}")
+        report = check(plan, plugins=known)
+        if not report.ok:
+            raise InputError(f"the plan does not hold, so it is not exported: {report.disagreements[0]}")
+
+        def search(problem: Problem) -> PlanDocument:
+            return solve(problem, progress=progress, plugins=known)
+
+        return export_checked(read, to, known, search if near else None)
+
+
+@_restarted
+def nearest(
+    plan: Source | PlanDocument,
+    target: str,
+    *,
+    progress: Progress | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> Nearest | None:
+    """The nearest plan to `plan` that a framework can run; None where it can run none that is feasible.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; feasible.
+        target: name of an exporter that says what its framework can run.
+        progress: called now and then with how far the search is.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered exporters and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: there is no such target, or the plan cannot be read.
+    """
+    from nest.whatif.nearest_plan import nearest_plan
+
+    return nearest_plan(
+        read_plan(plan), target, plugins, lambda problem: solve(problem, progress=progress, plugins=plugins)
+    )
+
+
+@_restarted
+def report_page(
+    plan: Source | PlanDocument,
+    *,
+    output: str | Path | None = None,
+    without: Collection[str] = (),
+    time_limit: float | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> str:
+    """A plan as one HTML page that needs no network; the plan is checked first.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; one that says that nothing is feasible gives a
+            page that says so.
+        output: file the page is written to; None: it is not written.
+        without: parts that are left out, `alternatives`, `frontier` and `sensitivity`: each takes searches.
+        time_limit: seconds for each search, after which its best plan so far counts.
+        progress: called with what is being searched, how many searches are done, and how many there are at most.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered exporters and the like; left out, those installed.
+
+    Returns:
+        The page.
+
+    Raises:
+        nest.errors.InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the
+            page cannot be written.
+    """
+    from nest import reporting
+    from nest.files import check_writable, write_text
+
+    if output is not None:
+        check_writable(Path(output), plan)
+    page = reporting.report(plan, without=without, time_limit=time_limit, progress=progress, plugins=plugins)
+    if output is not None:
+        write_text(Path(output), page)
+    return page
+
+
+def read_plan(plan: Source | PlanDocument) -> PlanDocument:
+    """The plan of a path or a mapping, its numbers as they are.
+
+    Raises:
+        nest.errors.InputError: it cannot be read.
+    """
+    from nest.formulate.given import naming, read_record
+    from nest.spec import PlanDocument
+
+    with naming(plan):
+        return read_record(plan, PlanDocument)[0]
+
+
+@_restarted
+def blocks(
+    problem: Source | Problem, *, strict_plugins: bool = False, plugins: Registry = INSTALLED
+) -> tuple[Block, ...]:
+    """What one device of each candidate of a problem would run, for commands that measure it; nothing is priced.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the problem cannot be used, or has a profile in place of a model.
+    """
+    from nest.formulate.blocks import model_blocks
+    from nest.formulate.given import naming, whole_problem
+
+    with naming(problem):
+        return model_blocks(whole_problem(problem, plugins)[0], plugins)

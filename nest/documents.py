@@ -1,0 +1,317 @@
+"""The document of a plan: of what a search found or `fixed` decides, whether it holds, and what CP-SAT proves of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from nest.contenders import contenders_report, other_risks, runner_up
+from nest.errors import InputError, InputErrors, InternalError
+from nest.formulate.contributors import contributors, differences
+from nest.formulate.facts import model_facts
+from nest.formulate.inside_layers import collectives_inside
+from nest.formulate.instance import Formulation, formulate
+from nest.formulate.self_contained import carried_problem
+from nest.formulate.target import runs_on, wrong_runs_on
+from nest.hooks.guarded import blame
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Result, Solution, Standing
+from nest.plan import (
+    CheckReport,
+    PricedPlan,
+    certified,
+    certify_plan,
+    check,
+    document,
+    evaluate,
+    infeasible,
+    schedule_of,
+    solution_of,
+)
+from nest.report import ModelFacts, Verdict, figures
+from nest.report.whole_training import whole_training
+from nest.solve.effort import Deadline
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
+
+if TYPE_CHECKING:
+    from nest.solve.cpsat import Verification
+
+
+def plan_summary(
+    instance: Instance,
+    solution: Solution,
+    priced: PricedPlan,
+    problem: Problem,
+    known: Registry,
+    formulation: Formulation,
+) -> dict[str, Any]:
+    """The `summary` of a plan.
+
+    Args:
+        instance: of its problem.
+        solution: its decisions.
+        priced: their price.
+        problem: self-contained.
+        known: registered strategies, importers and the like.
+        formulation: what the instance was made of.
+    """
+    known_facts = model_facts(problem, known)
+    facts = ModelFacts(*known_facts) if known_facts is not None else None
+    names = [level.name for level in instance.cluster.levels]
+    found = {"levels": names, **figures(instance, solution, priced, facts)}
+    inside = collectives_inside(formulation, solution, priced)
+    whole = whole_training(problem, instance, priced, found["devices_used"])
+    told = {"collectives": inside, "training": whole}
+    return {**found, **{name: each for name, each in told.items() if each is not None}}
+
+
+def result_document(
+    instance: Instance,
+    formulation: Formulation,
+    result: Result,
+    problem: Problem,
+    known: Registry,
+    deadline: Deadline,
+) -> PlanDocument:
+    """The document of what a search found: a plan with what is to be said of others, or why there is none.
+
+    Args:
+        instance: searched.
+        formulation: what it was made of.
+        result: of the search.
+        problem: self-contained.
+        known: registered strategies, importers and the like.
+        deadline: of further searches.
+
+    Raises:
+        InternalError: the solver's batch time is not that of its plan.
+    """
+    from nest.formulate.outside import outside
+    from nest.formulate.without_target import told_of_target
+    from nest.solve.dp import feasible
+    from nest.solve.dp import solve as search
+
+    if result.solution is None:
+        diagnosis = f"{result.diagnosis or ''}{told_of_target(problem, known, feasible, deadline)}"
+        origins = contributors(problem, known)
+        return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
+    plan = _found_document(instance, formulation, result, result.solution, problem, known)
+    beyond = outside(plan, instance, result.solution, formulation, problem, known)
+    at_risk = other_risks(
+        instance, result, plan, problem, lambda each, best: search(each, deadline, known=best, runner_up=False)
+    )
+    return evolve(plan, outside=beyond, other_risks=at_risk, runs_on=runs_on(plan, known))
+
+
+def _found_document(
+    instance: Instance, formulation: Formulation, result: Result, solution: Solution, problem: Problem, known: Registry
+) -> PlanDocument:
+    from nest.formulate.embedding import placement
+    from nest.simulate.contradiction import replay_plugin
+
+    priced = evaluate(instance, solution)
+    promised = result.batch_time
+    if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
+        used = [each for each in instance.space.schedules if each.name == solution.schedule]
+        for each in (instance.collectives, *used):
+            blame(each, "told the solver something else than it told the plan")
+        raise InternalError(
+            f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
+            f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
+        )
+    replay_plugin(instance, solution, known)
+    return document(
+        instance,
+        solution,
+        priced,
+        status=result.status,
+        lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
+        problem=problem.to_dict(),
+        summary=plan_summary(instance, solution, priced, problem, known, formulation),
+        runner_up=runner_up(instance, formulation, result, solution),
+        statistics=result.statistics,
+        plugins=contributors(problem, known, instance, solution),
+        placement=placement(instance, solution, problem.cluster, known),
+    )
+
+
+def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
+    """The document of the plan that a problem's `fixed` describes.
+
+    Args:
+        problem: self-contained.
+        known: registered strategies, importers and the like.
+
+    Raises:
+        InputError: the decisions do not make a plan.
+    """
+    from nest.formulate.fixed_plan import fixed_plan
+    from nest.formulate.outside import outside
+
+    instance, solution, formulation = fixed_plan(problem, known)
+    priced = evaluate(instance, solution)
+    plan = document(
+        instance,
+        solution,
+        priced,
+        status="feasible",
+        lower_bound=None,
+        problem=problem.to_dict(),
+        summary=plan_summary(instance, solution, priced, problem, known, formulation),
+        plugins=contributors(problem, known, instance, solution),
+    )
+    beyond = outside(plan, instance, solution, formulation, problem, known)
+    return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
+
+
+def check_document(plan: PlanDocument, known: Registry) -> CheckReport:
+    """Whether every number of a plan follows from its decisions and its problem; plug-ins that differ come first.
+
+    Args:
+        plan: as read.
+        known: registered strategies, importers and the like.
+
+    Raises:
+        InputError: the plan names things that its problem does not have.
+    """
+    others = differences(plan.plugins, known)
+    try:
+        report = _check_numbers(plan, known)
+    except InputErrors as errors:
+        raise InputErrors([*others, *errors.problems], errors.others) from None
+    except InputError as error:
+        raise InputErrors([*others, str(error)]) from None
+    if report.ok:
+        return evolve(report, notes=tuple(others))
+    return evolve(report, disagreements=(*others, *report.disagreements))
+
+
+def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
+    from nest.formulate.embedding import wrong_placement
+    from nest.formulate.fixed_plan import decided_formulation
+    from nest.formulate.outside import wrong_outside
+
+    problem = carried_problem(plan, known)
+    instance, formulation = decided_formulation(problem, plan, known)
+    report = check(
+        instance, plan, lambda solution, priced: plan_summary(instance, solution, priced, problem, known, formulation)
+    )
+    if plan.status != "infeasible":
+        report = certified(report, instance, plan, problem.training)
+    if report.ok and plan.outside is not None:
+        faults = wrong_outside(plan, instance, solution_of(instance, plan), formulation, problem, known)
+        report = report.with_(CheckReport(faults, 1))
+    if report.ok:
+        report = report.with_(contenders_report(plan, instance, formulation, problem, known))
+    if report.ok and plan.runs_on is not None:
+        summed = evolve(plan, summary={**plan.summary, "devices": instance.cluster.size})
+        report = report.with_(CheckReport(wrong_runs_on(summed, known), 1))
+    if plan.placement is None or not report.ok:
+        return report
+    misplaced = wrong_placement(instance, plan, plan.placement, problem.cluster, known)
+    return report.with_(CheckReport(tuple(misplaced), 1))
+
+
+def verdict_on(
+    plan: PlanDocument,
+    known: Registry,
+    free: bool,
+    deadline: Deadline,
+    workers: int,
+    progress: Callable[[Standing], None] | None,
+) -> Verdict:
+    """What CP-SAT says of a plan that holds and fits, its problem formulated anew; arguments as for `verdict`."""
+    from nest.formulate.fixed_plan import decided_formulation
+
+    problem = carried_problem(plan, known)
+    instance, formulation = formulate(problem, known, progress=progress, deadline=deadline)
+    if not instance.complete and plan.status != "infeasible":  # What was priced may lack the plan's own.
+        instance, formulation = decided_formulation(problem, plan, known)
+        instance = evolve(instance, complete=False)
+    return verdict(instance, formulation, plan, problem, known, free, deadline, workers, progress)
+
+
+def verdict(
+    instance: Instance,
+    formulation: Formulation,
+    plan: PlanDocument,
+    problem: Problem,
+    known: Registry,
+    free: bool,
+    deadline: Deadline,
+    workers: int,
+    progress: Callable[[Standing], None] | None,
+) -> Verdict:
+    """What CP-SAT says of a plan whose numbers hold.
+
+    Args:
+        instance: of its problem.
+        formulation: what that was made of.
+        plan: to be proved.
+        problem: self-contained.
+        known: registered strategies, importers and the like.
+        free: whether blocks may lie anywhere and in any order.
+        deadline: after which what is not proved is left open.
+        workers: threads CP-SAT uses.
+        progress: called now and then with how far the proof is.
+    """
+    from nest.solve.cpsat import Price
+    from nest.solve.cpsat import verify as prove
+
+    def pricing(solution: Solution) -> Price:
+        priced = evaluate(instance, solution)
+        return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
+
+    proof = prove(
+        instance, plan.batch_time, pricing, free=free, time_limit=deadline, workers=workers, progress=progress
+    )
+    better = None if proof.better is None else _better(instance, formulation, proof, proof.better, problem, known)
+    best = better or plan
+    certificate = None
+    if best.status != "infeasible":
+        certificate = certify_plan(best, schedule_of(instance, solution_of(instance, best)), problem.training).to_dict()
+    return Verdict({**proof.summary(), "certificate": certificate}, plan.batch_time, better)
+
+
+def _better(
+    instance: Instance,
+    formulation: Formulation,
+    proof: Verification,
+    solution: Solution,
+    problem: Problem,
+    known: Registry,
+) -> PlanDocument:
+    """The document of a plan that CP-SAT found better; it must pass the check."""
+    from nest.simulate.contradiction import replay_plugin
+
+    replay_plugin(instance, solution, known)
+    priced = evaluate(instance, solution)
+    better = document(
+        instance,
+        solution,
+        priced,
+        status="feasible",
+        lower_bound=min(proof.bound or 0.0, priced.batch_time),
+        problem=problem.to_dict(),
+        summary=plan_summary(instance, solution, priced, problem, known, formulation),
+        plugins=contributors(problem, known, instance, solution),
+    )
+    better = evolve(better, runs_on=runs_on(better, known))
+    report = check_document(better, known)
+    if not report.ok:
+        raise InternalError(
+            f"CP-SAT's better plan does not hold: {report.disagreements[0]} "
+            "This is a bug in nest; please report it with the problem file."
+        )
+    return better
+
+
+def proved(plan: PlanDocument, verdict: Verdict) -> PlanDocument:
+    """The plan with the proof's summary; a plan that is refuted is not called optimal any more."""
+    if verdict.better is None:
+        return evolve(plan, verification=verdict.verification)
+    # The search was stopped early, or is wrong: the better plan is given, with what was found out about the other.
+    return evolve(verdict.better, verification={**verdict.verification, "refuted_batch_time": plan.batch_time})

@@ -1,0 +1,181 @@
+"""The files of frameworks, launchers and other tools for a plan, through registered exporters."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from nest.catalogue.names import unknown_name
+from nest.deployment import violations
+from nest.errors import InputError
+from nest.files import structure
+from nest.formulate.target import limits_of
+from nest.hooks.protocols import Exporter
+from nest.hooks.registry import Registry, registry
+from nest.report.limits import limits_text
+from nest.spec import PlanDocument, Problem
+from nest.units import format_bytes
+from nest.whatif.nearest_plan import Nearest, Search, nearest_plan
+
+
+@frozen
+class Exported:
+    """What exporters made of a plan.
+
+    Attributes:
+        files: contents by file name, in the order of the exporters.
+        warnings: what to think of before the files are used, a sentence each.
+        nearest: by exporter, the plan in place of one that its framework cannot run.
+    """
+
+    files: Mapping[str, str]
+    warnings: tuple[str, ...]
+    nearest: Mapping[str, Nearest] = field(factory=dict)
+
+    @property
+    def plans(self) -> dict[str, str]:
+        """The nearest plans as files: `plan.json`, or one for each exporter where there are several."""
+        return {
+            "plan.json" if len(self.nearest) == 1 else f"plan-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.json": json.dumps(
+                found.plan.to_dict(), indent=2, allow_nan=False, ensure_ascii=False
+            )
+            + "\n"
+            for name, found in self.nearest.items()
+        }
+
+
+class NothingNear(InputError):  # noqa: N818 - no mistake, but an answer
+    """A framework can run no feasible plan near the one given."""
+
+
+def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, search: Search | None = None) -> Exported:
+    """The files of the exporters called `to` for a feasible plan whose numbers are known to hold.
+
+    Args:
+        read: the plan.
+        to: names of exporters.
+        known: offers them.
+        search: solves problems, so that the nearest plan is exported in place of one that an exporter's framework
+            cannot run; None: such a plan is refused.
+
+    Raises:
+        NothingNear: an exporter's framework can run no feasible plan.
+        InputError: there is no such exporter; one refuses the plan; or two exporters give files of one name.
+    """
+    files: dict[str, str] = {}
+    replaced: dict[str, Nearest] = {}
+    for name in dict.fromkeys(to):
+        found = _expressible(read, name, search, known)
+        if found is not None:
+            replaced[name] = found
+    for name in dict.fromkeys(to):
+        exported = replaced[name].plan if name in replaced else _run_by(read, to, replaced, known)
+        # One that fails is set aside, which ends here: no other would give what was asked for. Each has its own copy.
+        made = known.run(lambda name=name, plan=exported: exporter_called(name, known).export(deepcopy(plan)))  # type: ignore[misc]
+        clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
+        if clash is not None:
+            raise InputError(f"{name!r} gives a file {clash!r}, as another exporter does; export to one at a time.")
+        files |= made
+    return Exported(files, _warnings(read) if len(replaced) < len(set(to)) else (), replaced)
+
+
+def _run_by(plan: PlanDocument, to: Iterable[str], replaced: Mapping[str, Nearest], known: Registry) -> PlanDocument:
+    """The plan that is run: where it is exported to one framework too, that one's, with the framework as its target.
+
+    So what starts the processes knows how they are counted.
+    """
+    frameworks = [name for name in dict.fromkeys(to) if hasattr(exporter_called(name, known), "limits")]
+    if len(frameworks) != 1:
+        return plan
+    (framework,) = frameworks
+    run = replaced[framework].plan if framework in replaced else plan
+    return evolve(run, problem={**run.problem, "search": {**run.problem.get("search", {}), "target": framework}})
+
+
+def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Registry) -> Nearest | None:
+    """The plan to export in place of one that is beyond the limits of an exporter's framework; None: it is within."""
+    if not hasattr(exporter_called(name, known), "limits"):
+        return None
+    problem = structure(plan.problem, Problem)
+    reasons = violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name)
+    if not reasons:
+        return None
+    if search is None:
+        raise InputError(
+            f"{name} cannot run this plan: {'; '.join(reasons)}. `--nearest` exports its nearest plan, "
+            f"`search.target: {name}` in the problem plans for it."
+        )
+    found = known.run(lambda: nearest_plan(plan, name, known, search))
+    if found is None:
+        raise NothingNear(f"{name} cannot run this plan, nor any other that is feasible: {'; '.join(reasons)}.")
+    return found
+
+
+def exporters(plan: PlanDocument | None = None, *, plugins: Registry | None = None) -> list[dict[str, Any]]:
+    """Name, one line on what it writes, limits in a line, reasons and distribution of every exporter, by name.
+
+    Args:
+        plan: limits are those for its problem; None: for a small transformer.
+        plugins: registered exporters; left out, those installed.
+    """
+    known = plugins or registry()
+    problem = structure(_ANY_PROBLEM if plan is None else plan.problem, Problem)
+    return known.run(lambda: [_row(each, problem, known) for _, each in sorted(known.exporters().items())])
+
+
+_ANY_PROBLEM: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 8, "hidden": 64, "ffn": 256, "heads": 8, "vocab": 1024}},
+    "training": {"global_batch": 8, "sequence_length": 128},
+    "cluster": {"levels": [{"fanout": 8, "bandwidth": 1e9}]},
+}
+"""Stands for what people plan where limits are listed without a plan: limits hang on a model and a training."""
+
+
+def _row(exporter: Exporter, problem: Problem, known: Registry) -> dict[str, Any]:
+    limits = exporter.limits(problem) if hasattr(exporter, "limits") else None
+    distribution, version = known.origin("exporters", exporter.name)
+    return {
+        "name": exporter.name,
+        "summary": str(getattr(exporter, "summary", "")),
+        "limits": limits_text(limits),
+        "rules": {} if limits is None else dict(limits.constraints),
+        "distribution": distribution,
+        "version": version,
+    }
+
+
+def exporter_called(name: str, known: Registry) -> Exporter:
+    """The registered exporter of a name.
+
+    Raises:
+        InputError: there is none.
+    """
+    exporters = known.exporters()
+    if name in exporters:
+        return exporters[name]
+    if name in known.absent("exporters"):
+        raise InputError(f"the exporter {name!r} is faulty and was set aside; `nest plugins doctor` says more.")
+    raise unknown_name("--to", "exporter", name, exporters)
+
+
+def _warnings(plan: PlanDocument) -> tuple[str, ...]:
+    """What to think of before the files of `plan` are used."""
+    if plan.fits:
+        return ()
+    stage = max(range(len(plan.stages)), key=lambda index: _needed(plan, index))
+    needed = format_bytes(_needed(plan, stage))
+    capacity = plan.summary.get("memory_capacity")
+    told = f" of the {format_bytes(capacity)} there are" if isinstance(capacity, (int, float)) else ""
+    return (
+        f"the plan does not fit into memory: stage {stage + 1} is taken to need {needed}{told} on a device; "
+        "it may run out of memory as exported.",
+    )
+
+
+def _needed(plan: PlanDocument, stage: int) -> float:
+    record = plan.stages[stage]
+    return record.memory if record.upper_memory is None else record.upper_memory

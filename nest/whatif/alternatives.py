@@ -1,0 +1,211 @@
+"""For each decision of a plan, the best plan in which that decision differs."""
+
+from collections.abc import Iterator
+
+from attrs import evolve, frozen
+
+from nest.deployment import Deployment, deployment
+from nest.deployment.violations import degrees_of
+from nest.formulate.instance import build_instance
+from nest.formulate.other_network import planner_context
+from nest.hooks.planning import Assessment, assessed
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Result, chunks_of
+from nest.plan import document
+from nest.report import figures
+from nest.spec import PlanDocument, Problem
+from nest.spec.problem import ALL_RANKS
+from nest.whatif.outcome import Outcome, decided, outcome
+from nest.whatif.solver import Solver
+
+EACH_STAGE = ("zero", "recompute")
+"""Decisions that each stage takes for itself."""
+
+
+@frozen
+class Question:
+    """One decision of a plan, and how the problem is asked for plans that decide it otherwise.
+
+    Attributes:
+        decision: its name, as constraints and `fixed` know it.
+        value: what the plan, or some of its stages, has.
+        asked: what is demanded in addition, such as the constraint `tp != 8`; empty: nothing is asked, as nothing else
+            is offered.
+        problem: the problem with that demand; None: nothing is asked.
+        refusal: why nothing is asked.
+    """
+
+    decision: str
+    value: str
+    asked: str = ""
+    problem: Problem | None = None
+    refusal: str = ""
+
+
+@frozen
+class Alternative:
+    """The best plan in which one decision differs.
+
+    Attributes:
+        decision: its name.
+        value: what the plan asked about, or some of its stages, has, and no stage of this one.
+        asked: what was demanded in addition; empty: nothing was asked.
+        instead: what this one has; None: there is none.
+        outcome: this one beside the plan asked about.
+    """
+
+    decision: str
+    value: str
+    asked: str
+    instead: str | None
+    outcome: Outcome
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it in plain mappings, lists and numbers."""
+        return {
+            "decision": self.decision,
+            "value": self.value,
+            "asked": self.asked,
+            "instead": self.instead,
+            **self.outcome.to_dict(),
+        }
+
+
+def questions(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Question, ...]:
+    """What can be asked of a plan's decisions, the most important first.
+
+    A decision that stages take for themselves (ZeRO, recomputation, with `search.mixed` the degrees) is asked once for
+    each of its values: what is the best plan in which no stage has it?
+
+    Args:
+        plan: feasible.
+        problem: of the plan, self-contained.
+        known: offers strategies and schedules.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    whole = asked_problem(plan, problem)
+    instance, shape = build_instance(whole, known), deployment(plan)
+    offered = _offered(instance)
+    found: list[Question] = []
+    for name in decided(plan, known):
+        for value in _values(plan, shape, name):
+            if name in whole.decided:
+                found.append(Question(name, str(value), refusal=f"fixed.{name} decides it"))
+            elif name == "zero_degree":
+                found += _shard_groups(whole, shape)
+            elif name not in offered or set(offered[name]) - {value}:
+                demand = f"{name} != {value!r}"
+                problem_then = evolve(whole, constraints=(*whole.constraints, demand))
+                found.append(Question(name, str(value), demand, problem_then))
+            elif name in problem.strategies or name not in _degree_names(instance):
+                found.append(Question(name, str(value), refusal="the problem offers nothing else"))
+    return tuple(found)
+
+
+def asked_problem(plan: PlanDocument, problem: Problem) -> Problem:
+    """The problem among whose plans alternatives are looked for.
+
+    A plan that no search found is fixed in all it decides, and no constraint binds it: its problem is asked without.
+    """
+    return problem if plan.lower_bound is not None else evolve(problem, fixed=None, constraints=())
+
+
+def alternative(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
+    """The answer to one question about a plan; at most one solve.
+
+    Args:
+        plan: asked about.
+        question: one of `questions`.
+        solver: solves the problem with the demand.
+    """
+    name = question.decision
+    if question.problem is None:
+        found = Outcome(None, refusal=question.refusal)
+        return Alternative(name, question.value, question.asked, None, found)
+    answer = solver.plan(question.problem, f"{name} other than {question.value}")
+    found = outcome(plan, answer, solver.plugins)
+    instead = None if found.plan is None else decided(found.plan, solver.plugins).get(name, "1")
+    return Alternative(name, question.value, question.asked, instead, found)
+
+
+def _values(plan: PlanDocument, shape: Deployment, name: str) -> tuple[int | str, ...]:
+    """What a plan, or each of its stages, has; each value once."""
+    if name in EACH_STAGE:
+        return tuple(dict.fromkeys(getattr(shape, name)))
+    one: dict[str, int | str | None] = {
+        "micro_batch": shape.micro_batch,
+        "pp": shape.stages,
+        "replicas": shape.replicas,
+        "schedule": shape.schedule,
+        "rank_order": shape.rank_order,
+        "zero_degree": ALL_RANKS if shape.zero_degree is None else shape.zero_degree,
+        # The schedule says whether there are several chunks: their number is a further decision only then.
+        "chunks": shape.chunks if shape.chunks > 1 else None,
+    }
+    if name in one:
+        value = one[name]
+        return () if value is None else (value,)
+    return tuple(dict.fromkeys(degrees_of(plan, stage).get(name, 1) for stage in plan.stages))
+
+
+def _degree_names(instance: Instance) -> set[str]:
+    return {name for candidate in instance.candidates for name in candidate.degrees}
+
+
+def _offered(instance: Instance) -> dict[str, tuple[int | str, ...]]:
+    """What the problem lets the search choose from, by decision; one that is missing follows from the others."""
+    space, candidates = instance.space, instance.candidates
+    modes = tuple(mode.name for candidate in candidates for mode in candidate.recompute)
+    return {
+        **{name: tuple(each.degrees.get(name, 1) for each in candidates) for name in _degree_names(instance)},
+        "micro_batch": tuple(each.micro_batch or each.samples for each in candidates),
+        "schedule": tuple(each.name for each in space.schedules),
+        "chunks": tuple(chunks_of(each) for each in space.schedules),
+        "rank_order": space.rank_orders,
+        "zero": space.zero,
+        "recompute": tuple(mode for mode in modes if space.recompute is None or mode in space.recompute),
+    }
+
+
+def _shard_groups(problem: Problem, shape: Deployment) -> Iterator[Question]:
+    """Shard groups of another size; asked by the list of sizes, as a constraint on them reads all ranks as a number."""
+    value: int | str = ALL_RANKS if shape.zero_degree is None else shape.zero_degree
+    others = tuple(each for each in problem.search.zero_degree if each != value)
+    if others:
+        listed = ", ".join(map(str, others))
+        found = evolve(problem, search=evolve(problem.search, zero_degree=others))
+        yield Question("zero_degree", str(value), f"search.zero_degree: [{listed}]", found)
+
+
+def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> Outcome:
+    """What the planner `name` decides, beside the plan asked about; no search.
+
+    Args:
+        plan: asked about.
+        problem: of the plan, self-contained.
+        name: of a registered planner that draws no random numbers.
+        solver: gives the registry, and the time limit of searches that a planner makes.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    from nest.solve.dp import solve
+
+    def search(changed: Instance) -> Result:
+        return solve(changed, solver.time_limit)
+
+    known = solver.plugins
+    whole = asked_problem(plan, problem)
+    instance = build_instance(whole, known)
+    context = planner_context(whole, instance, known, search, seed=0, evaluations=1)
+    proposal = known.planners()[name].plan(instance, context)
+    seen = Assessment((), None) if proposal.solution is None else assessed(instance, proposal.solution)
+    if proposal.solution is None or seen.priced is None or not seen.fits:
+        return Outcome(None, refusal=" ".join((*proposal.remarks, *(f"{fault}." for fault in seen.faults))))
+    found = document(
+        instance, proposal.solution, seen.priced, status="feasible", lower_bound=None, problem=whole.to_dict()
+    )
+    told = figures(instance, proposal.solution, seen.priced, None)
+    return evolve(outcome(plan, evolve(found, summary=told), known), proved=True)

@@ -1,0 +1,319 @@
+"""At which bandwidth, memory, peak or batch another plan becomes the best: looked for by solving on both sides."""
+
+from math import log, sqrt
+
+from attrs import evolve, frozen
+
+from nest.errors import InputError
+from nest.formulate.cluster import build_cluster
+from nest.hooks.registry import Registry
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT
+from nest.whatif.alternatives import EACH_STAGE
+from nest.whatif.binding import needed_memory
+from nest.whatif.outcome import Outcome, decided, outcome
+from nest.whatif.parameters import Parameter, parameters, with_memory
+from nest.whatif.shadow_prices import PLENTY
+from nest.whatif.solver import Solver, time_on
+
+PRECISION = 0.01
+"""A breakpoint lies between two values that differ by at most this share."""
+
+REACH = 4.0
+"""How many times as much, and how small a part, of what the problem has is looked at: two doublings, as from one
+generation of a network to the next but one."""
+
+MOST_SOLVES = 16
+"""For one breakpoint; halving the reach on a logarithmic scale comes to the precision in 8, guesses mostly in 4."""
+
+ASIDE = 1e-6
+"""Relative distance of the two sides where the breakpoint is known: the memory that a plan needs."""
+
+LESS, MORE = "less", "more"
+
+
+@frozen
+class Breakpoint:
+    """Where a parameter, all else as it is, makes another plan the best.
+
+    Attributes:
+        parameter: its name.
+        unit: its unit.
+        value: what the problem has.
+        direction: `less` or `more` than that.
+        same_at: the farthest value solved at which the plan is still the best.
+        changed_at: the nearest value solved at which it is not; None: it is the best as far as was looked.
+        kept: by how much the plan takes longer than the best at `changed_at`, as a share of that; None: it does not fit
+            there, or there is no plan at all.
+        same_kept: the same at `same_at`: above 0, or None, where the best plan there decides the same but for what is
+            no breakpoint, such as which stage has which layers.
+        outcome: the best plan at `changed_at` beside the plan asked about; None: nothing changes.
+        proved: whether all plans it rests on were proved the best.
+        precise: whether the two values are neighbours, or at most `PRECISION` apart; else the search for it ended
+            at `MOST_SOLVES`.
+    """
+
+    parameter: str
+    unit: str
+    value: float
+    direction: str
+    same_at: float
+    changed_at: float | None = None
+    kept: float | None = None
+    same_kept: float | None = None
+    outcome: Outcome | None = None
+    proved: bool = True
+    precise: bool = True
+
+    def is_within(self, share: float) -> bool:
+        """Whether a bandwidth that is less by at most so much makes another plan the best."""
+        less = self.unit == "bytes/s" and self.direction == LESS and self.changed_at is not None
+        return less and self.same_at >= self.value * (1 - share)
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it in plain mappings, lists and numbers."""
+        return {
+            "parameter": self.parameter,
+            "unit": self.unit,
+            "value": self.value,
+            "direction": self.direction,
+            "same_at": self.same_at,
+            "changed_at": self.changed_at,
+            "kept": self.kept,
+            "same_kept": self.same_kept,
+            "outcome": None if self.outcome is None else self.outcome.to_dict(),
+            "proved": self.proved,
+            "precise": self.precise,
+        }
+
+
+@frozen
+class Sweep:
+    """A parameter and the direction in which a breakpoint is looked for."""
+
+    parameter: Parameter
+    direction: str
+
+
+def sweeps(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Sweep, ...]:
+    """The parameters of a problem and directions in which breakpoints of its best plan are looked for.
+
+    The number of devices is none of them: it changes how many replicas there are. Where there is no plan, more memory
+    may make one.
+    """
+    found = [each for each in parameters(problem, known) if each.unit != "devices"]
+    if best.status == "infeasible":
+        found = [each for each in found if each.unit == "bytes"]
+        return tuple(Sweep(each, MORE) for each in found)
+    return tuple(Sweep(each, direction) for each in found for direction in (LESS, MORE) if _can_vary(each, direction))
+
+
+def _can_vary(parameter: Parameter, direction: str) -> bool:
+    """Whether there are values to look at: half an odd batch is none."""
+    return direction == MORE or not parameter.multiple_of or parameter.allows(parameter.value / 2)
+
+
+def breakpoint_of(best: PlanDocument, problem: Problem, sweep: Sweep, solver: Solver) -> Breakpoint:
+    """The breakpoint of the best plan nearest to what the problem has, by solves.
+
+    A plan stays the best where the best plan decides the same (`signature`), or where the plan, kept as it is, is as
+    fast: a tie is no change. The plan is solved for at the end of the reach and halfway. Where it is not
+    the best there, the value at which it and the plan found there take the same time is guessed from a straight line
+    (in the reciprocal of the parameter, as transfers and products take); for memory it is what the plans need. Solves
+    on both sides of the guess confirm it or say on which side the breakpoint lies, until it lies between two values
+    that differ by at most `PRECISION`.
+
+    Where a plan, kept as it is, is the best at two memories it is at all between, as fewer plans fit into less; and the
+    best with some memory that fits into less is the best with that, too, which is not solved for (`Solver.within`). For
+    other parameters that is not so in general: shorter stretches in between where another plan is the best are not
+    looked for.
+
+    Args:
+        best: the best plan of the problem; infeasible: the least memory is looked for with which there is a plan.
+        problem: its problem, self-contained.
+        sweep: what is varied.
+        solver: solves the varied problems.
+    """
+    search = _Search(best, problem, sweep, solver)
+    if sweep.parameter.multiple_of:
+        same, changed = search.ladder()
+    else:
+        same, changed = search.bracket()
+    parameter = sweep.parameter
+    found = Breakpoint(parameter.name, parameter.unit, parameter.value, sweep.direction, same.value, proved=same.proved)
+    found = evolve(found, same_kept=search.longer(same))
+    if changed is None:
+        return found
+    return evolve(
+        found,
+        changed_at=changed.value,
+        kept=search.longer(changed),
+        # What makes the difference to the plan as it was is the parameter.
+        outcome=evolve(outcome(best, changed.plan, solver.plugins), reason=None),
+        proved=same.proved and changed.proved,
+        precise=parameter.multiple_of > 0 or _apart(same, changed) <= PRECISION,
+    )
+
+
+@frozen
+class _Evaluation:
+    """The best plan at one value of the parameter; None: there is no problem with that value."""
+
+    value: float
+    plan: PlanDocument | None
+
+    @property
+    def proved(self) -> bool:
+        """Whether no plan is better, or there is proved to be none."""
+        return self.plan is None or self.plan.status != "feasible"
+
+
+class _Search:
+    """Looks for one breakpoint."""
+
+    def __init__(self, best: PlanDocument, problem: Problem, sweep: Sweep, solver: Solver) -> None:
+        self.best, self.problem, self.sweep, self.solver = best, problem, sweep, solver
+        self.signature = signature(best, solver.plugins)
+        cluster, _ = build_cluster(problem.cluster, solver.plugins)
+        self.size = cluster.size
+        if best.status != "feasible":
+            solver.know(with_memory(problem, cluster.device_memory), best)  # The same problem, written out.
+            solver.within(problem, self.size, cluster.device_memory, self.size)
+
+    def ladder(self) -> tuple[_Evaluation, _Evaluation | None]:
+        """The neighbours among the doublings (or halvings) of a whole number between which the plan changes."""
+        parameter, same = self.sweep.parameter, _Evaluation(self.sweep.parameter.value, self.best)
+        factor = 2.0
+        while factor <= REACH:
+            value = parameter.value * factor if self.sweep.direction == MORE else parameter.value / factor
+            if value % parameter.multiple_of or not parameter.allows(value):
+                break
+            evaluation = self.evaluate(value)
+            if self.differs(evaluation):
+                return same, evaluation
+            same, factor = evaluation, factor * 2
+        return same, None
+
+    def bracket(self) -> tuple[_Evaluation, _Evaluation | None]:
+        """Two values that differ by at most the precision, between which the plan changes."""
+        parameter = self.sweep.parameter
+        same = _Evaluation(parameter.value, self.best)
+        reach = REACH if self.signature else PLENTY  # Where there is no plan, any memory that makes one is of interest.
+        end = parameter.value * (reach if self.sweep.direction == MORE else 1 / reach)
+        if not parameter.allows(end):  # Memory below the reserve.
+            end = parameter.at_least * (1 + PRECISION)
+        changed = self.evaluate(end)
+        # A plan that is the best with some memory and with less is so with any between; of else the middle is asked.
+        if self.signature and not (parameter.unit == "bytes" and self.keeps(changed)):
+            between = self.evaluate(sqrt(parameter.value * end))
+            if self.differs(between):
+                changed = between
+            else:
+                same = between
+        if not self.differs(changed):
+            return changed, None
+        left, halving = MOST_SOLVES - 2, False
+        while left > 0 and _apart(same, changed) > PRECISION:
+            before = log(1 + _apart(same, changed))
+            for value in (_middle(same, changed),) if halving else self.guesses(same, changed):
+                evaluation = self.evaluate(value)
+                left -= 1
+                if self.differs(evaluation):
+                    changed = evaluation
+                    break
+                same = evaluation
+            # Guesses may come close from one side only.
+            halving = not halving and log(1 + _apart(same, changed)) > before / 2
+        return same, changed
+
+    def evaluate(self, value: float) -> _Evaluation:
+        """The best plan at a value."""
+        parameter = self.sweep.parameter
+        asking = f"{self.sweep.direction} {parameter.name}"
+        less_memory = parameter.unit == "bytes" and self.sweep.direction == LESS
+        if less_memory and self.best.status == "optimal" and self.kept(self.best, value) is not None:
+            return _Evaluation(value, self.best)  # Fewer plans fit into less, and those that do take as long as before.
+        try:
+            if parameter.name == "memory":
+                plan = self.solver.within(self.problem, self.size, value, self.size, asking, self.best)
+                return _Evaluation(value, plan)
+            return _Evaluation(value, self.solver.plan(parameter.changed(self.problem, value), asking, self.best))
+        except InputError:
+            return _Evaluation(value, None)
+
+    def differs(self, evaluation: _Evaluation) -> bool:
+        """Whether the plan asked about is not the best there."""
+        if evaluation.plan is None or evaluation.plan.batch_time is None:
+            return bool(self.signature)
+        return signature(evaluation.plan, self.solver.plugins) != self.signature and not self.keeps(evaluation)
+
+    def keeps(self, evaluation: _Evaluation) -> bool:
+        """Whether the plan asked about, kept as it is, is as fast as the best there."""
+        longer = self.longer(evaluation)
+        return longer is not None and longer <= AGREEMENT
+
+    def longer(self, evaluation: _Evaluation) -> float | None:
+        """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
+        kept = self.kept(self.best, evaluation.value)
+        rival = None if evaluation.plan is None else evaluation.plan.batch_time
+        return None if kept is None or rival is None else kept / rival - 1
+
+    def kept(self, plan: PlanDocument, value: float) -> float | None:
+        """Seconds that a plan takes at a value of the parameter, kept as it is; None: it cannot be, or does not fit."""
+        if plan.status == "infeasible":
+            return None
+        try:
+            return time_on(self.sweep.parameter.changed(self.problem, value), plan, self.solver.plugins)
+        except InputError:
+            return None
+
+    def guesses(self, same: _Evaluation, changed: _Evaluation) -> tuple[float, ...]:
+        """Values on either side of where the breakpoint is taken to lie, that on the side of what is the same first."""
+        memory = self.sweep.parameter.unit == "bytes"
+        guess = self.needed(same, changed) if memory else self.crossing(same, changed)
+        low, high = sorted((same.value, changed.value))
+        if guess is None or not low < guess < high * (1 + ASIDE):
+            return (_middle(same, changed),)
+        # Memory that a plan needs is enough for it, any less is not.
+        below, above = (ASIDE, 0.0) if memory else (PRECISION / 3, PRECISION / 3)
+        near, far = guess * (1 - below), guess * (1 + above)
+        sides = (far, near) if self.sweep.direction == LESS else (near, far)
+        return tuple(value for value in sides if low < value < high) or (_middle(same, changed),)
+
+    def needed(self, same: _Evaluation, changed: _Evaluation) -> float | None:
+        """Memory that the plan needs which more of it gives, or less of it takes."""
+        wider = same.plan if self.sweep.direction == LESS else changed.plan
+        return None if wider is None or wider.status == "infeasible" else needed_memory(wider)
+
+    def crossing(self, same: _Evaluation, changed: _Evaluation) -> float | None:
+        """Where the plans that are the best on either side take the same time; None: no such value can be told."""
+        if same.plan is None or changed.plan is None or changed.plan.batch_time is None:
+            return None
+        other, own = self.kept(changed.plan, same.value), self.kept(same.plan, changed.value)
+        if other is None or own is None or same.plan.batch_time is None:
+            return None
+        before, after = other - same.plan.batch_time, own - changed.plan.batch_time  # Both at least 0, but for ties.
+        if before <= 0 or after <= 0:
+            return None
+        share = before / (before + after)
+        return 1 / ((1 - share) / same.value + share / changed.value)
+
+
+def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
+    """What plans have in common between which there is no breakpoint; nothing of an infeasible one.
+
+    Of what stages decide for themselves it is which values there are, not which stage has which: one stage more or less
+    that recomputes is no other plan.
+    """
+    own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
+    return {name: own.get(name, (told,)) for name, told in decided(plan, known).items()}
+
+
+def _apart(one: _Evaluation, other: _Evaluation) -> float:
+    """By which share two values differ."""
+    low, high = sorted((one.value, other.value))
+    return high / low - 1
+
+
+def _middle(one: _Evaluation, other: _Evaluation) -> float:
+    return sqrt(one.value * other.value)

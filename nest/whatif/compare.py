@@ -1,0 +1,346 @@
+"""Our plan beside those of other planners: searched within the same cost model, priced by the same code."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from nest.catalogue.names import unknown_name
+from nest.errors import InputError, InternalError
+from nest.files import structure, unstructure
+from nest.formulate.contributors import contributors
+from nest.formulate.instance import build_instance
+from nest.formulate.other_network import planner_context
+from nest.formulate.priced_elsewhere import decided_elsewhere
+from nest.hooks.planning import Assessment, assessed
+from nest.hooks.registry import Registry, registry
+from nest.instance import Instance, Result, Solution
+from nest.plan import check as check_plan
+from nest.plan import document
+from nest.plan import evaluate as price
+from nest.plan.document import solution_of
+from nest.plan.legality import permission_violations, structure_violations
+from nest.report.apart import apart
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT
+
+
+@frozen
+class Entry:
+    """One plan of a comparison.
+
+    Attributes:
+        name: the planner's, or that of the file.
+        summary: one line on where the plan comes from.
+        plan: the plan, priced on the problem; None: there is none.
+        reasons: why there is none, or why it is none of the problem's, a sentence each; none: it is one.
+        remarks: what the planner tells, a sentence each.
+        missing: bytes that its fullest stage needs beyond those of a device.
+        refutes: whether it fits so closely that it may not be faster than a plan that is proved.
+    """
+
+    name: str
+    summary: str
+    plan: PlanDocument | None
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    missing: float = 0.0
+    refutes: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a plan of the problem that fits, so that ours must be as fast."""
+        return self.plan is not None and self.plan.fits and not self.reasons
+
+    @property
+    def batch_time(self) -> float | None:
+        """Seconds per optimizer step; None where there is no plan."""
+        return None if self.plan is None else self.plan.batch_time
+
+
+@frozen
+class Comparison:
+    """Our plan and others.
+
+    Attributes:
+        ours: as `nest solve` finds it.
+        others: in the order asked for.
+        seed: of planners that draw random numbers.
+        evaluations: plans that planners which try plans out were allowed to price.
+    """
+
+    ours: PlanDocument
+    others: tuple[Entry, ...]
+    seed: int
+    evaluations: int
+
+    def relative(self, entry: Entry) -> float | None:
+        """How many times as long as ours a plan takes; None where there is no such number."""
+        if entry.batch_time is None or not self.ours.batch_time:
+            return None
+        return entry.batch_time / self.ours.batch_time
+
+    def told_apart(self, entry: Entry) -> bool | None:
+        """Whether predictions are sure enough to say which plan is faster; None where there is no such number."""
+        relative = self.relative(entry)
+        return None if relative is None else max(relative, 1 / relative) - 1 >= apart(self.ours)
+
+    @property
+    def faster(self) -> tuple[Entry, ...]:
+        """Plans of the problem that fit and are faster than ours."""
+        mine = self.ours.batch_time
+        return tuple(
+            each
+            for each in self.others
+            if each.counts
+            and each.batch_time is not None
+            and (mine is None or each.batch_time < mine * (1 - AGREEMENT))
+        )
+
+    @property
+    def refuting(self) -> tuple[Entry, ...]:
+        """Those among them that cannot be: faster than what was proved that no plan is faster than."""
+        bound = self.ours.lower_bound
+        return tuple(
+            each
+            for each in self.faster
+            if each.refutes and (bound is None or each.batch_time is None or each.batch_time < bound * (1 - AGREEMENT))
+        )
+
+    def assert_unbeaten(self) -> None:
+        """Our plan is proved to be the fastest, so that a faster one shows a bug of ours.
+
+        Raises:
+            InternalError: one is faster than the bound proved.
+        """
+        for each in self.refuting:
+            raise InternalError(
+                f"the plan of {each.name} takes {each.batch_time:.9g} s, but nest claims that no plan takes less than "
+                f"{self.ours.lower_bound} s (status {self.ours.status}). This is a bug in nest; please report it with "
+                "the problem file."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain mappings, lists and numbers."""
+        return {
+            "plan": self.ours.to_dict(),
+            "others": [
+                {
+                    "name": each.name,
+                    "summary": each.summary,
+                    "batch_time": each.batch_time,
+                    "relative": self.relative(each),
+                    "told_apart": self.told_apart(each),
+                    "within_problem": each.plan is not None and not each.reasons,
+                    "fits": each.plan is not None and each.plan.fits,
+                    "missing_bytes": each.missing,
+                    "reasons": list(each.reasons),
+                    "remarks": list(each.remarks),
+                    "plan": None if each.plan is None else each.plan.to_dict(),
+                }
+                for each in self.others
+            ],
+            "seed": self.seed,
+            "evaluations": self.evaluations,
+        }
+
+
+def comparison(
+    ours: PlanDocument,
+    task: "Task",
+    names: Sequence[str],
+    plans: Sequence[tuple[Path, PlanDocument]],
+    flags: Mapping[str, Sequence[str | Path]],
+    nodes: int | None,
+    step: Callable[[str, int, int | None], None] | None,
+) -> Comparison:
+    """Our plan beside those of other planners, of plan files and of frameworks' flags.
+
+    Args:
+        ours: as `nest solve` finds it.
+        task: its problem.
+        names: of registered planners.
+        plans: with the files they were read from; their decisions are priced on the problem.
+        flags: files of flags by the name of the exporter that reads them, whose decisions are priced on the problem.
+        nodes: machines the flags are launched on; None: as they say.
+        step: called with whose plan is made, how many are and how many there will be.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    makers = [(name, partial(task.planned, name)) for name in names]
+    makers += [(str(path), partial(task.given, str(path), "a plan file", plan)) for path, plan in plans]
+    for framework, files in flags.items():
+        makers += [(str(file), partial(task.flags, Path(file), framework, nodes)) for file in files]
+    entries: list[Entry] = []
+    for name, made in makers:
+        if step is not None:
+            step(f"plan of {name}", len(entries), len(makers))
+        entries.append(made())
+    return Comparison(ours, tuple(entries), task.seed, task.evaluations)
+
+
+def planner_rows(*, plugins: Registry | None = None) -> list[dict[str, str]]:
+    """Name, summary and distribution of every planner."""
+    known = plugins or registry()
+    return known.run(
+        lambda: [
+            {
+                "name": name,
+                "summary": each.summary,
+                "distribution": known.origin("planners", name)[0],
+                "version": known.origin("planners", name)[1],
+            }
+            for name, each in known.planners().items()
+        ]
+    )
+
+
+def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, ...]:
+    """Names of registered planners, each once; None: all.
+
+    Raises:
+        InputError: there is none of a name.
+    """
+    registered = known.planners()
+    for name in names or ():
+        if name in known.absent("planners"):
+            raise InputError(f"the planner {name!r} is faulty and was set aside; `nest plugins doctor` says more.")
+        if name not in registered:
+            raise unknown_name("--planner", "planner", name, registered)
+    return tuple(registered) if names is None else tuple(dict.fromkeys(names))
+
+
+@frozen
+class Task:
+    """One problem on which plans are made and priced.
+
+    Attributes:
+        problem: self-contained.
+        known: offers what it names, and planners.
+        bound: no plan of the problem is faster, seconds; None: it has no plan.
+        seed: of planners that draw random numbers.
+        evaluations: plans that a planner which tries plans out may price.
+        time_limit: seconds for each search.
+        evaluate: prices the plan of a problem and decisions (`nest.api.evaluate`).
+        instance: the problem in numbers.
+    """
+
+    problem: Problem
+    known: Registry
+    bound: float | None
+    seed: int
+    evaluations: int
+    time_limit: float | None
+    evaluate: Callable[..., PlanDocument]
+    instance: Instance = field(init=False)
+
+    @instance.default
+    def _formulated(self) -> Instance:
+        return build_instance(self.problem, self.known)
+
+    @classmethod
+    def of(
+        cls,
+        ours: PlanDocument,
+        known: Registry,
+        seed: int,
+        evaluations: int,
+        time_limit: float | None,
+        evaluate: Callable[..., PlanDocument],
+    ) -> "Task":
+        """The problem of our plan, below whose bound no plan of it is."""
+        return cls(structure(ours.problem, Problem), known, ours.lower_bound, seed, evaluations, time_limit, evaluate)
+
+    def planned(self, name: str) -> Entry:
+        """What a registered planner decides."""
+        from nest.solve.dp import solve
+
+        def search(instance: Instance) -> Result:
+            return solve(instance, self.time_limit)
+
+        chosen = self.known.planners()[name]
+        context = planner_context(
+            self.problem, self.instance, self.known, search, seed=self.seed, evaluations=self.evaluations
+        )
+        proposal = chosen.plan(self.instance, context)
+        if proposal.solution is None:
+            return Entry(name, chosen.summary, None, proposal.remarks or ("It finds no plan.",))
+        seen = assessed(self.instance, proposal.solution)
+        if seen.priced is None:
+            told = tuple(f"It is no plan of the problem: {fault}." for fault in seen.faults)
+            return Entry(name, chosen.summary, None, told, proposal.remarks)
+        plan = self._document(self.instance, proposal.solution, self.problem, within=True)
+        return Entry(name, chosen.summary, plan, (), proposal.remarks, seen.missing, seen.refutes)
+
+    def given(self, name: str, summary: str, plan: PlanDocument, remarks: tuple[str, ...] = ()) -> Entry:
+        """The decisions of a plan that somebody else made, on this problem."""
+        if plan.status == "infeasible":
+            return Entry(name, summary, None, ("It is no plan: its problem has none.",), remarks)
+        try:
+            solution = solution_of(self.instance, plan)
+            structure_faults = structure_violations(self.instance, solution)
+            outside = structure_faults or permission_violations(self.instance, solution)
+        except InputError as error:
+            structure_faults = outside = [str(error).rstrip(".")]
+        reasons = tuple(f"{fault[:1].upper()}{fault[1:]}." for fault in outside)
+        instance, problem = self.instance, self.problem
+        if structure_faults:
+            try:
+                problem, instance, solution = decided_elsewhere(self.problem, plan, self.known)
+            except InputError as error:
+                return Entry(name, summary, None, (str(error),), remarks)
+        seen = Assessment((), price(instance, solution))
+        made = self._document(instance, solution, problem, within=not outside)
+        return Entry(name, summary, made, reasons, remarks, seen.missing, seen.refutes)
+
+    def flags(self, file: Path, framework: str, nodes: int | None) -> Entry:
+        """What flags of a framework decide, on this problem."""
+        from nest.formulate.from_flags import read_flags
+
+        read = read_flags(file, framework, nodes, self.known)
+        remarks = (*read.notes, *self._otherwise(read.settings.get("training", {})))
+        summary = f"flags of {framework}"
+        decisions: dict[str, Any] = dict(read.settings.get("fixed", {}))
+        try:
+            plan = self.evaluate(evolve(self.problem, fixed=None), fix=decisions, plugins=self.known)
+        except InputError as error:
+            return Entry(str(file), summary, None, (str(error),), remarks)
+        return self.given(str(file), summary, plan, remarks)
+
+    def _otherwise(self, training: Mapping[str, Any]) -> tuple[str, ...]:
+        """What flags say of the training that the problem says otherwise, which wins."""
+        ours = unstructure(self.problem.training)
+        return tuple(
+            f"it trains with {name} {value}; priced with the problem's {ours[name]}."
+            for name, value in training.items()
+            if isinstance(value, (int, float, str)) and name in ours and ours[name] != value
+        )
+
+    def _document(self, instance: Instance, solution: Solution, problem: Problem, *, within: bool) -> PlanDocument:
+        """The plan, priced and checked.
+
+        Raises:
+            InternalError: the check finds otherwise.
+        """
+        priced = price(instance, solution)
+        # What a search could have found states what no plan is faster than, so that `nest check` reads it as such.
+        bound = min(self.bound or 0.0, priced.batch_time) if within else None
+        made = document(
+            instance,
+            solution,
+            priced,
+            status="feasible",
+            lower_bound=bound,
+            problem=problem.to_dict(),
+            plugins=contributors(problem, self.known, instance, solution),
+        )
+        report = check_plan(instance, made)
+        if not report.ok:
+            raise InternalError(
+                f"a plan to compare with does not hold: {report.disagreements[0]} "
+                "This is a bug in nest; please report it with the problem file."
+            )
+        return made

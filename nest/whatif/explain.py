@@ -1,0 +1,196 @@
+"""Why a plan is what it is: what it runs into, what restrictions cost, what comes next, and what would change it."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from attrs import evolve, field, frozen
+
+from nest.errors import InputError
+from nest.formulate.self_contained import carried_problem
+from nest.report.apart import apart
+from nest.spec import PlanDocument
+from nest.tolerances import BANDWIDTH_SHORTFALL, PROOF
+from nest.whatif.alternatives import Alternative, Question, alternative, questions
+from nest.whatif.binding import Binding, binding
+from nest.whatif.breakpoints import Breakpoint, breakpoint_of, sweeps
+from nest.whatif.outcome import decided_values, plan_label, with_summary
+from nest.whatif.shadow_prices import ShadowPrice, relaxations, shadow_price
+from nest.whatif.solver import Solver
+
+PARTS = ("binding", "constraints", "alternatives", "flips")
+"""What an explanation consists of, in the order in which it is told."""
+
+SOLVES_OF_A_BREAKPOINT = 3
+"""A breakpoint takes about as many solves as so many other questions; for progress only."""
+
+Answer = TypeVar("Answer")
+
+Progress = Callable[[str, float], None]
+"""Called with what is being asked, and which share of the questions is answered."""
+
+Ready = Callable[[str, "Explanation"], None]
+"""Called with each of `nest.report.explanation.STEPS` that is done, and the explanation so far."""
+
+
+@frozen
+class Explanation:
+    """Why a plan is what it is.
+
+    Attributes:
+        plan: the plan asked about.
+        best: the best plan of its problem; the plan itself where that was searched to the end.
+        parts: which of `PARTS` were asked for.
+        binding: what the plan runs into.
+        prices: what each restriction of the problem costs the best plan.
+        alternatives: for each decision of the plan, the best plan in which it differs.
+        flips: values at which another plan becomes the best.
+        solves: searches it took.
+        decided: what the plan decides, by name: one value, or one for each stage; nothing of an infeasible one.
+        best_decided: what the best plan decides.
+    """
+
+    plan: PlanDocument
+    best: PlanDocument
+    parts: tuple[str, ...]
+    binding: tuple[Binding, ...] = ()
+    prices: tuple[ShadowPrice, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    flips: tuple[Breakpoint, ...] = ()
+    solves: int = 0
+    decided: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    best_decided: Mapping[str, tuple[str, ...]] = field(factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain mappings, lists and numbers; of plans their labels and times."""
+        plan, best = self.plan, self.best
+        return {
+            "status": plan.status,
+            "plan": None if plan.batch_time is None else plan_label(plan),
+            "batch_time": plan.batch_time,
+            "loses": self.loses(),
+            "apart": apart(plan),
+            "diagnosis": plan.diagnosis,
+            "best_batch_time": best.batch_time,
+            "best_status": best.status,
+            "best_diagnosis": best.diagnosis,
+            "searched": plan.lower_bound is not None or plan.status == "infeasible",
+            "parts": list(self.parts),
+            "binding": [{"name": each.name, **each.figures} for each in self.binding],
+            "constraints": [each.to_dict() for each in self.prices],
+            "alternatives": [each.to_dict() for each in self.alternatives],
+            "flips": [each.to_dict() for each in self.flips],
+            "solves": self.solves,
+            "decided": {name: list(values) for name, values in self.decided.items()},
+            "best_decided": {name: list(values) for name, values in self.best_decided.items()},
+        }
+
+    def loses(self) -> dict[str, Any] | None:
+        """The bandwidths of which the plan needs the last per cents, where it is known that it loses without them.
+
+        Breakpoints come first: where they were not asked for or none is as near, its `runner_up` says it. `to` is
+        that one's label; None: what wins is in the flips.
+        """
+        near = [each.parameter for each in self.flips if each.is_within(BANDWIDTH_SHORTFALL)]
+        stated = self.plan.runner_up or {}
+        if near and self.best.batch_time == self.plan.batch_time:
+            to = None
+        else:
+            near, to = [f"bandwidth of {each['level']}" for each in stated.get("wins_if", ())], stated.get("label")
+        return {"to": to, "less": BANDWIDTH_SHORTFALL, "bandwidths": near} if near else None
+
+
+def parts_of(only: Iterable[str]) -> tuple[str, ...]:
+    """The parts asked for, in the order of `PARTS`; none asked for: all.
+
+    Raises:
+        InputError: there is no such part.
+    """
+    wanted = tuple(only) or PARTS
+    for name in wanted:
+        if name not in PARTS:
+            raise InputError(f"there is no part {name!r} of an explanation; the parts are {', '.join(PARTS)}.")
+    return tuple(part for part in PARTS if part in wanted)
+
+
+def explanation(
+    plan: PlanDocument, parts: Collection[str], solver: Solver, progress: Progress | None, ready: Ready
+) -> Explanation:
+    """Why a plan whose numbers hold is what it is; every answer is a search of a changed problem.
+
+    Args:
+        plan: may be infeasible.
+        parts: as `parts_of` gives them.
+        solver: of changed problems; it tells progress from here on.
+        progress: called with what is being asked, and which share of the questions is answered.
+        ready: called after each step.
+
+    Raises:
+        InputError: a faster plan shows that this one is wrongly called optimal.
+    """
+    line, known = _Progress(progress), solver.plugins
+    solver.progress = line.solving
+    problem = carried_problem(plan, known)
+    plan = with_summary(plan, problem, known)
+    if plan.status in ("optimal", "infeasible"):
+        solver.know(problem, plan)
+    found = Explanation(plan, plan, tuple(parts), decided=decided_values(plan, known))
+    ready("plan", found)
+    found = evolve(found, binding=binding(plan, known) if "binding" in parts else ())
+    ready("binding", found)
+    asks_for_best = any(part in parts for part in ("constraints", "flips"))
+    best = (solver.plan(problem, "the best plan", plan) if asks_for_best else None) or plan
+    found = evolve(found, best=best, best_decided=decided_values(best, known))
+    ready("best", found)
+    asked = questions(plan, problem, known) if "alternatives" in parts and plan.batch_time is not None else ()
+    relaxed = relaxations(problem, known) if "constraints" in parts else ()
+    varied = sweeps(best, problem, known) if "flips" in parts else ()
+    line.expect(len(asked) + len(relaxed) + SOLVES_OF_A_BREAKPOINT * len(varied))
+    found = evolve(found, prices=tuple(line.after(1, partial(shadow_price, best, each, solver)) for each in relaxed))
+    ready("constraints", found)
+    found = evolve(found, alternatives=tuple(line.after(1, partial(unrefuted, plan, each, solver)) for each in asked))
+    ready("alternatives", found)
+    crossed = partial(line.after, SOLVES_OF_A_BREAKPOINT)
+    flips = tuple(crossed(partial(breakpoint_of, best, problem, each, solver)) for each in varied)
+    found = evolve(found, flips=flips, solves=solver.solves)
+    ready("flips", found)
+    ready("loses", found)
+    return found
+
+
+def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
+    """The answer to a question about a plan, which does not show that the plan is wrongly called the best.
+
+    Raises:
+        InputError: it does.
+    """
+    found = alternative(plan, question, solver)
+    relative = found.outcome.relative
+    if plan.status == "optimal" and relative is not None and relative < -PROOF:
+        raise InputError(
+            f"the plan says that it is optimal, but with {found.asked} there is one that takes {-relative:.2g} of its "
+            "time less: it was changed, or made by another version. Solve its problem again."
+        )
+    return found
+
+
+class _Progress:
+    """Which share of the questions is answered."""
+
+    def __init__(self, told: Progress | None) -> None:
+        self._told, self._done, self._of = told, 0, 1
+
+    def expect(self, questions: int) -> None:
+        """How many questions there are."""
+        self._of = max(questions, 1)
+
+    def solving(self, asking: str, _: int) -> None:
+        """Tell what is asked."""
+        if self._told is not None:
+            self._told(asking, self._done / self._of)
+
+    def after(self, questions: int, answer: Callable[[], Answer]) -> Answer:
+        """The answer; so many questions are answered then."""
+        found = answer()
+        self._done += questions
+        return found

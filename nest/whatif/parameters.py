@@ -1,0 +1,356 @@
+"""What can be varied in a problem: bandwidths, memory, peak compute, devices, the global batch."""
+
+from collections.abc import Callable, Iterator
+from math import isclose, isfinite, prod
+from typing import Any
+
+import numpy
+from attrs import asdict, evolve, field, fields, frozen
+
+from nest.catalogue import device, link, named_cluster, network_levels
+from nest.errors import FieldError, FieldErrors, InputError
+from nest.formulate.cluster import build_cluster, described
+from nest.formulate.facts import matrix_peak
+from nest.formulate.importing import imported
+from nest.hooks.registry import Registry
+from nest.instance import Cluster
+from nest.network import LinkGraph
+from nest.network.graph_spec import written_graph
+from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, Problem, ProfileSpec
+from nest.spec.cluster import MatrixPeaks
+from nest.spec.topology import MatrixSpec
+from nest.tolerances import AGREEMENT
+from nest.units import Bytes, BytesPerSecond
+
+
+@frozen
+class Parameter:
+    """A number of a problem that can be varied, all else as it is.
+
+    Attributes:
+        name: what tables call it: `bandwidth of rack`, `memory`, `global batch`.
+        value: what the problem has.
+        unit: SI unit, or what is counted: `bytes/s`, `bytes`, `FLOP/s`, `samples`, `devices`.
+        change: the problem with another value.
+        multiple_of: values are whole multiples of it; 0: any above 0.
+        at_least: values are above it.
+    """
+
+    name: str
+    value: float
+    unit: str
+    change: Callable[[Problem, float], Problem] = field(eq=False, repr=False)
+    multiple_of: int = 0
+    at_least: float = 0.0
+
+    def allows(self, value: float) -> bool:
+        """Whether the problem can have this value."""
+        whole = not self.multiple_of or value % self.multiple_of == 0
+        return isfinite(value) and value > self.at_least and whole
+
+    def changed(self, problem: Problem, value: float) -> Problem:
+        """The same problem with that value.
+
+        Args:
+            problem: self-contained: the one that the parameter is of, perhaps with other parameters changed.
+            value: in the unit of the parameter.
+
+        Raises:
+            InputError: no such problem can be.
+        """
+        if not self.allows(value):
+            kind = f"a multiple of {self.multiple_of}" if self.multiple_of else "a finite number"
+            raise InputError(f"{self.name} must be {kind} above {self.at_least:g}, is {value:g}.")
+        try:
+            return self.change(problem, value)
+        except (FieldError, FieldErrors) as error:
+            raise InputError(f"{error}.") from None
+
+
+MOST_CLASSES = 6
+"""Classes of links of equal bandwidth that are varied one by one; of more, such as measured ones, all together."""
+
+UNIT = "bytes/s"
+
+Change = Callable[[ClusterSpec, float], ClusterSpec]
+"""A cluster with another bandwidth."""
+
+Scale = Callable[[float], float]
+"""What becomes of a bandwidth."""
+
+Scaled = Callable[[ClusterSpec, Scale], ClusterSpec]
+"""A cluster with what becomes of every bandwidth."""
+
+
+def bandwidths(cluster: ClusterSpec, known: Registry) -> tuple[Parameter, ...]:
+    """The bandwidths of the network of a self-contained problem, in the order in which they are written.
+
+    They are nominal. Of a level that names a link, the share of its bandwidth that messages reach and the lines by
+    which collectives run go with it; the seconds of a call and of a step stay (docs/reference/devices.md, "Links").
+
+    Args:
+        cluster: the section of the problem.
+        known: offers topology importers.
+
+    Raises:
+        InputError: the network cannot be used.
+    """
+    topology = cluster.topology
+    if topology is None or isinstance(topology, str):
+        return tuple(_of_levels(cluster))
+    if not isinstance(topology, (dict, MatrixSpec)):
+        return tuple(_of_generated(topology))
+    if isinstance(topology, MatrixSpec):
+        return tuple(_of_classes(cluster, _matrix_scaled))
+    network = imported(cluster, known, None)
+    if isinstance(network, LinkGraph):
+        return tuple(_of_classes(cluster, lambda section, scale: _graph_scaled(section, known, scale)))
+    return ()  # What else importers make of content in place is written nowhere with bandwidths that could be changed.
+
+
+def with_levels(cluster: ClusterSpec) -> ClusterSpec:
+    """`cluster` with levels, and what else it stands for, in place of the name of a cluster in the catalogue."""
+    named = cluster.topology if isinstance(cluster.topology, str) else cluster.name
+    if named is None:
+        return cluster
+    entry = named_cluster(named)
+    own = entry.memory
+    if own is None and cluster.name is None:  # As `topology` it brings its usual device's memory, without that device.
+        own = device(entry.device).memory
+    return evolve(
+        cluster,
+        name=None,
+        topology=None,
+        levels=entry.levels,
+        device=cluster.device if cluster.name is None else cluster.device or entry.device,
+        memory=cluster.memory if own is None or cluster.memory is not None or cluster.device else Bytes(own),
+    )
+
+
+def _parameter(name: str, value: float, change: Change) -> Parameter:
+    def changed(problem: Problem, bandwidth: float) -> Problem:
+        return evolve(problem, cluster=change(problem.cluster, bandwidth))
+
+    return Parameter(f"bandwidth of {name}", value, UNIT, changed)
+
+
+def _of_levels(cluster: ClusterSpec) -> Iterator[Parameter]:
+    """One for each level that messages can cross."""
+    levels = with_levels(cluster).levels or ()
+    names = [level.name or f"level {index}" for index, level in enumerate(levels)]
+    for index, (level, name) in enumerate(zip(levels, names, strict=True)):
+        nominal = _nominal(level)
+        if level.fanout > 1 and nominal is not None:
+            told = name if names.count(name) == 1 else f"{name} (level {index})"
+            made_of = _member(level)
+            told += "" if made_of == level.link else f" as {made_of}"  # Whoever writes it must name that member, too.
+            yield _parameter(told, nominal, _level_changed(index))
+
+
+def _nominal(level: LevelSpec) -> float | None:
+    """The bandwidth of a level, which may be its link's."""
+    return link(level.link).bandwidth if level.bandwidth is None and level.link is not None else level.bandwidth
+
+
+def _level_changed(index: int) -> Change:
+    def changed(cluster: ClusterSpec, bandwidth: float) -> ClusterSpec:
+        whole = with_levels(cluster)
+        levels = list(whole.levels or ())
+        same = isclose(bandwidth, _nominal(levels[index]) or 0.0, rel_tol=AGREEMENT)
+        made_of = levels[index].link if same else _member(levels[index])
+        levels[index] = evolve(levels[index], bandwidth=BytesPerSecond(bandwidth), link=made_of)
+        return evolve(whole, levels=tuple(levels))
+
+    return changed
+
+
+def _member(level: LevelSpec) -> str | None:
+    """The link that a level is made of whatever its bandwidth is changed to: of a family the member that it is now.
+
+    Otherwise NVLink of four fifths of a generation's bandwidth would be of no generation, with figures of its own.
+    """
+    nominal = _nominal(level)
+    if level.link is None or nominal is None:
+        return level.link
+    members = (link(name) for name in link(level.link).generations)
+    same = (each.name for each in members if each.bandwidth and isclose(each.bandwidth, nominal, rel_tol=AGREEMENT))
+    return next(same, level.link)
+
+
+def _of_generated(topology: Any) -> Iterator[Parameter]:
+    """One for each bandwidth that a well-known network is given, named as its key is."""
+    for each in fields(type(topology)):
+        value = getattr(topology, each.name)
+        if each.name.endswith("bandwidth") and value is not None:
+            kind = each.name.removesuffix("bandwidth").replace("_", " ")
+            yield _parameter(f"{kind}links", value, _key_changed(each.name))
+
+
+def _key_changed(key: str) -> Change:
+    def changed(cluster: ClusterSpec, bandwidth: float) -> ClusterSpec:
+        written: dict[str, Any] = {key: bandwidth}
+        topology: Any = cluster.topology
+        return evolve(cluster, topology=evolve(topology, **written))
+
+    return changed
+
+
+def _of_classes(cluster: ClusterSpec, scaled: Scaled) -> Iterator[Parameter]:
+    """One for each bandwidth that links have; where they have many, as measured ones do, one for all of them.
+
+    Args:
+        cluster: whose links.
+        scaled: a cluster whose links have what becomes of theirs.
+    """
+    classes = _classes(cluster, scaled)
+    if len(classes) == 1:
+        yield _parameter("links", classes[0], lambda section, to: scaled(section, lambda _: to))
+    elif len(classes) <= MOST_CLASSES:
+        for value in classes:
+            yield _parameter(f"links of {value / 1e9:.4g} GB/s", value, _class_changed(value, scaled))
+    else:
+        yield _parameter("the slowest link, all in proportion", classes[0], _all_changed(scaled))
+
+
+def _classes(cluster: ClusterSpec, scaled: Scaled) -> list[float]:
+    """The bandwidths that differ by more than rounding, ascending."""
+    found: set[float] = set()
+
+    def met(value: float) -> float:
+        found.add(value)
+        return value
+
+    scaled(cluster, met)
+    classes: list[float] = []
+    for value in sorted(found):
+        if not classes or not isclose(value, classes[-1], rel_tol=AGREEMENT):
+            classes.append(value)
+    return classes
+
+
+def _class_changed(value: float, scaled: Scaled) -> Change:
+    return lambda cluster, to: scaled(cluster, lambda each: to if isclose(each, value, rel_tol=AGREEMENT) else each)
+
+
+def _all_changed(scaled: Scaled) -> Change:
+    def changed(cluster: ClusterSpec, to: float) -> ClusterSpec:
+        slowest = _classes(cluster, scaled)[0]
+        return scaled(cluster, lambda each: each * (to / slowest))
+
+    return changed
+
+
+def _graph_scaled(cluster: ClusterSpec, known: Registry, scale: Scale) -> ClusterSpec:
+    network = imported(cluster, known, None)
+    assert isinstance(network, LinkGraph)
+    changed = numpy.array([scale(each) for each in network.bandwidth.tolist()])
+    return evolve(cluster, topology=written_graph(evolve(network, bandwidth=changed)))
+
+
+def _matrix_scaled(cluster: ClusterSpec, scale: Scale) -> ClusterSpec:
+    matrix = cluster.topology
+    assert isinstance(matrix, MatrixSpec)
+    rows = [list(row) for row in matrix.bandwidth]
+    for value, (one, two) in _entries(matrix):
+        rows[one][two] = BytesPerSecond(scale(value))
+    return evolve(cluster, topology=evolve(matrix, bandwidth=tuple(map(tuple, rows))))
+
+
+def _entries(matrix: MatrixSpec) -> Iterator[tuple[float, tuple[int, int]]]:
+    """The bandwidths between two devices, with their places; the diagonal says nothing."""
+    for one, row in enumerate(matrix.bandwidth):
+        for two, value in enumerate(row):
+            if one != two and value is not None:
+                yield value, (one, two)
+
+
+__all__ = ["Parameter", "parameters"]
+
+
+def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
+    """What can be varied in a self-contained problem, in the order in which tables show it.
+
+    * the bandwidth of each level that messages cross, or of each class of equal links (`nest.whatif.parameters`);
+    * the memory of a device, the reserve included;
+    * the peak of a device's matrix products, of all number formats alike; its value is that of the one trained in.
+      None where a profile states the times;
+    * the devices of the cluster: groups of its outermost level, where levels say what the network is;
+    * the global batch.
+
+    Latencies are not among them: those of most levels are their link's, part of the lines that were measured with it.
+
+    Args:
+        problem: its files read into it (`nest.formulate.self_contained`).
+        known: offers topology importers.
+
+    Raises:
+        InputError: its cluster cannot be used.
+    """
+    cluster, device = build_cluster(problem.cluster, known)
+    found = [*bandwidths(problem.cluster, known)]
+    found.append(Parameter("memory", cluster.device_memory, "bytes", with_memory, at_least=cluster.reserve))
+    if problem.model is not None and device is not None:
+        peak = matrix_peak(device, problem.training.precision)
+        found.append(Parameter("peak compute", peak, "FLOP/s", _with_peak))
+    found += _devices(problem.cluster)
+    batch = problem.training.global_batch
+    found.append(Parameter("global batch", batch, "samples", _with_batch, multiple_of=1))
+    return tuple(found)
+
+
+def with_memory(problem: Problem, value: float) -> Problem:
+    return evolve(problem, cluster=evolve(problem.cluster, memory=Bytes(value)))
+
+
+def _with_peak(problem: Problem, value: float) -> Problem:
+    cluster = with_levels(problem.cluster)
+    device = _device(cluster)
+    scale = value / matrix_peak(device, problem.training.precision)
+    peaks = {name: None if peak is None else peak * scale for name, peak in asdict(device.peak).items()}
+    return evolve(problem, cluster=evolve(cluster, device=evolve(device, peak=MatrixPeaks(**peaks))))
+
+
+def _device(cluster: ClusterSpec) -> DeviceSpec:
+    assert cluster.device is not None
+    return described(cluster.device)
+
+
+def _devices(cluster: ClusterSpec) -> Iterator[Parameter]:
+    levels = with_levels(cluster).levels
+    if levels is not None:
+        inside = prod(level.fanout for level in levels[:-1])
+        yield Parameter("devices", inside * levels[-1].fanout, "devices", _with_devices, multiple_of=inside)
+
+
+def _with_devices(problem: Problem, value: float) -> Problem:
+    """The problem on so many devices: its outermost level has more or fewer groups, its machines have no names.
+
+    Candidates of a profile whose blocks cannot be aligned there are left out.
+    """
+    cluster = with_levels(problem.cluster)
+    levels = cluster.levels or ()
+    size, inside = (prod(level.fanout for level in part) for part in (levels, levels[:-1]))
+    outermost = evolve(levels[-1], fanout=int(value) // inside)
+    each = (
+        size // len(cluster.hosts) if cluster.hosts and cluster.devices_per_host is None else cluster.devices_per_host
+    )
+    changed = evolve(cluster, levels=(*levels[:-1], outermost), hosts=None, devices_per_host=each)
+    profile = problem.profile
+    if isinstance(profile, ProfileSpec):
+        network = Cluster(network_levels(changed.levels or ()), memory=1.0)
+        fitting = tuple(candidate for candidate in profile.candidates if network.admits(candidate.width))
+        profile = evolve(profile, candidates=fitting or profile.candidates)
+    return evolve(problem, cluster=changed, profile=profile)
+
+
+def _with_batch(problem: Problem, value: float) -> Problem:
+    """The problem with another global batch, without micro-batches that are larger."""
+    batch = int(value)
+    sizes, profile = problem.training.micro_batch, problem.profile
+    if sizes is not None:
+        sizes = tuple(size for size in sizes if size <= batch) or sizes
+    if isinstance(profile, ProfileSpec):
+        smaller = tuple(each for each in profile.candidates if each.samples <= batch)
+        profile = evolve(profile, candidates=smaller or profile.candidates)
+    training = evolve(problem.training, global_batch=batch, micro_batch=sizes)
+    return evolve(problem, training=training, profile=profile)

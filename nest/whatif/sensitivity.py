@@ -1,0 +1,149 @@
+"""What a plan gains and loses when numbers of its problem change: the plan kept, and the best plan then."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from nest.errors import InputError
+from nest.formulate.cluster import build_cluster
+from nest.formulate.kept_decisions import decisions
+from nest.hooks.registry import Registry
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT
+from nest.whatif.outcome import plan_label
+from nest.whatif.parameters import Parameter, parameters
+from nest.whatif.solver import Solver, problem_of, time_on
+
+FACTORS = (0.5, 0.8, 1.25, 2.0)
+"""What each number is multiplied by: a fifth less and its inverse, half and twice."""
+
+
+@frozen
+class Response:
+    """What comes of one number changed, all else as it is.
+
+    Times are those of a batch, relative to the plan's, less 1: 0.05 is 5 % slower. Where the global batch changes they
+    are those of a sample.
+
+    Attributes:
+        parameter: name of the number.
+        unit: of `value`.
+        value: what it is changed to.
+        factor: what it is multiplied by.
+        kept: with the plan kept as it is; None: it does not fit, or is none of the problem's plans any more.
+        best: with the best plan then; None: there is none.
+        label: what the best plan decides in a few words; None: there is none.
+        changed: whether the best plan decides anything else; where the plan kept is as fast, it is the best plan.
+        proved: whether no plan is faster, or none was found in the time there was.
+    """
+
+    parameter: str
+    unit: str
+    value: float
+    factor: float
+    kept: float | None
+    best: float | None
+    label: str | None
+    changed: bool
+    proved: bool = True
+
+
+def responses(plan: PlanDocument, solver: Solver, *, factors: Sequence[float] = FACTORS) -> tuple[Response, ...]:
+    """What comes of each number of a plan's problem changed by each factor.
+
+    Left out are values that a number cannot have, and global batches that the plan kept could not deal to its replicas
+    in whole micro-batches, unless `training.uneven_batch` lets them be rounded.
+
+    Args:
+        plan: its numbers hold (`nest.api.check`). Of an infeasible plan, or one that takes no time, nothing can be
+            said.
+        solver: solves, unless the answer is implied: the best plan with memory is known where a wider limit settles it
+            (`Solver.within`); and with less of what is used up, a proved plan that keeps its time stays the best.
+        factors: above 0.
+
+    Returns:
+        By parameter, as `nest.whatif.parameters` lists them, then by factor as given.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    if not plan.batch_time:
+        return ()
+    problem = problem_of(plan, solver)
+    return tuple(
+        _response(plan, problem, parameter, factor, solver)
+        for parameter in parameters(problem, solver.plugins)
+        for factor in factors
+        if _possible(parameter, factor, plan, problem)
+    )
+
+
+def _possible(parameter: Parameter, factor: float, plan: PlanDocument, problem: Problem) -> bool:
+    value = parameter.value * factor
+    if not parameter.allows(value):
+        return False
+    if parameter.unit != "samples" or problem.training.uneven_batch or plan.candidate is None:
+        return True
+    return value % ((plan.data_parallel or 1) * plan.candidate.samples) == 0
+
+
+def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor: float, solver: Solver) -> Response:
+    value = parameter.value * factor
+    try:
+        changed = parameter.changed(problem, value)
+    except InputError:  # Such as a batch below the smallest micro-batch: no plan has it.
+        return Response(parameter.name, parameter.unit, value, factor, None, None, None, changed=False)
+    kept = time_on(changed, plan, solver.plugins)
+    best = _best(plan, changed, parameter, factor, kept, solver)
+    time = None if best is None else best.batch_time
+    stays = time is None or (kept is not None and kept <= time * (1 + AGREEMENT))
+    scale = factor if parameter.unit == "samples" else 1.0
+    return Response(
+        parameter.name,
+        parameter.unit,
+        value,
+        factor,
+        None if kept is None else _relative(kept / scale, plan),
+        None if time is None else _relative((kept if stays and kept is not None else time) / scale, plan),
+        None if best is None or time is None else plan_label(plan if stays else best),
+        changed=not stays and best is not None and _decides(plan, solver.plugins) != _decides(best, solver.plugins),
+        proved=best is None or best.status != "feasible",
+    )
+
+
+def _best(
+    plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, kept: float | None, solver: Solver
+) -> PlanDocument | None:
+    """The best plan of the changed problem; the plan itself where that is implied."""
+    assert plan.batch_time is not None
+    if _is_implied(plan, changed, parameter, factor, kept):
+        return plan
+    told = f"{parameter.name} times {factor:g}"
+    if parameter.name == "memory":
+        cluster, _ = build_cluster(changed.cluster, solver.plugins)
+        return solver.within(changed, cluster.size, parameter.value * factor, cluster.size, told)
+    return solver.plan(changed, told, plan)
+
+
+def _is_implied(plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, kept: float | None) -> bool:
+    """Whether a proved plan stays the best because it takes no longer, though all plans take as long as before or more.
+
+    That all do is certain of less memory, and of slower links between levels and slower products where the built-in
+    models price them: their times fall with bandwidth and peak.
+    """
+    if factor >= 1 or plan.status != "optimal" or kept is None or plan.batch_time is None:
+        return False
+    built_in = changed.costs is None and changed.collectives is None and changed.layer_times is None
+    worse = parameter.name == "memory" or (
+        parameter.unit in ("bytes/s", "FLOP/s") and built_in and changed.cluster.topology is None
+    )
+    return worse and kept <= plan.batch_time
+
+
+def _relative(time: float, plan: PlanDocument) -> float:
+    assert plan.batch_time is not None
+    return time / plan.batch_time - 1
+
+
+def _decides(plan: PlanDocument, known: Registry) -> list[tuple[str, str]]:
+    return [(each.name, each.told) for each in decisions(plan, known)]

@@ -1,0 +1,210 @@
+"""What a problem rules out beside the plans that cannot be: every entry, with the problem that goes without it."""
+
+from collections.abc import Iterable, Iterator
+
+from attrs import evolve, frozen
+
+from nest.formulate.choices import USUAL_MICRO_BATCHES, taking_part
+from nest.formulate.memory_risk import RISK
+from nest.hooks.registry import Registry
+from nest.spec import PlanDocument, Problem, ProfileSpec
+from nest.spec.problem import ALL_RANKS, NO_TARGET, RANK_ORDERS, ZERO_STAGES
+from nest.units import format_bytes
+from nest.whatif.outcome import Outcome, outcome
+from nest.whatif.parameters import parameters
+from nest.whatif.solver import Solver
+
+PLENTY = 1024.0
+"""How many times a device's memory stands for any amount of it: a device then holds what a thousand held before."""
+
+DARING = 0.8
+"""A share of launches that may run out of memory, of somebody who can try."""
+
+
+@frozen
+class Relaxation:
+    """One entry of a problem, and the problem without it.
+
+    Attributes:
+        place: where it is written, such as `constraints[0]`, `fixed.tp`, `search.zero`.
+        written: what it says, for people.
+        instead: what stands in its place; empty: nothing.
+        problem: the problem then.
+    """
+
+    place: str
+    written: str
+    instead: str
+    problem: Problem
+
+
+def relaxations(problem: Problem, known: Registry) -> tuple[Relaxation, ...]:
+    """Every entry of a self-contained problem that rules out plans, one at a time removed or relaxed.
+
+    Of what lists choices (`training.schedule`, `training.micro_batch`, `strategies`, `search`), all choices that the
+    entry could list stand in its place, and those that it does list stay. Memory, which every problem limits, comes
+    last.
+
+    Args:
+        problem: its files read into it.
+        known: offers strategies and schedules.
+    """
+    return (
+        *_constraints(problem),
+        *_fixed(problem, known),
+        *_strategies(problem, known),
+        *_search(problem),
+        *_training(problem, known),
+        *_memory(problem, known),
+    )
+
+
+def _constraints(problem: Problem) -> Iterator[Relaxation]:
+    for index, text in enumerate(problem.constraints):
+        left = (*problem.constraints[:index], *problem.constraints[index + 1 :])
+        yield Relaxation(f"constraints[{index}]", text.strip(), "", evolve(problem, constraints=left))
+
+
+def _fixed(problem: Problem, known: Registry) -> Iterator[Relaxation]:
+    fixed = problem.fixed
+    if fixed is None:
+        return
+    for name, value in fixed.values.items():
+        left = {other: each for other, each in fixed.values.items() if other != name}
+        open_problem = evolve(problem, fixed=evolve(fixed, values=left))
+        if name not in problem.strategies:
+            open_problem = _taking_part(open_problem, name, known)
+        yield Relaxation(f"fixed.{name}", _shown(value), "", open_problem)
+    if fixed.stages is not None:
+        yield Relaxation(
+            "fixed.stages", f"{len(fixed.stages)} stages", "", evolve(problem, fixed=evolve(fixed, stages=None))
+        )
+
+
+def _strategies(problem: Problem, known: Registry) -> Iterator[Relaxation]:
+    for name, degrees in problem.strategies.items():
+        if name in problem.decided:  # What is fixed wins over what is listed, which rules out nothing more.
+            continue
+        left = {other: each for other, each in problem.strategies.items() if other != name}
+        relaxed = _taking_part(evolve(problem, strategies=left), name, known)
+        yield Relaxation(f"strategies.{name}", _listed(degrees), "any degree", relaxed)
+
+
+def _taking_part(problem: Problem, name: str, known: Registry) -> Problem:
+    """`problem` in which a strategy takes part that would not if nothing named it, with any degree."""
+    registered = known.strategies()
+    if name not in registered or name in taking_part(problem, registered):
+        return problem
+    from nest.formulate.cluster import build_cluster
+
+    size = build_cluster(problem.cluster, known)[0].size
+    return evolve(problem, strategies={**problem.strategies, name: tuple(range(1, size + 1))})
+
+
+def _search(problem: Problem) -> Iterator[Relaxation]:
+    search, decided = problem.search, problem.decided
+    if "rank_order" not in decided and set(search.rank_order) != set(RANK_ORDERS):
+        orders = tuple(dict.fromkeys((*search.rank_order, *RANK_ORDERS)))
+        found = evolve(problem, search=evolve(search, rank_order=orders))
+        yield Relaxation("search.rank_order", _listed(search.rank_order), "any", found)
+    if "zero" not in decided and set(search.zero) != set(ZERO_STAGES):
+        stages = tuple(dict.fromkeys((*search.zero, *ZERO_STAGES)))
+        found = evolve(problem, search=evolve(search, zero=stages))
+        yield Relaxation("search.zero", _listed(search.zero), "any", found)
+    if "recompute" not in decided and search.recompute is not None:
+        found = evolve(problem, search=evolve(search, recompute=None))
+        yield Relaxation("search.recompute", _listed(search.recompute), "any mode", found)
+    if "zero_degree" not in decided and ALL_RANKS not in search.zero_degree:
+        found = evolve(problem, search=evolve(search, zero_degree=(*search.zero_degree, ALL_RANKS)))
+        yield Relaxation("search.zero_degree", _listed(search.zero_degree), "all ranks too", found)
+    if search.granularity == "block":
+        found = evolve(problem, search=evolve(search, granularity="layer"))
+        yield Relaxation("search.granularity", search.granularity, "cuts between any two layers", found)
+    if search.framework is not None:
+        found = evolve(problem, search=evolve(search, target=NO_TARGET))
+        yield Relaxation("search.target", search.framework, "any framework", found)
+
+
+def _training(problem: Problem, known: Registry) -> Iterator[Relaxation]:
+    training, decided = problem.training, problem.decided
+    missing = [name for name in known.schedules() if name not in training.schedule]
+    if missing and "schedule" not in decided:
+        found = evolve(problem, training=evolve(training, schedule=(*training.schedule, *missing)))
+        yield Relaxation("training.schedule", _listed(training.schedule), "any schedule", found)
+    sizes = training.micro_batch
+    if sizes is not None and problem.model is not None and "micro_batch" not in decided:
+        more = [size for size in USUAL_MICRO_BATCHES if size <= training.global_batch and size not in sizes]
+        if more:
+            found = evolve(problem, training=evolve(training, micro_batch=(*sizes, *more)))
+            yield Relaxation("training.micro_batch", _listed(sizes), f"{_listed(more)} too", found)
+    if not training.uneven_batch and (training.global_batch > 1 or isinstance(problem.profile, ProfileSpec)):
+        found = evolve(problem, training=evolve(training, uneven_batch=True))
+        yield Relaxation("training.uneven_batch", "false", "micro-batches with a remainder too", found)
+
+
+def _memory(problem: Problem, known: Registry) -> Iterator[Relaxation]:
+    training = problem.training
+    risk = RISK if training.memory_risk is None else training.memory_risk
+    if problem.model is not None and training.memory_margin is None and risk < DARING:
+        found = evolve(problem, training=evolve(training, memory_risk=DARING))
+        yield Relaxation("training.memory_risk", f"{risk:g}", f"{DARING:g}", found)
+    for parameter in parameters(problem, known):
+        if parameter.unit == "bytes":
+            found = parameter.changed(problem, parameter.value * PLENTY)
+            yield Relaxation("cluster.memory", format_bytes(parameter.value), "any amount of memory", found)
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(_shown(value) for value in values)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@frozen
+class ShadowPrice:
+    """What one restriction costs.
+
+    Attributes:
+        place: where it is written, such as `constraints[0]`, `fixed.tp`, `search.zero`.
+        written: what it says.
+        instead: what stood in its place; empty: nothing.
+        outcome: the best plan without it, beside the best plan with it.
+    """
+
+    place: str
+    written: str
+    instead: str
+    outcome: Outcome
+
+    @property
+    def costs(self) -> bool:
+        """Whether a plan without the restriction is faster, or there is one at all."""
+        if self.outcome.plan is None:
+            return False
+        return self.outcome.relative is None or (self.outcome.relative < 0 and not self.outcome.as_fast)
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it in plain mappings, lists and numbers."""
+        return {
+            "place": self.place,
+            "written": self.written,
+            "instead": self.instead,
+            "costs": self.costs,
+            **self.outcome.to_dict(),
+        }
+
+
+def shadow_price(best: PlanDocument, relaxation: Relaxation, solver: Solver) -> ShadowPrice:
+    """What one restriction costs the best plan of its problem; one solve.
+
+    Without a restriction there are more plans and none less, so that no price is below 0 where both are proved best.
+
+    Args:
+        best: the best plan of the problem; may be infeasible.
+        relaxation: the restriction left out.
+        solver: solves the problem without it.
+    """
+    found = solver.plan(relaxation.problem, f"without {relaxation.place}", best)
+    return ShadowPrice(relaxation.place, relaxation.written, relaxation.instead, outcome(best, found, solver.plugins))

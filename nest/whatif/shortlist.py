@@ -1,0 +1,72 @@
+"""The best plans of a problem: those worth an hour of measuring."""
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from nest.documents import result_document
+from nest.errors import NoPlanYet
+from nest.formulate.instance import Formulation
+from nest.formulate.target import simpler_within
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Standing
+from nest.report.apart import apart
+from nest.report.shortlist import Entry
+from nest.solve.effort import Deadline
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import TIE
+
+
+def best_plans(
+    problem: Problem,
+    instance: Instance,
+    formulation: Formulation,
+    count: int,
+    deadline: Deadline,
+    progress: Callable[[Standing], None] | None,
+    known: Registry,
+) -> tuple[Entry, ...]:
+    """The best plans of a problem (`nest.api.shortlist`), each proved by a search of its own, unless time runs out.
+
+    Args:
+        problem: self-contained.
+        instance: the same in numbers.
+        formulation: what that was made of.
+        count: how many at most.
+        deadline: of all searches together.
+        progress: called now and then with how far the search is.
+        known: registered strategies, importers and the like.
+
+    Raises:
+        NoPlanYet: the time was up before any plan was found.
+    """
+    from nest.solve.dp import Listed
+    from nest.solve.dp import solve as search
+
+    result = search(instance, deadline, progress, simpler_within=simpler_within(problem))
+    best = result_document(instance, formulation, result, problem, known, deadline)
+    plans, found = [(best, result.status != "feasible")], []
+    while result.solution is not None and len(plans) < count:
+        found.append(result.solution)
+        met = result.runner_up
+        if met is not None and any(Listed.of(each).covers(met[0]) for each in found):
+            met = None
+        if met is None and deadline.passed:
+            break
+        try:
+            result = search(instance, deadline, progress, known=met, preferred=False, runner_up=False, besides=found)
+        except NoPlanYet:
+            break
+        if result.solution is not None:
+            other = evolve(result, status="feasible", lower_bound=best.lower_bound, runner_up=None)
+            following = result_document(instance, formulation, other, problem, known, deadline)
+            plans.append((following, result.status == "optimal"))
+    plans.sort(key=lambda each: each[0].batch_time or 0.0)
+    least = plans[0][0].batch_time or 0.0
+    least_told = apart(best)
+
+    def entry(place: int, plan: PlanDocument, proved: bool) -> Entry:
+        slower = (plan.batch_time or 0.0) / least - 1 if least else 0.0
+        return Entry(plan, slower, place == 0 or (slower > TIE and slower >= least_told), proved)
+
+    return tuple(entry(place, *each) for place, each in enumerate(plans))

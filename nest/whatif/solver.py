@@ -1,0 +1,305 @@
+"""The best plans of problems that differ in something, each solved once."""
+
+from collections.abc import Callable, Hashable
+from json import dumps
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from nest.documents import check_document
+from nest.errors import InputError, InternalError
+from nest.files import placed
+from nest.formulate.cluster import build_cluster
+from nest.formulate.contributors import contributors
+from nest.formulate.facts import model_facts
+from nest.formulate.fixed_plan import decided_instance
+from nest.formulate.given import Source
+from nest.formulate.instance import build_instance
+from nest.formulate.self_contained import carried_problem
+from nest.hooks.registry import Registry, registry
+from nest.instance import Instance, Result, Solution
+from nest.plan import PricedPlan, document, infeasible
+from nest.plan import evaluate as price
+from nest.plan.document import solution_of
+from nest.plan.legality import permission_violations, structure_violations
+from nest.report import ModelFacts, figures
+from nest.simulate.contradiction import replay_plugin
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT, TIE
+from nest.whatif.parameters import with_memory
+
+
+def time_on(problem: Problem, plan: PlanDocument, known: Registry) -> float | None:
+    """Batch time, seconds, of a plan's decisions on another problem; None: they do not fit, or are none of its plans.
+
+    Args:
+        problem: self-contained: the plan's own with something else in it.
+        plan: any plan with decisions.
+        known: registered strategies and the like.
+    """
+    try:
+        instance = decided_instance(problem, plan, known)
+    except InputError:
+        return None
+    found = decided_on(instance, plan, permitted=plan.lower_bound is not None)
+    return None if found is None else found[1].batch_time
+
+
+def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:
+    """A plan's decisions on an instance, priced; None where they do not fit or are none of its plans.
+
+    Args:
+        instance: of the other problem.
+        plan: any plan with decisions.
+        permitted: whether constraints and lists of choices, which do not bind plans nobody searched, count.
+    """
+    try:
+        solution = solution_of(instance, plan)
+        if structure_violations(instance, solution) or (permitted and permission_violations(instance, solution)):
+            return None
+        priced = price(instance, solution)
+    except (InputError, ValueError):  # A candidate is gone, or blocks lie outside the cluster.
+        return None
+    return (solution, priced) if priced.fits else None
+
+
+MOST_STARTS = 16
+"""Plans kept to begin searches with: pricing each anew takes a thousandth of a search."""
+
+Progress = Callable[[str, int], None]
+"""Called with what is being asked and how many solves were done before."""
+
+
+@frozen
+class _Limits:
+    """What a plan of a problem is the best within: at most so many devices, and so many bytes each."""
+
+    devices: int
+    memory: float
+    plan: PlanDocument | None
+
+
+class Solver:
+    """Solves problems, remembers their plans and counts.
+
+    Plans have no runner-up, and on a network that is no hierarchy no placement; all else is as `nest.solve` has it.
+
+    Attributes:
+        solves: problems solved so far.
+        plugins: registered strategies and the like.
+        time_limit: seconds for each solve; None: as long as it takes.
+        progress: called before each solve with what it is for and how many were done.
+    """
+
+    def __init__(
+        self, plugins: Registry | None = None, *, time_limit: float | None = None, progress: Progress | None = None
+    ) -> None:
+        """A solver that has solved nothing.
+
+        Args:
+            plugins: registered strategies and the like; left out, those installed.
+            time_limit: seconds for each solve, after which its best plan so far counts; None: as long as it takes.
+            progress: called before each solve with what it is for and how many were done.
+        """
+        self.solves = 0
+        self.plugins = plugins or registry()
+        self.time_limit = time_limit
+        self.progress = progress
+        self._known: dict[str, PlanDocument | None] = {}
+        self._within: dict[str, list[_Limits]] = {}
+        self._starts: dict[Hashable, PlanDocument] = {}
+
+    def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
+        """The best plan of a problem, or the document that says why there is none; None: it allows no plan at all.
+
+        Args:
+            problem: self-contained.
+            asking: what is asked, for progress.
+            start: a plan to begin with, where it is one of the problem's; it is the answer where none is faster.
+        """
+        key = canonical(problem)
+        if key not in self._known:
+            if self.progress is not None:
+                self.progress(asking, self.solves)
+            self._known[key] = self.plugins.run(lambda: self._solved(problem, start))
+            self.solves += 1
+        return self._known[key]
+
+    def know(self, problem: Problem, plan: PlanDocument) -> None:
+        """Take `plan` for the best of `problem`, which is then not solved."""
+        self._known.setdefault(canonical(problem), plan)
+        if plan.batch_time is not None:
+            self._keep_as_start(plan)
+
+    def within(
+        self,
+        problem: Problem,
+        devices: int,
+        memory: float,
+        size: int,
+        asking: str = "",
+        start: PlanDocument | None = None,
+    ) -> PlanDocument | None:
+        """The best plan of a problem that uses at most so many devices, of so much memory.
+
+        It is solved unless it is implied: the best plan within wider limits that is within these is the best within
+        these, too; and where there is none within wider limits there is none. The plan's problem may be that of wider
+        limits.
+
+        Args:
+            problem: self-contained.
+            devices: at most so many are used.
+            memory: bytes each, the reserve included.
+            size: devices of the cluster.
+            asking: what is asked, for progress.
+            start: as for `plan`.
+        """
+        found = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
+        wider = (each for each in found if each.devices >= devices and each.memory >= memory)
+        for each in wider:
+            if _settles(each.plan, devices, memory):
+                return each.plan
+        limited = problem if devices >= size else at_most(problem, devices)
+        plan = self.plan(with_memory(limited, memory), asking, start)
+        found.append(_Limits(devices, memory, plan))
+        return plan
+
+    def _solved(self, problem: Problem, start: PlanDocument | None) -> PlanDocument | None:
+        from nest.solve.dp import solve
+
+        try:
+            instance = build_instance(problem, self.plugins)
+            known, preferred = self._begun(instance, start)
+            result = solve(instance, self.time_limit, known=known, preferred=preferred, runner_up=False)
+        except InputError:  # No list of choices allows it, or the cluster cannot be: an answer, too.
+            return None
+        if result.solution is None:
+            return infeasible(problem.to_dict(), result.diagnosis or "", statistics=result.statistics)
+        found = self._document(problem, instance, result)
+        self._keep_as_start(found)
+        return found
+
+    def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[tuple[Solution, float] | None, bool]:
+        """The fastest plan known of an instance, with its batch time, and whether it is the answer among equals.
+
+        That is `start` or one of the latest: a search of a neighbouring problem mostly finds it, or one nearly as
+        fast, and what is slower than it is cut at once. Only `start` wins over equals: which plans were found before
+        says nothing about which is the answer.
+        """
+        begun = None if start is None else decided_on(instance, start)
+        known = None if begun is None else (begun[0], begun[1].batch_time)
+        preferred = True
+        for plan in reversed(self._starts.values()):
+            found = decided_on(instance, plan)
+            if found is not None and (known is None or found[1].batch_time < known[1] * (1 - TIE)):
+                known, preferred = (found[0], found[1].batch_time), False
+        return known, preferred
+
+    def _keep_as_start(self, plan: PlanDocument) -> None:
+        """Keep a plan to begin other searches with, once; those met longest ago make room."""
+        key = _decisions(plan)
+        self._starts.pop(key, None)
+        self._starts[key] = plan
+        if len(self._starts) > MOST_STARTS:
+            del self._starts[next(iter(self._starts))]
+
+    def _document(self, problem: Problem, instance: Instance, result: Result) -> PlanDocument:
+        solution = result.solution
+        assert solution is not None
+        assert result.batch_time is not None
+        priced = price(instance, solution)
+        if abs(priced.batch_time - result.batch_time) > AGREEMENT * result.batch_time or not priced.fits:
+            raise InternalError(
+                f"the solver promised a batch time of {result.batch_time} s, but its plan takes {priced.batch_time} s. "
+                "This is a bug in nest; please report it with the problem file."
+            )
+        replay_plugin(instance, solution, self.plugins)
+        facts = model_facts(problem, self.plugins)
+        levels = [level.name for level in instance.cluster.levels]
+        summary = figures(instance, solution, priced, None if facts is None else ModelFacts(*facts))
+        return document(
+            instance,
+            solution,
+            priced,
+            status=result.status,
+            lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
+            problem=problem.to_dict(),
+            summary={"levels": levels, **summary},
+            statistics=result.statistics,
+            plugins=contributors(problem, self.plugins, instance, solution),
+        )
+
+
+def at_most(problem: Problem, devices: int) -> Problem:
+    """The problem with plans that use at most so many devices."""
+    return evolve(problem, constraints=(*problem.constraints, f"devices <= {devices}"))
+
+
+def devices_used(plan: PlanDocument) -> int:
+    """Devices that a plan with decisions uses."""
+    return (plan.data_parallel or 0) * sum(stage.devices[1] for stage in plan.stages)
+
+
+def memory_used(plan: PlanDocument) -> float:
+    """Bytes that devices must have for a plan with decisions."""
+    return max(stage.memory if stage.upper_memory is None else stage.upper_memory for stage in plan.stages)
+
+
+def _is_within(plan: PlanDocument, devices: int, memory: float) -> bool:
+    return plan.batch_time is not None and devices_used(plan) <= devices and memory_used(plan) <= memory
+
+
+def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
+    """Whether the best plan within wider limits says what is best within these."""
+    if plan is None or plan.status == "infeasible":
+        return True
+    return plan.status == "optimal" and _is_within(plan, devices, memory)
+
+
+def _decisions(plan: PlanDocument) -> Hashable:
+    """What a plan decides; alike for the same plan of problems that differ."""
+    stages = tuple((each.layers, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages)
+    return plan.data_parallel, plan.rank_order, plan.schedule, plan.zero_degree, stages
+
+
+def canonical(problem: Problem) -> str:
+    """A text that problems have in common if they are written alike, whatever the order of their keys."""
+    return dumps(problem.to_dict(), sort_keys=True)
+
+
+def require_held(plan: Source | PlanDocument, read: PlanDocument, known: Registry, so: str) -> None:
+    """Refuse a plan whose numbers do not hold.
+
+    Args:
+        plan: where it was read from, which errors name; it is not read again, as it may be a pipe.
+        read: the plan.
+        known: offers what its problem names.
+        so: what follows.
+
+    Raises:
+        InputError: they do not, or the plan's problem cannot be used.
+    """
+    try:
+        report = check_document(read, known)
+    except InputError as error:
+        raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
+    if not report.ok:
+        raise InputError(f"the plan does not hold, {so}: {report.disagreements[0]}")
+
+
+def problem_of(plan: PlanDocument, solver: Solver) -> Problem:
+    """The self-contained problem of a plan, which the solver knows the best plan of where the plan is proved.
+
+    Args:
+        plan: its numbers hold (`nest.api.check`).
+        solver: is told.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    problem = carried_problem(plan, solver.plugins)
+    if plan.status == "optimal":
+        cluster, _ = build_cluster(problem.cluster, solver.plugins)
+        solver.know(problem, plan)
+        solver.know(with_memory(problem, cluster.device_memory), plan)  # The same, written out.
+    return problem

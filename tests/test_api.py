@@ -1,0 +1,237 @@
+"""The conductor: agreement of solver and pricing, determinism, and strategies that come from elsewhere."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+import nest
+from nest import api
+from nest.errors import InputError, InternalError
+from nest.graph import Block
+from nest.hooks.protocols import StrategyContext
+from nest.hooks.registry import registry
+from nest.hooks.spec import hook
+from nest.instance import Result
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SMALL: dict[str, Any] = {
+    "nest": 1,
+    "model": {
+        "transformer": {
+            "layers": 4,
+            "hidden": 1024,
+            "ffn": 4096,
+            "heads": 16,
+            "vocab": 32000,
+            "gated_mlp": False,
+        }
+    },
+    "training": {"global_batch": 16, "sequence_length": 1024, "micro_batch": [1, 2]},
+    "cluster": {
+        "device": "h100-sxm",
+        "levels": [
+            {"name": "node", "fanout": 4, "bandwidth": "450 GB/s", "latency": "3 us"},
+            {"name": "rack", "fanout": 2, "bandwidth": "10 GB/s", "latency": "10 us"},
+        ],
+    },
+}
+
+
+class Halving:
+    """A toy strategy: two devices share every operator, and nothing is ever sent."""
+
+    name = "halving"
+    after = ("tp",)
+
+    def degrees(self, block: Block, context: StrategyContext) -> tuple[int, ...]:
+        return (1, 2)
+
+    def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
+        graph = block.graph.map_operators(
+            lambda operator: (evolve(operator, flops_per_point=operator.flops_per_point / degree),)
+        )
+        return block.with_axis(self.name, degree).applied(self.name, degree, graph)
+
+
+def toy_distribution() -> ModuleType:
+    module = ModuleType("toy_distribution")
+
+    @hook
+    def nest_strategies() -> list[Halving]:
+        return [Halving()]
+
+    module.nest_strategies = nest_strategies  # type: ignore[attr-defined]
+    return module
+
+
+def test_a_strategy_from_elsewhere_changes_the_plan_and_no_file_of_the_solver() -> None:
+    before = {path: path.read_bytes() for path in sorted((REPOSITORY / "nest" / "solve").rglob("*.py"))}
+    problem = {**SMALL, "strategies": {"tp": [1], "cp": [1]}, "constraints": ["replicas == 1", "pp == 1"]}
+    alone = api.solve(problem)
+    together = api.solve(problem, plugins=registry([toy_distribution()]))
+    assert alone.candidate is not None
+    assert together.candidate is not None
+    assert "halving" not in alone.candidate.degrees
+    assert together.candidate.degrees["halving"] == 2
+    assert together.candidate.width == 2
+    assert together.batch_time is not None
+    assert alone.batch_time is not None
+    assert together.batch_time < alone.batch_time
+    for path, content in before.items():
+        assert b"halving" not in content
+        assert path.read_bytes() == content
+
+
+def test_a_plan_with_a_foreign_strategy_checks_only_where_it_is_registered() -> None:
+    known = registry([toy_distribution()])
+    plan = api.solve({**SMALL, "constraints": ["halving == 2"]}, plugins=known)
+    assert api.check(plan.to_dict(), plugins=known).ok
+    with pytest.raises(InputError, match="halving"):
+        api.check(plan.to_dict())
+
+
+def test_a_solver_that_promises_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nest.solve import dp
+
+    honest = dp.solve
+
+    def boastful(*arguments: Any, **named: Any) -> Result:
+        result = honest(*arguments, **named)
+        return evolve(result, batch_time=result.batch_time * 0.999)
+
+    monkeypatch.setattr(dp, "solve", boastful)
+    with pytest.raises(InternalError, match="bug in nest"):
+        api.solve(SMALL)
+
+
+def test_plans_carry_their_problem_whole() -> None:
+    plan = nest.solve(REPOSITORY / "examples" / "llama-2-7b-on-64-h100" / "problem.yaml")
+    assert plan.problem["model"]["hidden_size"] == 4096
+    assert nest.check(plan.to_dict()).ok
+
+
+def test_evaluate_prices_the_plan_that_solve_found() -> None:
+    best = nest.solve(SMALL)
+    assert best.candidate is not None
+    first = best.stages[0]
+    if any((stage.zero, stage.recompute) != (first.zero, first.recompute) for stage in best.stages):
+        pytest.skip("the best plan mixes choices, which fixed cannot say")
+    decided = {
+        **{name: degree for name, degree in best.candidate.degrees.items() if name != "sp"},
+        "sp": best.candidate.degrees["sp"] > 1,
+        "replicas": best.data_parallel,
+        "micro_batch": best.candidate.samples,
+        "zero": first.zero,
+        "recompute": first.recompute,
+        "rank_order": best.rank_order,
+        "stages": [list(stage.layers) for stage in best.stages],
+    }
+    priced = nest.evaluate(SMALL, fix=decided)
+    assert priced.batch_time == pytest.approx(best.batch_time, rel=1e-9)
+
+
+def test_the_framework_default_fills_the_cluster_with_replicas() -> None:
+    plan = nest.evaluate(SMALL)
+    assert plan.data_parallel == 8
+    assert plan.rank_order == "dp-inner"
+    assert [stage.zero for stage in plan.stages] == [0]
+    assert plan.lower_bound is None
+
+
+def test_zero_3_between_slow_nodes_is_not_free_because_data_parallel_communication_overlaps() -> None:
+    training = {**SMALL["training"], "overlap": {"data": True}}
+    decided = {"replicas": 8, "pp": 1, "zero": 3, "micro_batch": 1}
+    found, bare, all_shows = (
+        nest.evaluate({**SMALL, "training": {**training, **more}}, fix=decided)
+        for more in ({}, {"exposed": 0.0}, {"exposed": 1.0})
+    )
+    computed = found.summary["time_shares"]["compute"]
+    # Even where nothing is said to show, its ports must send it.
+    assert 1.5 * computed < (bare.batch_time or 0.0) <= (found.batch_time or 0.0) < (all_shows.batch_time or 0.0)
+
+
+def test_a_decision_on_the_call_wins_over_the_file() -> None:
+    plan = nest.evaluate({**SMALL, "fixed": {"pp": 2, "tp": 2}}, fix={"pp": 4})
+    assert len(plan.stages) == 4
+    assert plan.candidate is not None
+    assert plan.candidate.degrees["tp"] == 2
+    assert plan.stages[0].layers[0] == "embedding"
+    assert plan.stages[-1].layers[-1] == "head"
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), "5", True])
+def test_time_limits_that_make_no_sense_are_refused(limit: Any) -> None:
+    with pytest.raises(InputError, match="time limit"):
+        nest.solve(SMALL, time_limit=limit)
+
+
+def test_fixed_decisions_bind_the_search() -> None:
+    plan = nest.solve({**SMALL, "fixed": {"pp": 2, "zero": 1, "recompute": "full", "micro_batch": 2}})
+    assert len(plan.stages) == 2
+    assert {(stage.zero, stage.recompute) for stage in plan.stages} == {(1, "full")}
+    assert plan.candidate is not None
+    assert plan.candidate.samples == 2
+
+
+def test_constraints_on_layers_bind_the_search() -> None:
+    plan = nest.solve({**SMALL, "constraints": ["pp == 2", 'same_stage("embedding", "layers.1")', "uniform(zero)"]})
+    assert {"embedding", "layers.0", "layers.1"} <= set(plan.stages[0].layers)
+    assert len({stage.zero for stage in plan.stages}) == 1
+
+
+@pytest.mark.parametrize(
+    "decisions", [{"width": 4}, {"dp": 4, "replicas": 8}, {"replicas": 2, "micro_batches": 3}, {"devices": 4, "pp": 3}]
+)
+def test_decisions_that_contradict_each_other_are_refused(decisions: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="fixed does not describe a plan"):
+        nest.evaluate(SMALL, fix=decisions)
+
+
+def test_a_mixed_plan_is_found_checked_and_allowed_only_where_asked_for() -> None:
+    from tests.plan.test_check import PROBLEM
+
+    one = PROBLEM["profile"]["candidates"][0]
+    half = {name: [value / 2 for value in one[name]] for name in ("forward", "backward")}
+    two = {**one, **half, "name": "two", "width": 2, "forward": [0.9, *half["forward"][1:]]}
+    problem = {
+        **PROBLEM,
+        "profile": {**PROBLEM["profile"], "candidates": [one, two]},
+        "search": {"mixed": True},
+        "constraints": ["pp == 2", "devices == 3"],
+    }
+    document = nest.solve(problem).to_dict()
+    assert sorted(stage["candidate"] for stage in document["stages"]) == ["one", "two"]
+    assert document["candidate"]["name"] == "two"
+    assert nest.check(document).ok
+    assert nest.solve({**problem, "search": {}}).status == "infeasible"
+    document["problem"]["search"]["mixed"] = False
+    assert "search.mixed" in str(nest.check(document))
+
+
+def test_a_profile_without_the_usual_recompute_mode_takes_its_first() -> None:
+    from tests.plan.test_check import PROBLEM
+
+    profile = PROBLEM["profile"]
+    modes = profile["candidates"][0]["recompute"]
+    plain = {**profile["candidates"][0], "degrees": {"tp": 2}}
+    only_full = {**profile["candidates"][0], "name": "full only", "recompute": {"full": modes["none"]}}
+    plan = nest.evaluate({**PROBLEM, "profile": {**profile, "candidates": [plain, only_full]}, "constraints": []})
+    assert plan.stages[0].recompute == "full"
+
+
+def test_blocks_are_what_candidates_run() -> None:
+    problem = {
+        "nest": 1,
+        "model": {"transformer": {"layers": 4, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100}},
+        "training": {"global_batch": 8, "sequence_length": 64, "micro_batch": [1, 2]},
+        "cluster": {"device": "a100-sxm-40g", "levels": [{"fanout": 4, "link": "nvlink3"}]},
+        "strategies": {"tp": [1, 2], "cp": [1]},
+    }
+    found = api.blocks(problem)
+    assert {(block.degree("tp"), block.micro_batch) for block in found} == {(1, 1), (1, 2), (2, 1), (2, 2)}
+    assert all(operator.flops >= 0 for block in found for operator in block.graph.operators)
+    with pytest.raises(InputError, match="profile"):
+        api.blocks("examples/measured-layers/problem.yaml")

@@ -1,0 +1,333 @@
+"""Comparisons: no other plan is faster than ours, everybody's plan holds, and what does not count is told."""
+
+import json
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+
+import numpy
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings, strategies
+
+import nest
+from nest import api
+from nest.errors import InputError, InternalError
+from nest.hooks import hook
+from nest.hooks.planning import Proposal
+from nest.hooks.registry import Registry, registry
+from nest.whatif.compare import Entry
+from tests.agreement.problems import KINDS, random_problem
+from tests.cli.test_from_megatron import CLUSTER, SCRIPT
+from tests.planners.instances import candidate, problem
+from tests.seeds import seeds
+
+quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+streams = strategies.randoms(use_true_random=False)
+
+
+def examine(written: dict) -> None:
+    """No plan that counts is faster, and every plan passes the check that rebuilds its problem."""
+    found = api.compare(written, evaluations=40)
+    found.assert_unbeaten()
+    assert not found.faster
+    assert [each.name for each in found.others] == ["manual", "phaze", "alpa", "mcmc"]
+    for each in found.others:
+        if each.plan is None:
+            assert each.reasons
+            continue
+        assert nest.check(each.plan).ok, each.name
+        assert each.plan.fits == (each.missing == 0.0)
+    if found.ours.status == "infeasible":
+        assert not any(each.counts for each in found.others)
+
+
+@pytest.mark.parametrize("seed", seeds(12, 40))
+def test_no_other_plan_is_faster(seed):
+    random = Random(seed)
+    examine(random_problem(random, KINDS[seed % len(KINDS)], sharded=seed % 3 == 0))
+
+
+@settings(quick, max_examples=25)
+@given(written=streams.map(random_problem))
+@pytest.mark.slow
+def test_no_other_plan_is_faster_on_odd_problems(written):
+    with suppress(InputError):  # Some have no combination of candidates and choices at all.
+        examine(written)
+
+
+def test_a_faster_plan_is_called_a_bug():
+    found = api.compare(problem(1e12), planners=["phaze"])
+    entry = found.others[0]
+    beaten = evolve(found, others=(evolve(entry, plan=evolve(entry.plan, batch_time=entry.batch_time / 2)),))
+    with pytest.raises(InternalError, match="the plan of phaze takes"):
+        beaten.assert_unbeaten()
+    # One that does not fit, or is none of the problem's, may be as fast as it likes.
+    faster = beaten.others[0]
+    for harmless in (evolve(faster, plan=evolve(faster.plan, fits=False)), evolve(faster, reasons=("It is none.",))):
+        evolve(beaten, others=(harmless,)).assert_unbeaten()
+
+
+def test_a_plan_that_fits_by_rounding_alone_refutes_nothing(tmp_path):
+    """It needs 7e-13 more than a device has: pricing lets it pass, a search does not look at it."""
+    mode = {"extra": [0.0, 0.0], "first": [0.1, 0.2], "more": [0.1, 0.2], "peak": [0.0, 0.0]}
+    frugal = {**mode, "extra": [1.0, 1.0], "first": [0.01, 0.02]}
+    used = {"name": "c", "degrees": {}, "width": 1, "samples": 1, "forward": [1.0, 1.0], "backward": [1.0, 1.0]}
+    used |= {"state": {}, "recompute": {"none": mode, "full": frugal}, "edge_bytes": [1.0]}
+    roomy = {
+        "nest": 1,
+        "training": {"global_batch": 1, "schedule": "1f1b"},
+        "cluster": {"memory": 1.0, "levels": [{"fanout": 1, "bandwidth": 1.0, "latency": 0.0}]},
+        "profile": {"layers": ["a", "b"], "edges": [[0, 1]], "candidates": [used]},
+    }
+    best = nest.solve(roomy)
+    tight = {**roomy, "cluster": {**roomy["cluster"], "memory": best.stages[0].memory / (1 + 7e-13)}}
+    path = tmp_path / "best.json"
+    path.write_text(json.dumps(best.to_dict()))
+    found = api.compare(tight, planners=(), plans=[path])
+    assert [each.name for each in found.faster] == [str(path)]
+    found.assert_unbeaten()
+    assert nest.verify(found.ours).status == "proved"
+
+
+def test_a_search_that_was_stopped_may_be_beaten_down_to_its_bound():
+    found = api.compare(problem(1e12), planners=["phaze"])
+    ours = found.ours
+    stopped = evolve(ours, status="feasible", batch_time=ours.batch_time * 2, lower_bound=ours.batch_time / 2)
+    unproved = evolve(found, ours=stopped)
+    assert [each.name for each in unproved.faster] == ["phaze"]
+    unproved.assert_unbeaten()
+
+
+def test_a_plan_file_is_priced_on_the_problem_at_hand(tmp_path: Path):
+    slow = problem(1e12)
+    slow["cluster"]["levels"][1]["bandwidth"] = 1e8
+    other = tmp_path / "plan.json"
+    other.write_text(json.dumps(nest.solve(problem(1e12)).to_dict()))
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(nest.solve(slow).to_dict()))
+    found = api.compare(slow, planners=[], plans=[other, own])
+    assert [each.name for each in found.others] == [str(other), str(own)]
+    assert found.others[0].counts
+    assert found.others[0].batch_time > json.loads(other.read_text())["batch_time"]
+    assert found.relative(found.others[1]) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_a_plan_that_the_problem_does_not_allow_is_priced_and_does_not_count(tmp_path: Path):
+    wide = nest.solve(problem(1e12, constraints=["width == 8"]))
+    path = tmp_path / "wide.json"
+    path.write_text(json.dumps(wide.to_dict()))
+    (entry,) = api.compare(problem(1e12, constraints=["width <= 4"]), planners=[], plans=[path]).others
+    assert not entry.counts
+    assert entry.batch_time == pytest.approx(wide.batch_time, rel=1e-12)
+    assert "`width <= 4` does not hold" in entry.reasons[0]
+    # A schedule that is not among the problem's is no reason to be silent on its price.
+    piped = problem(1e12, constraints=["pp == 4"])
+    piped["training"]["schedule"] = "gpipe"
+    path.write_text(json.dumps(nest.solve(piped).to_dict()))
+    (entry,) = api.compare(problem(1e12), planners=[], plans=[path]).others
+    assert entry.plan.schedule == "gpipe"
+    assert "Schedule 'gpipe' is not among those allowed" in entry.reasons[0]
+
+
+def test_a_plan_of_another_model_is_none(tmp_path: Path):
+    strange = problem(1e12)
+    strange["profile"] = deepcopy(strange["profile"])
+    strange["profile"]["layers"][0] = "something else"
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(nest.solve(strange).to_dict()))
+    (entry,) = api.compare(problem(1e12), planners=[], plans=[path]).others
+    assert entry.plan is None
+    assert "'something else', which the problem does not have" in entry.reasons[0]
+
+
+def test_flags_are_priced_on_the_problem(tmp_path: Path):
+    script = tmp_path / "run.sh"
+    script.write_text(SCRIPT)
+    written = tmp_path / "problem.yaml"
+    model = "{layers: 8, hidden: 256, ffn: 640, heads: 8, vocab: 1024, gated_mlp: true}"
+    written.write_text(
+        f"nest: 1\nmodel: {{transformer: {model}}}\ntraining: {{global_batch: 16, sequence_length: 512}}\n{CLUSTER}"
+    )
+    (entry,) = api.compare(written, planners=[], flags={"megatron": [script]}).others
+    assert entry.name == str(script)
+    assert entry.plan is not None, entry.reasons
+    assert entry.plan.candidate.degrees["tp"] == 8
+    assert len(entry.plan.stages) == 2
+    assert "it trains with global_batch 32; priced with the problem's 16." in entry.remarks
+    assert entry.plan.micro_batches * entry.plan.data_parallel * entry.plan.candidate.samples == 16
+
+
+class Copying:
+    """Proposes what the exact search finds, for one replica fewer than it should where asked to."""
+
+    name = "copying"
+    summary = "what the search finds"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def plan(self, instance, context):
+        return self.answer(instance, context)
+
+
+def compared(answer, **options):
+    class Plugin:
+        @hook
+        def nest_planners(self):
+            return [Copying(answer)]
+
+    known = registry([Plugin()])
+    return api.compare(problem(1e12), plugins=known, **options), known
+
+
+FEW = ("copying", "manual")
+"""Planners that take no time."""
+
+
+def test_planners_of_plug_ins_take_part():
+    found, known = compared(lambda instance, context: Proposal(context.search(instance).solution))
+    assert known.warnings == ()
+    entry = next(each for each in found.others if each.name == "copying")
+    assert found.relative(entry) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_what_is_no_plan_is_told():
+    def overlapping(instance, context):
+        solution = context.search(instance).solution
+        return Proposal(evolve(solution, replicas=1000))
+
+    found, _ = compared(overlapping, planners=["copying"])
+    (entry,) = found.others
+    assert entry.plan is None
+    assert entry.reasons[0].startswith("It is no plan of the problem: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda *_: None, "NoneType is no Proposal"),
+        (lambda *_: Proposal("pp 4"), "the solution is no Solution"),
+        (lambda *_: 1 / 0, "raised ZeroDivisionError"),
+        (
+            lambda instance, context: Proposal(
+                evolve(s := context.search(instance).solution, stages=(evolve(s.stages[0], candidate=99),))
+            ),
+            "names candidate 99",
+        ),
+        (
+            lambda instance, context: Proposal(
+                evolve(s := context.search(instance).solution, stages=(each for each in s.stages))
+            ),
+            "the stages are no sequence",
+        ),
+        (
+            lambda instance, context: Proposal(
+                evolve(s := context.search(instance).solution, stages=(evolve(s.stages[0], candidate=True),))
+            ),
+            "names candidate True",
+        ),
+        (lambda instance, context: Proposal(None, "No plan."), "the remarks are no sequence of sentences"),
+        (lambda instance, context: Proposal(None, None), "the remarks are no sequence of sentences"),
+    ],
+)
+def test_a_faulty_planner_is_set_aside(answer, told, monkeypatch):
+    every = Registry.planners
+    monkeypatch.setattr(
+        Registry, "planners", lambda known: {name: each for name, each in every(known).items() if name in FEW}
+    )
+    found, known = compared(answer)
+    assert [each.name for each in found.others] == ["manual"]
+    assert told in known.warnings[0]
+
+
+def test_numbers_of_arrays_and_lists_are_as_good():
+    def of_arrays(instance, context):
+        solution = context.search(instance).solution
+        stages = [
+            evolve(
+                each,
+                layers=list(numpy.array(each.layers)),
+                candidate=numpy.int64(each.candidate),
+                zero=numpy.int32(each.zero),
+                offset=numpy.int64(each.offset),
+            )
+            for each in solution.stages
+        ]
+        return Proposal(evolve(solution, replicas=numpy.int64(solution.replicas), stages=stages), ["From arrays."])
+
+    found, known = compared(of_arrays, planners=["copying"])
+    assert known.warnings == ()
+    assert found.relative(found.others[0]) == pytest.approx(1.0, rel=1e-12)
+    assert found.others[0].remarks == ("From arrays.",)
+    json.dumps(found.to_dict())
+
+
+def test_slips_are_told():
+    with pytest.raises(InputError, match=r"there is no planner called 'maunal'\. Did you mean 'manual'"):
+        api.compare(problem(1e12), planners=["maunal"])
+    with pytest.raises(InputError, match="number of evaluations is 0"):
+        api.compare(problem(1e12), evaluations=0)
+
+
+def test_seed_and_evaluations_reach_the_planner():
+    first = api.compare(problem(2e9), planners=["mcmc"], seed=3, evaluations=11)
+    assert first.others[0].remarks == ("11 plans priced, seed 3.",)
+    assert first.to_dict() == api.compare(problem(2e9), planners=["mcmc"], seed=3, evaluations=11).to_dict()
+
+
+def test_from_python():
+    found = nest.compare(problem(1e12, candidate(1)), planners=["phaze", "manual"])
+    assert [each.name for each in found.others] == ["phaze", "manual"]
+
+
+DENSE = {"layers": 4, "hidden": 256, "ffn": 640, "heads": 8, "vocab": 1024}
+
+
+def modelled(global_batch: int, micro_batch: int, **keys) -> dict:
+    return {
+        "nest": 1,
+        "model": {"transformer": DENSE},
+        "training": {"global_batch": global_batch, "sequence_length": 256, "micro_batch": [micro_batch]},
+        "cluster": {
+            "device": "h100-sxm",
+            "levels": [{"fanout": 4, "bandwidth": "450 GB/s"}, {"fanout": 4, "bandwidth": "50 GB/s"}],
+        },
+        **keys,
+    }
+
+
+def compared_with(plan: dict, written: dict, folder: Path) -> Entry:
+    """What is said of a plan file on a problem."""
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan))
+    (entry,) = api.compare(written, planners=[], plans=[path]).others
+    return entry
+
+
+def test_a_plan_of_a_larger_batch_is_told(tmp_path: Path):
+    entry = compared_with(nest.solve(modelled(64, 32)).to_dict(), modelled(16, 1), tmp_path)
+    assert entry.plan is None
+    assert "micro_batch[0] is 32, above the global batch of 16" in entry.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [({"zero_degree": 0}, "zero_degree"), ({"candidate": None, "rank_order": "nobody's"}, "which candidate it uses")],
+)
+def test_a_plan_file_that_was_tampered_with_is_told(changes: dict, told: str, tmp_path: Path):
+    entry = compared_with({**nest.solve(modelled(16, 1)).to_dict(), **changes}, modelled(16, 1), tmp_path)
+    assert entry.plan is None
+    assert told in entry.reasons[0]
+
+
+def test_a_mixed_plan_is_priced_on_a_problem_that_does_not_mix(tmp_path: Path):
+    kept = {"strategies": {"cp": [1]}}
+    mixed = nest.solve(modelled(1, 1, search={"mixed": True}, constraints=["devices == 10"], **kept))
+    assert len({stage.candidate for stage in mixed.stages}) > 1
+    entry = compared_with(mixed.to_dict(), modelled(1, 1, strategies={"cp": [1], "tp": [1]}), tmp_path)
+    assert entry.plan is not None, entry.reasons
+    assert entry.batch_time == pytest.approx(mixed.batch_time, rel=1e-9)
+    assert entry.reasons
+    assert not entry.counts

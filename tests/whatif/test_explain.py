@@ -1,0 +1,162 @@
+"""Explanations: parts, plans of every kind, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+import nest
+from nest.api import explain
+from nest.errors import InputError
+from nest.report.explanation import explanation_text
+from nest.whatif.explain import PARTS
+
+PROBLEM: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 1024, "heads": 8, "vocab": 1024}},
+    "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2]},
+    "cluster": {
+        "device": "h100-sxm",
+        "levels": [
+            {"name": "node", "fanout": 2, "bandwidth": 4e11, "latency": 3e-6},
+            {"name": "rack", "fanout": 2, "bandwidth": 5e10, "latency": 6e-6},
+        ],
+    },
+    "strategies": {"cp": [1], "sp": [1]},
+    "constraints": ["replicas <= 2"],
+}
+
+
+def test_all_parts_are_told_and_are_the_same_each_time() -> None:
+    plan = nest.solve(PROBLEM)
+    shares: list[float] = []
+    found = nest.explain(plan, progress=lambda _, share: shares.append(share))
+    assert found.parts == PARTS
+    assert found.best is plan
+    assert found.binding
+    assert found.prices
+    assert found.alternatives
+    assert found.flips
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] <= shares[-1] < 1
+    assert len(shares) == found.solves
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told == json.loads(json.dumps(nest.explain(plan.to_dict()).to_dict()))
+    text = explanation_text(told)
+    for title in ("What binds", "What restrictions cost", "The best plan that decides", "What would change the answer"):
+        assert title in text
+    assert "`replicas <= 2`" in text
+    for each in found.prices:
+        assert each.written in text
+    for other in found.alternatives:
+        if other.outcome.reason is not None:
+            assert f"{other.outcome.relative:.2%}" in text
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_one_part_alone(part: str) -> None:
+    told = explain(nest.solve(PROBLEM), only=[part]).to_dict()
+    assert told["parts"] == [part]
+    assert [name for name in PARTS if told[name]] == [part]
+    assert (told["solves"] == 0) == (part == "binding")
+
+
+def test_a_plan_that_is_not_the_best_is_told_what_is() -> None:
+    plan = nest.evaluate(PROBLEM, fix={"tp": 2, "pp": 2})
+    told = explain(plan, only=["binding", "constraints"]).to_dict()
+    best = nest.solve(plan.problem)
+    assert told["best_batch_time"] == best.batch_time
+    assert not told["searched"]
+    fixed = next(each for each in told["constraints"] if each["place"] == "fixed.tp")
+    assert fixed["costs"]
+    assert fixed["relative"] < 0
+    if best.batch_time < plan.batch_time:  # type: ignore[operator]
+        assert "The best plan of this problem takes" in explanation_text(told)
+
+
+def test_a_plan_that_does_not_fit_and_whose_problem_has_none() -> None:
+    small = {**PROBLEM["cluster"], "memory": 3e7, "reserve": 0}
+    plan = nest.evaluate({**PROBLEM, "cluster": small}, fix={"tp": 2, "pp": 2})
+    assert not plan.fits
+    told = explain(plan).to_dict()
+    assert told["best_batch_time"] is None
+    assert all(each["refusal"] or each["relative"] for each in told["alternatives"] if each["asked"])
+    text = explanation_text(told)
+    assert "its problem has none. Memory is tightest" in text
+    assert "too much" in text
+    assert "there is a plan" in text
+    assert "cluster.memory 28.61 MiB  any amount of memory  tp 2" in text
+
+
+def test_an_infeasible_plan_is_told_what_to_loosen_and_by_how_much() -> None:
+    small = {**PROBLEM["cluster"], "memory": 3e7, "reserve": 0}
+    plan = nest.solve({**PROBLEM, "cluster": small, "constraints": ["pp == 1"], "training": {**PROBLEM["training"]}})
+    assert plan.status == "infeasible"
+    found = explain(plan)
+    assert found.binding == ()
+    assert found.alternatives == ()
+    memory = next(each for each in found.prices if each.place == "cluster.memory")
+    assert memory.costs
+    assert memory.outcome.plan is not None
+    (least,) = found.flips
+    assert least.changed_at is not None
+    enough = {**small, "memory": least.changed_at}
+    assert nest.solve({**PROBLEM, "cluster": enough, "constraints": ["pp == 1"]}).status == "optimal"
+    too_little = {**small, "memory": least.same_at}
+    assert nest.solve({**PROBLEM, "cluster": too_little, "constraints": ["pp == 1"]}).status == "infeasible"
+    text = explanation_text(found.to_dict())
+    assert text.startswith("No feasible plan. Memory is tightest")
+    assert "there is a plan" in text
+
+
+def test_what_a_time_limit_cuts_short_is_said_not_to_be_proved() -> None:
+    told = explain(nest.solve(PROBLEM), only=["constraints"]).to_dict()
+    told["constraints"][0]["proved"] = False
+    assert "not searched to the end" in explanation_text(told)
+
+
+@pytest.mark.parametrize("missing", ["summary", "time_shares", "memory_capacity", "devices", "idle_share"])
+def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
+    plan = nest.solve(PROBLEM)
+    written = plan.to_dict()
+    written["summary"].pop(missing, None)
+    if missing == "summary":
+        del written["summary"]
+    asked = ["binding", "alternatives"]
+    assert explain(written, only=asked).to_dict() == explain(plan, only=asked).to_dict()
+
+
+def test_figures_that_a_plan_has_too_many_of_are_made_anew() -> None:
+    plan = nest.solve(PROBLEM)
+    written = plan.to_dict()
+    written["summary"]["time_shares"]["stranger"] = 1.0
+    assert explain(written, only=["alternatives"]).to_dict() == explain(plan, only=["alternatives"]).to_dict()
+
+
+def test_no_search_that_is_cut_short_ends_with_less_than_the_plan() -> None:
+    written = {**nest.solve(PROBLEM).to_dict(), "status": "feasible", "lower_bound": 0.0}
+    found = explain(written, only=["constraints"], time_limit=1e-6)
+    assert found.best.batch_time is not None
+    assert found.best.batch_time <= written["batch_time"]
+
+
+def test_a_plan_that_does_not_hold_is_not_explained() -> None:
+    written = nest.solve(PROBLEM).to_dict()
+    with pytest.raises(InputError, match="does not hold"):
+        explain({**written, "batch_time": 2 * written["batch_time"]})
+
+
+def test_a_plan_that_is_wrongly_called_optimal_is_not_explained() -> None:
+    written = nest.evaluate(PROBLEM, fix={"zero": 0, "rank_order": "pp-inner", "tp": 2, "pp": 2}).to_dict()
+    problem = {**written["problem"], "fixed": None}
+    best = nest.solve(problem).batch_time
+    assert best is not None
+    assert best < 0.99 * written["batch_time"]
+    claimed = {**written, "problem": problem, "status": "optimal", "lower_bound": written["batch_time"]}
+    with pytest.raises(InputError, match="says that it is optimal"):
+        explain(claimed, only=["alternatives"])
+
+
+def test_parts_nobody_knows_are_refused() -> None:
+    with pytest.raises(InputError, match="no part 'price'"):
+        explain(nest.solve(PROBLEM), only=["price"])

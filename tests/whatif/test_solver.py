@@ -1,0 +1,149 @@
+"""Each problem is solved once, exactly, and what wider limits imply is not solved."""
+
+from random import Random
+
+import pytest
+from attrs import evolve
+
+from nest import api
+from nest.files import structure
+from nest.formulate.cluster import build_cluster
+from nest.spec import Problem
+from nest.whatif.parameters import with_memory
+from nest.whatif.solver import Solver, at_most, canonical, devices_used, memory_used, time_on
+from tests.agreement.problems import random_problem
+from tests.oracle.brute_force import solve
+from tests.oracle.check import check_document, plan_of, same
+from tests.oracle.price import price, violations
+from tests.whatif.small import solved
+
+
+def problem_of(seed: int, kind: str = "plain") -> Problem:
+    return structure(random_problem(Random(seed), kind), Problem)
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+def test_plans_are_those_of_the_planner(kind: str) -> None:
+    for seed in range(4):
+        problem = problem_of(seed, kind)
+        found, expected = Solver().plan(problem), api.solve(problem)
+        assert found is not None
+        assert found.stages == expected.stages
+        assert (found.status, found.batch_time, found.summary) == (
+            expected.status,
+            expected.batch_time,
+            expected.summary,
+        )
+        assert api.check(found).ok
+
+
+def test_a_problem_is_solved_once_however_it_is_written() -> None:
+    told: list[tuple[str, int]] = []
+    solver = Solver(progress=lambda asking, done: told.append((asking, done)))
+    problem = problem_of(1)
+    first = solver.plan(problem, "first")
+    turned = structure(dict(reversed(problem.to_dict().items())), Problem)
+    assert canonical(turned) == canonical(problem)
+    assert solver.plan(turned, "second") is first
+    solver.plan(at_most(problem, 1), "third")
+    assert solver.solves == 2
+    assert told == [("first", 0), ("third", 1)]
+
+
+def test_what_cannot_be_is_an_answer() -> None:
+    problem = problem_of(1)
+    refused = evolve(problem, constraints=("no_such_name <= 3",))
+    assert Solver().plan(refused) is None
+    bare = evolve(problem, cluster=evolve(problem.cluster, reserve=0.0))
+    nothing = Solver().plan(with_memory(bare, 1e-20))
+    assert nothing is not None
+    assert (nothing.status, nothing.batch_time) == ("infeasible", None)
+    assert nothing.diagnosis
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+def test_to_begin_with_a_plan_changes_nothing_but_ties(kind: str) -> None:
+    stayed = 0
+    for plan, problem, _ in solved(range(4), kind):
+        cluster, _ = build_cluster(problem.cluster, Solver().plugins)
+        needed = max(memory_used(plan), 1e-6)
+        fewer = at_most(problem, cluster.size // 2)
+        for changed in (fewer, *(with_memory(problem, each) for each in (cluster.device_memory / 2, needed))):
+            plain, begun = Solver().plan(changed), Solver().plan(changed, start=plan)
+            if plain is None or begun is None:
+                assert plain is begun
+                continue
+            assert same(begun.batch_time, plain.batch_time, 1e-12)
+            kept = time_on(changed, plan, Solver().plugins)
+            if kept is not None and same(kept, plain.batch_time, 1e-12):
+                stayed += 1
+                assert begun.stages == plan.stages
+    assert stayed
+
+
+def test_what_wider_limits_imply_is_exact() -> None:
+    spared = 0
+    for _, problem, solver in solved(range(4)):
+        cluster, _ = build_cluster(problem.cluster, solver.plugins)
+        size, memory = cluster.size, cluster.device_memory
+        for devices in sorted({size, max(size // 2, 1), max(size // 3, 1)}, reverse=True):
+            for share in (2.0, 1.0, 0.9, 0.6, 0.3):
+                if share * memory <= cluster.reserve:
+                    continue
+                before = solver.solves
+                found = solver.within(problem, devices, share * memory, size)
+                asked = with_memory(at_most(problem, devices), share * memory)
+                assert same(None if found is None else found.batch_time, solve(asked.to_dict()).batch_time)
+                if found is not None and found.batch_time is not None:
+                    assert devices_used(found) <= devices
+                    assert memory_used(found) <= share * memory * (1 + 1e-12)
+                    assert not violations(asked.to_dict(), plan_of(found.to_dict()))
+                    assert check_document(found.to_dict()) == []
+                spared += solver.solves == before
+    assert spared
+
+
+def test_a_plan_kept_takes_what_the_oracle_says() -> None:
+    refused = 0
+    for plan, problem, solver in solved(range(12)):
+        cluster, _ = build_cluster(problem.cluster, solver.plugins)
+        for memory in (cluster.device_memory, cluster.device_memory / 2, memory_used(plan)):
+            if memory <= cluster.reserve:
+                continue
+            changed = with_memory(problem, memory)
+            priced = price(changed.to_dict(), plan_of(plan.to_dict()))
+            found = time_on(changed, plan, solver.plugins)
+            assert same(found, priced["batch_time"] if priced["fits"] else None)
+            refused += found is None
+    assert refused
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+def test_plans_met_before_change_no_answer(kind: str) -> None:
+    begun_with = 0
+    for plan, problem, _ in solved(range(4), kind):
+        cluster, _ = build_cluster(problem.cluster, Solver().plugins)
+        size, memory = cluster.size, cluster.device_memory
+        varied = [with_memory(problem, share * memory) for share in (0.95, 1.5, 0.9)]
+        varied += [
+            evolve(problem, constraints=(*problem.constraints, demand))
+            for demand in (f"replicas != {plan.data_parallel}", f"pp != {len(plan.stages)}", f"devices < {size}")
+        ]
+        practised = Solver()
+        practised.know(problem, plan)
+        for changed in varied:
+            met, alone = practised.plan(changed), Solver().plan(changed)
+            assert (met is None) == (alone is None)
+            if met is None or alone is None:
+                continue
+            assert (met.status, met.diagnosis) == (alone.status, alone.diagnosis)
+            assert same(met.batch_time, alone.batch_time, 1e-12)
+            if met.batch_time is not None:
+                assert met.stages == alone.stages
+                assert (met.data_parallel, met.schedule, met.rank_order) == (
+                    alone.data_parallel,
+                    alone.schedule,
+                    alone.rank_order,
+                )
+                begun_with += met.statistics != alone.statistics
+    assert begun_with
