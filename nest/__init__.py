@@ -60,7 +60,7 @@ def solve(
         progress: told now and then how far the search is.
         verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
         workers: threads CP-SAT uses.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
@@ -82,7 +82,7 @@ def evaluate(
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
         fix: further decisions by name, which win over the problem's `fixed`.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
@@ -98,7 +98,7 @@ def check(plan: "Source | PlanDocument", *, strict_plugins: bool = False) -> "Ch
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the plan cannot be read, or names things its problem does not have.
@@ -126,7 +126,7 @@ def verify(
         time_limit: seconds after which what is not proved is left open.
         workers: threads CP-SAT uses.
         progress: told now and then how far the proof is.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
@@ -162,7 +162,7 @@ def compare(
         evaluations: plans that a planner which tries plans out may price.
         time_limit: seconds for the search for our plan, and for each search of a planner.
         progress: told now and then how far the search for our plan is.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the problem or a file cannot be used, or there is no such planner.

@@ -187,7 +187,7 @@ def _exporter(name: str, known: Registry) -> Exporter:
     if name in exporters:
         return exporters[name]
     if name in known.absent("exporters"):
-        raise InputError(f"the exporter {name!r} is faulty and was set aside; `nest plugins doctor` says more.")
+        raise InputError(f"the exporter {name!r} failed and is disabled; `nest plugins doctor` says more.")
     raise unknown_name("--to", "exporter", name, exporters)
 
 

@@ -52,7 +52,7 @@ def simulate(
         slow_devices: by `STAGE` or `STAGE/REPLICA`, how many times as long it computes; stages are counted from 1,
             replicas from 0, the one meant where none is named.
         progress: told what is being done and which share of it is.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the plan cannot be read, is infeasible or does not hold; its schedule cannot be
@@ -91,7 +91,7 @@ def explain(
         only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
         time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
         progress: told what is being asked and which share of the questions is answered.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the plan cannot be read or does not hold, or there is no such part.
@@ -115,7 +115,7 @@ def frontier(
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
         time_limit: seconds for each solve; None: as long as it takes.
         progress: told before each solve what is asked, and how many solves were done.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the plan cannot be read or does not hold.
@@ -141,7 +141,7 @@ def sensitivity(
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
         time_limit: seconds for each solve; None: as long as it takes.
         progress: told before each solve what is asked, and how many solves were done.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Raises:
         nest.errors.InputError: the plan cannot be read or does not hold.
@@ -172,7 +172,7 @@ def report_page(
         without: parts that are left out, `frontier` and `sensitivity`: each takes searches.
         time_limit: seconds for each search, after which its best plan so far counts.
         progress: told what is being searched, how many searches are done, and how many there are at most.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Returns:
         The page.
@@ -209,7 +209,7 @@ def export(
         output: folder the files are written into, made if need be; None: they are not written.
         nearest: whether the nearest plan is exported in place of one that the exporter's framework cannot run; it is
             then among the files, as `plan.json`.
-        strict_plugins: whether a faulty plug-in is an error; otherwise it is set aside with a warning.
+        strict_plugins: whether a plug-in error ends it; otherwise the plug-in is disabled with a warning.
 
     Returns:
         Contents by file name. A warning is given where the plan does not fit into memory, or another is exported.

@@ -23,7 +23,7 @@ FIGURES = {
     "nest/reporting/alignment.py": "units",
     "nest/reporting/time_axis.py": "units",
     "nest/spec/coefficients.py": "seconds of a launch",
-    "nest/testing/collectives.py": "latencies",
+    "nest/testing/costs.py": "latencies",
     "nest/testing/planner.py": "latencies",
     "nest/testing/samples.py": "latencies",
     "nest/topologies/infragraph.py": "units",

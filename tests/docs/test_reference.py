@@ -10,7 +10,7 @@ import typer
 from nest import spec
 from nest.cli import app
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
-from nest.hooks.guard import KINDS
+from nest.hooks.kinds import KINDS
 from tests.docs import calibration_reference, hook_reference, published_runs, stack_reference
 from tests.docs.document import REPOSITORY
 

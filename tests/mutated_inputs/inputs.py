@@ -8,7 +8,7 @@ from typing import Any
 
 import nest
 from nest.files import unstructure
-from nest.testing.sources import model_sources, topology_sources
+from nest.testing.samples import model_sources, topology_sources
 from tests.calibrate.test_reading import OUTPUT
 from tests.exporters.test_megatron_read import DENSE, EXPERTS
 from tests.models.programs import decoder
