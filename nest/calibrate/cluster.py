@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from nest.calibrate.device_file import listed
+from nest.calibrate.entries import listed
 from nest.calibrate.generations import place_of
 from nest.calibrate.memory import Verdict, evaluated, fit, read_runs, verdict
 from nest.catalogue import TimeSpread, time_spread

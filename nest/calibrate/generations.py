@@ -8,10 +8,19 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.calibrate.devices import Evidence, cross_validated, fit, predicted, predicted_with
+from nest.calibrate.devices import (
+    WIDE,
+    Evidence,
+    calibration,
+    cross_validated,
+    fit,
+    plain,
+    predicted,
+    predicted_with,
+    unknowns,
+)
 from nest.calibrate.operator_times import PRODUCT, OperatorTimes
 from nest.calibrate.runs import Runs
-from nest.calibrate.unknowns import WIDE, calibration, plain, unknowns
 from nest.catalogue import Calibration, calibrations, devices, precision, published_devices
 from nest.errors import InputError
 from nest.formulate.choices import chosen

@@ -10,7 +10,7 @@ from statistics import NormalDist
 from attrs import frozen
 
 from nest import planner
-from nest.calibrate.device_file import listed
+from nest.calibrate.entries import listed
 from nest.calibrate.generations import place_of
 from nest.catalogue import estimate_error
 from nest.errors import InputError

@@ -1,4 +1,4 @@
-"""Calibrations and calibrated devices as text."""
+"""Entries of the catalogue as TOML: calibrations, devices and links."""
 
 import json
 import re
@@ -7,8 +7,12 @@ from typing import Any
 
 from attrs import asdict
 
-from nest.catalogue import Calibration
+from nest.catalogue import Calibration, Link
+from nest.catalogue.entries import LinkLine
 from nest.spec import DeviceSpec
+
+FITTED = "lines: "
+"""How a source begins that tells of the lines."""
 
 
 def file_name(name: str) -> str:
@@ -63,3 +67,45 @@ def _value(value: float | str) -> str:
 
 def _one_line(name: str) -> str:
     return " ".join("".join(each if each.isprintable() else " " for each in name).split())
+
+
+def link_text(link: Link) -> str:
+    """The file of the catalogue that describes `link`, in TOML."""
+    rows = [f"# {link.description or link.name}", ""]
+    if link.description:
+        rows.append(f"description = {_value(link.description)}")
+    if link.generations:
+        rows.append(f"generations = [{', '.join(map(_value, link.generations))}]")
+    if link.scale_up:
+        rows.append("scale_up = true")
+    if link.bandwidth is not None:
+        rows.append(f"bandwidth = {_number(link.bandwidth)}")
+    rows += [f"latency = {_number(link.latency)}", f"efficiency = {_number(link.efficiency)}", "sources = ["]
+    rows += [f"    {_value(source)}," for source in link.sources] + ["]"]
+    for line in link.lines:
+        rows += ["", "[[lines]]", *_line(line)]
+    return "\n".join(rows) + "\n"
+
+
+def _line(line: LinkLine) -> list[str]:
+    rows = [
+        f"protocol = {_value(line.protocol)}",
+        f"kinds = [{', '.join(map(_value, line.kinds))}]",
+        f"base = {_number(line.base)}",
+        f"step = {_number(line.step)}",
+        f"efficiency = {_number(line.efficiency)}",
+    ]
+    if line.own:
+        rows.append(f"own = {_number(line.own)}")
+    if line.in_switch:
+        rows.append("in_switch = true")
+    if line.members != 2:
+        rows.append(f"members = {line.members}")
+    return rows
+
+
+def _number(value: float) -> str:
+    """As written by hand: `300e9`, `6.3e-06`."""
+    if value >= 1e9 and value % 1e6 == 0:
+        return f"{value / 1e9:g}e9"
+    return f"{value:.12g}"
