@@ -152,6 +152,14 @@ def named_plugins() -> list[Plugin]:
     ]
 
 
+def add_named(files: Iterable[str]) -> None:
+    """Let `NEST_PLUGINS` name `files`, too, for this process and those it starts."""
+    paths = [os.path.abspath(file) for file in files if file.endswith(".py")]  # noqa: PTH100 - links stay links
+    named = [os.environ.get(NAMED, ""), *paths]
+    if paths:
+        os.environ[NAMED] = os.pathsep.join(each for each in named if each)
+
+
 def _from_file(path: Path) -> ModuleType:
     """The module in a file; it joins `sys.modules`, where dataclasses and pickles look for it."""
     name = f"nest_plugin_{normal_name(path.stem).replace('-', '_')}"

@@ -12,6 +12,7 @@ from nest.errors import InputError
 from nest.hooks.discovery import DISTRIBUTION
 from nest.hooks.kinds import KINDS, Kind, reserved_names
 from nest.hooks.registry import registry
+from nest.version import __version__
 
 LONGEST = 60
 """Characters of a name: it becomes part of file names, which some file systems limit to 255."""
@@ -79,4 +80,5 @@ def _words(distribution: str, kind: Kind) -> Mapping[str, str]:
         )
     class_name = "".join(part.capitalize() for part in name.split("_")) + kind.class_name
     given = {"distribution": distribution, "module": module, "name": name, "class_name": class_name}
-    return {**given, "summary": kind.summary, "use": Template(kind.use).substitute(given)}
+    bounds = {"version": __version__, "next_major": str(int(__version__.partition(".")[0]) + 1)}
+    return {**given, **bounds, "summary": kind.summary, "use": Template(kind.use).substitute(given)}
