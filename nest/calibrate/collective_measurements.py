@@ -84,7 +84,7 @@ def read_table(path: Path, link: str | None = None) -> Iterator[Measurement]:
     the larger sizes would travel faster than the links.
 
     Raises:
-        InputError: pyarrow is missing, the file is no such table, or its devices are not told.
+        InputError: pyarrow is missing, the file is no such table, or its devices are unknown.
     """
     rows = list(_parquet_rows(path))
     missing = {"op_name", "nccl_dtype", "num_gpus", "message_size", "latency"} - set(rows[0] if rows else ())
@@ -123,7 +123,7 @@ def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Meas
     """What a program of nccl-tests (`all_reduce_perf` and its like) printed: a row by size, out-of-place and in-place.
 
     Sizes are in bytes, of the full buffer (NVIDIA/nccl-tests doc/PERFORMANCE.md), times in microseconds. Devices and
-    machines are those of its list of ranks. On several machines the link between them has to be told.
+    machines are those of its list of ranks. On several machines the link between them has to be named.
 
     Raises:
         InputError: the text names no program or no ranks, or a link is missing.
@@ -190,7 +190,7 @@ def read_lines(path: Path, link: str | None = None) -> Iterator[Measurement]:
         link: of the catalogue, for lines that name neither a link nor, on one machine, a device that is known.
 
     Raises:
-        InputError: a line is no measurement, or its link is not told.
+        InputError: a line is no measurement, or its link is unknown.
     """
     for row in read_measurements(path):
         if isinstance(row, CollectiveMeasurement) and row.kind in PHASES:

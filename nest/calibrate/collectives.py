@@ -107,17 +107,17 @@ def fit_link(
         link: of the catalogue.
         groups: measured on it.
         model: prices collectives.
-        progress: told what is fitted next, and how many groups are fitted.
+        progress: called with what is fitted next, and how many groups are fitted.
     """
     fitted, done = dict(enumerate(link.lines)), 0
     for kinds in dict.fromkeys(line.kinds for line in link.lines):
-        told = [group for group in groups if group.kind in kinds]
+        relevant = [group for group in groups if group.kind in kinds]
         chosen = [index for index, line in enumerate(link.lines) if line.kinds == kinds]
-        if told:
+        if relevant:
             if progress is not None:
                 progress(f"fitting {', '.join(kinds)} of {link.name}", done)
-            done += len(told)
-            fitted.update(zip(chosen, _fit_kinds(link, chosen, told, model), strict=True))
+            done += len(relevant)
+            fitted.update(zip(chosen, _fit_kinds(link, chosen, relevant, model), strict=True))
     return evolve(link, lines=tuple(fitted.values()))
 
 

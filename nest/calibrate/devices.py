@@ -97,11 +97,11 @@ def unknowns(
     found += [Unknown(f"{SUSTAINED}.{device.name}", terms[SUSTAINED]) for device in devices[1:]]
     if known is None:
         return tuple(found)
-    told = _told(known, devices)
-    return tuple(_expecting(each, told[each.name]) if each.name in told else each for each in found)
+    restated = _restated(known, devices)
+    return tuple(_expecting(each, restated[each.name]) if each.name in restated else each for each in found)
 
 
-def _told(known: Calibration, devices: Sequence[DeviceSpec]) -> dict[str, float]:
+def _restated(known: Calibration, devices: Sequence[DeviceSpec]) -> dict[str, float]:
     """The unknowns as a calibration has them, restated for the first of `devices` as the one whose `sustained` is 1."""
     first = known.sustained.get(devices[0].name, 1.0)
     shares = {
@@ -258,7 +258,7 @@ def predicted_with(evidence: Evidence, known: Calibration) -> Array:
 
 
 def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:
-    """The part that each measurement is held out with: families are dealt to `folds` parts in the order of names."""
+    """The part that each measurement is held out with: families in the order of names, in turn."""
     part = {name: index % folds for index, name in enumerate(sorted(set(families)))}
     return numpy.array([part[name] for name in families], dtype=numpy.int64)
 
@@ -286,7 +286,7 @@ def cross_validated(seen: Sequence[Evidence], folds: int) -> list[Array]:
 
     Args:
         seen: all measurements, by generation.
-        folds: parts that the families of each are dealt to, in the order of their names.
+        folds: parts that the families of each are divided into, in the order of their names.
     """
     found = [numpy.zeros(len(evidence.families)) for evidence in seen]
     for held, values in folded(seen, [parts(evidence.families, folds) for evidence in seen]):

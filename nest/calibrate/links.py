@@ -74,7 +74,7 @@ def calibrate_links(
         model: prices collectives.
         prior: `catalogue` or `nccl`: what each fit begins at and stays near where nothing is measured. A link without
             lines in the catalogue begins at NCCL's constants in any case.
-        progress: told what is being done, and which share of the measurements is fitted.
+        progress: called with what is being done, and which share of the measurements is fitted.
 
     Raises:
         InputError: a link is unknown, or a level has no bandwidth.
@@ -95,20 +95,20 @@ def calibrate_links(
 
 
 def _calibrated(
-    name: str, told: list[Measurement], model: CollectiveModel, prior: str, progress: Callable[[str, float], None]
+    name: str, measured: list[Measurement], model: CollectiveModel, prior: str, progress: Callable[[str, float], None]
 ) -> Calibrated:
-    known = entry(name, told[0].table)
+    known = entry(name, measured[0].table)
     begun = known if prior == CATALOGUE and known.lines else evolve(known, lines=planned_lines(known))
-    groups = grouped(told, known)
+    groups = grouped(measured, known)
     fitted = fit_link(begun, groups, model, lambda doing, done: progress(doing, done / len(groups)))
-    before, after = errors(told, known, model), errors(told, fitted, model)
+    before, after = errors(measured, known, model), errors(measured, fitted, model)
     kept = tuple(source for source in known.sources if not source.startswith(FITTED))
-    return Calibrated(evolve(fitted, sources=(*kept, _source(told, after, prior))), before, after)
+    return Calibrated(evolve(fitted, sources=(*kept, _source(measured, after, prior))), before, after)
 
 
-def _source(told: Sequence[Measurement], after: Mapping[tuple[str, str, str], Errors], prior: str) -> str:
+def _source(measured: Sequence[Measurement], after: Mapping[tuple[str, str, str], Errors], prior: str) -> str:
     found = after[ALL, ALL, ALL]
-    tables = ", ".join(sorted({each.table.removesuffix(".parquet") for each in told}))
+    tables = ", ".join(sorted({each.table.removesuffix(".parquet") for each in measured}))
     begun = "NCCL's planning constants" if prior == NCCL else "the catalogue's"
     return (
         f"{FITTED}robust least squares of relative errors of {found.count} collectives ({tables}), begun at {begun} "

@@ -158,22 +158,22 @@ def read_log(path: Path) -> LogFigures:
     Raises:
         InputError: it cannot be read, or has neither steps nor a failure in it.
     """
-    seen = _Seen()
+    reader = _LogReader()
     try:
         # Progress bars end their lines with a carriage return, which counts as an end of line, too.
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                seen.read(COLOUR.sub("", line))
+                reader.read(COLOUR.sub("", line))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    found = seen.figures()
+    found = reader.figures()
     if found.seconds is None and found.tokens is None and not found.failed:
         raise InputError(f"{path}: there is no step in it; nest knows the lines of {', '.join(FRAMEWORKS)}.")
     return found
 
 
 @define
-class _Seen:
+class _LogReader:
     """What the lines read so far say.
 
     Attributes:
@@ -307,12 +307,12 @@ class _Seen:
         steps = self._bar(found) if kind == "elapsed" else sorted(found)
         last = self.batches.get(steps[-1])
         steps = [step for step in steps if self.batches.get(step) == last]  # A batch may be ramped up.
-        told = [(step, median(found[step])) for step in steps]
+        settled = [(step, median(found[step])) for step in steps]
         if kind in ("clock", "elapsed"):
-            spread = _spread_out(told)
-            told = [(after, (end - begin) / (after - before)) for (before, begin), (after, end) in pairwise(spread)]
-        left_out = -(-len(told) // WARM_UP) if len(told) > 1 else 0
-        return [value for _, value in told[left_out:] if value > 0] or [value for _, value in told]
+            spread = _spread_out(settled)
+            settled = [(after, (end - begin) / (after - before)) for (before, begin), (after, end) in pairwise(spread)]
+        left_out = -(-len(settled) // WARM_UP) if len(settled) > 1 else 0
+        return [value for _, value in settled[left_out:] if value > 0] or [value for _, value in settled]
 
     def _peak(self) -> tuple[float | None, str | None]:
         for index, (kind, _, _) in enumerate(PEAKS):

@@ -10,7 +10,7 @@ import typer
 from nest.cli.output import screen, to_json, write
 
 if TYPE_CHECKING:
-    from nest.calibrate.cluster import Seen
+    from nest.calibrate.cluster import ComparedRun
     from nest.calibrate.generations import Calibrated as DeviceCalibration
     from nest.calibrate.generations import ErrorRow
     from nest.calibrate.links import Calibrated
@@ -306,7 +306,7 @@ def cluster(
         write(output, calibration_text(found))
 
 
-def _runs_table(seen: list[Seen], shown_on: Screen) -> str:
+def _runs_table(seen: list[ComparedRun], shown_on: Screen) -> str:
     from nest.report.table import table
     from nest.units import format_seconds
 
