@@ -5,7 +5,7 @@ from inspect import Parameter, signature
 from keyword import iskeyword
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 
 @frozen
@@ -14,109 +14,89 @@ class Kind:
 
     Attributes:
         registered: what the registry calls it; its hook is `nest_<registered>`.
-        class_name: of its protocol in `nest.hooks.protocols`; ends the name of a class of such objects.
         word: what people write as `--kind`.
+        use: how a problem comes to use it, `$name` standing for its name.
         phrase: one such object, for people.
         summary: what a distribution with one says it is.
-        use: how a problem comes to use it, `$name` standing for its name.
     """
 
     registered: str
-    class_name: str
     word: str
-    phrase: str
-    summary: str
     use: str
+    phrase: str = field()
+    summary: str = field()
+
+    @phrase.default
+    def _usual_phrase(self) -> str:
+        return self.word.replace("-", " ")
+
+    @summary.default
+    def _usual_summary(self) -> str:
+        return f"A{'n' if self.phrase[0] in 'aeiou' else ''} {self.phrase} for nest."
+
+    @property
+    def class_name(self) -> str:
+        """Of its protocol in `nest.hooks.protocols`; ends the name of a class of such objects."""
+        return self.word.title().replace("-", "")
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """What each object must offer."""
+        from nest.hooks import protocols
+
+        bases = getattr(protocols, self.class_name).__mro__
+        return tuple(dict.fromkeys(name for base in reversed(bases) for name in vars(base) if not name.startswith("_")))
 
 
 _CHOSEN = "Installed, it is chosen by"
 _ASKED = "Installed, it is asked whether it accepts what"
 
-KINDS = {
-    row[0]: Kind(*row)
-    for row in (
-        (
-            "strategies",
-            "Strategy",
-            "strategy",
-            "strategy",
-            "A sub-graph strategy for nest.",
-            "Installed, it takes part in every search; `strategies: {$name: [1, 2]}` in a problem restricts it.",
-        ),
-        (
-            "model_importers",
-            "ModelImporter",
-            "model-importer",
-            "model importer",
-            "A model importer for nest.",
-            f"{_ASKED} `model` says: `model: {{$name: {{widths: [1024, 4096, 1024]}}}}`.",
-        ),
-        (
-            "topology_importers",
-            "TopologyImporter",
-            "topology-importer",
-            "topology importer",
-            "A topology importer for nest.",
-            f"{_ASKED} `cluster.topology` says: `topology: {{$name: {{devices: 8, bandwidth: 50e9}}}}`.",
-        ),
-        (
-            "cost_models",
-            "CostModel",
-            "cost-model",
-            "cost model",
-            "A cost model for nest.",
-            f"{_CHOSEN} `costs: $name` in a problem.",
-        ),
-        (
-            "collective_models",
-            "CollectiveModel",
-            "collective-model",
-            "collective model",
-            "A collective model for nest.",
-            f"{_CHOSEN} `collectives: $name` in a problem.",
-        ),
-        (
-            "layer_times",
-            "LayerTimes",
-            "layer-times",
-            "model of layer times",
-            "A model of layer times for nest.",
-            f"{_CHOSEN} `layer_times: $name` in a problem.",
-        ),
-        (
-            "schedules",
-            "Schedule",
-            "schedule",
-            "schedule",
-            "A pipeline schedule for nest.",
-            f"{_CHOSEN} `training: {{schedule: $name}}` in a problem.",
-        ),
-        (
-            "planners",
-            "Planner",
-            "planner",
-            "planner",
-            "A planner for nest to compare with.",
-            "Installed, `nest compare --list` has it, and `nest compare PROBLEM --planner $name` compares with it.",
-        ),
-        (
-            "exporters",
-            "Exporter",
-            "exporter",
-            "exporter",
-            "An exporter for nest.",
-            "Installed, `nest export --list` has it, and `nest export PLAN --to $name --output DIR` writes its files.",
-        ),
-        (
-            "stacks",
-            "Stack",
-            "stack",
-            "software stack",
-            "A software stack for nest.",
-            "Installed, `nest stacks` has it, and it is chosen by `training: {stack: $name}` in a problem.",
-        ),
-    )
-}
+_KINDS = (
+    Kind(
+        "strategies",
+        "strategy",
+        "Installed, it takes part in every search; `strategies: {$name: [1, 2]}` in a problem restricts it.",
+        summary="A sub-graph strategy for nest.",
+    ),
+    Kind(
+        "model_importers",
+        "model-importer",
+        f"{_ASKED} `model` says: `model: {{$name: {{widths: [1024, 4096, 1024]}}}}`.",
+    ),
+    Kind(
+        "topology_importers",
+        "topology-importer",
+        f"{_ASKED} `cluster.topology` says: `topology: {{$name: {{devices: 8, bandwidth: 50e9}}}}`.",
+    ),
+    Kind("cost_models", "cost-model", f"{_CHOSEN} `costs: $name` in a problem."),
+    Kind("collective_models", "collective-model", f"{_CHOSEN} `collectives: $name` in a problem."),
+    Kind("layer_times", "layer-times", f"{_CHOSEN} `layer_times: $name` in a problem.", "model of layer times"),
+    Kind(
+        "schedules",
+        "schedule",
+        f"{_CHOSEN} `training: {{schedule: $name}}` in a problem.",
+        summary="A pipeline schedule for nest.",
+    ),
+    Kind(
+        "planners",
+        "planner",
+        "Installed, `nest compare --list` has it, and `nest compare PROBLEM --planner $name` compares with it.",
+        summary="A planner for nest to compare with.",
+    ),
+    Kind(
+        "exporters",
+        "exporter",
+        "Installed, `nest export --list` has it, and `nest export PLAN --to $name --output DIR` writes its files.",
+    ),
+    Kind(
+        "stacks",
+        "stack",
+        "Installed, `nest stacks` has it, and it is chosen by `training: {stack: $name}` in a problem.",
+        "software stack",
+    ),
+)
+
+KINDS = {kind.registered: kind for kind in _KINDS}
 """Every kind of registered object, by what the registry calls it."""
 
 MEMBERS = "members"
@@ -157,11 +137,7 @@ def name_of(item: Any) -> str:
 
 def refusal(kind: str, item: Any) -> str | None:
     """What keeps `item` from being used as an object of `kind`; None: nothing."""
-    from nest.hooks import protocols
-
-    protocol = getattr(protocols, KINDS[kind].class_name)
-    offered = {*getattr(protocol, "__annotations__", ()), *vars(protocol)}
-    missing = sorted(name for name in offered if not name.startswith("_") and not hasattr(item, name))
+    missing = sorted(name for name in KINDS[kind].members if not hasattr(item, name))
     if missing:
         return f"which lacks {', '.join(missing)}"
     if not isinstance(item.name, str) or not item.name:

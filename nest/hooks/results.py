@@ -229,10 +229,8 @@ CHECKS_WITH_ARGUMENTS: dict[tuple[str, str], Callable[..., Any]] = {
 
 def members_of(kind: str) -> tuple[str, ...]:
     """Members that an object of `kind` has or may have."""
-    protocol = getattr(protocols, KINDS[kind].class_name)
-    needed = [name for name in vars(protocol) if not name.startswith("_")]
     checked = (member for of, member in (*CHECKS, *CHECKS_WITH_ARGUMENTS) if of == kind)
-    return tuple(dict.fromkeys([*needed, *checked]))
+    return tuple(dict.fromkeys([*KINDS[kind].members, *checked]))
 
 
 def check_of(kind: str, name: str, member: str) -> Callable[..., Any]:

@@ -60,9 +60,10 @@ def _section(hook: str) -> Iterator[str]:
 
 def _members(protocol: Any) -> list[tuple[str, Any]]:
     """The members a protocol itself asks for."""
+    named = vars(protocols.Named) if protocols.Named in protocol.__bases__ else {}
     return [
         (name, member)
-        for name, member in vars(protocol).items()
+        for name, member in {**named, **vars(protocol)}.items()
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
     ]
 
