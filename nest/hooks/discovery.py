@@ -31,17 +31,8 @@ ALL = "all"
 NAMED = "NEST_PLUGINS"
 """The environment variable that names plug-ins which are not installed: files or modules, separated as in `PATH`."""
 
-BUILT_INS = (
-    "nest.models",
-    "nest.topologies",
-    "nest.strategies",
-    "nest.costs",
-    "nest.collectives",
-    "nest.schedules",
-    "nest.planners",
-    "nest.exporters",
-    "nest.stacks",
-)
+_ROOMS = "models topologies strategies costs collectives schedules planners exporters stacks"
+BUILT_INS = tuple(f"nest.{room}" for room in _ROOMS.split())
 """Modules of the built-ins, by path so that nobody imports them before they are needed."""
 
 
@@ -64,6 +55,11 @@ class Plugin:
     load: Callable[[], Any]
     entry: str = ""
     built_in: bool = False
+
+    @property
+    def release(self) -> tuple[str, str]:
+        """Distribution and version."""
+        return self.distribution, self.version
 
     @property
     def origin(self) -> str:

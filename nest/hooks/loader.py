@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
@@ -174,30 +173,3 @@ class PluginState:
         parts += [f"disabled: {fault}" for fault in self.faults]
         parts += [f"switched off ({DISABLED})"] if self.off else []
         return "; ".join(parts) or "active"
-
-
-def states(
-    plugins: Iterable[Plugin],
-    off: Iterable[Plugin],
-    hooks: Mapping[str, Mapping[str, tuple[str, ...]]],
-    errors: Iterable[tuple[Plugin, str]],
-) -> tuple[PluginState, ...]:
-    """The distributions of `plugins`, in their order, and then those of plug-ins that are `off`.
-
-    Args:
-        plugins: those used, and those that could not be loaded.
-        off: those switched off.
-        hooks: for each plug-in, by name, the hooks it implements, with the names of its registered objects.
-        errors: plug-ins with what is wrong with them.
-    """
-    used, unused = list(plugins), list(off)
-    found = []
-    for origin in dict.fromkeys((plugin.distribution, plugin.version) for plugin in (*used, *unused)):
-        own = [plugin.name for plugin in used if (plugin.distribution, plugin.version) == origin]
-        together = {hook: tuple(chain(*(hooks.get(name, {}).get(hook, ()) for name in own))) for hook in HOOKS}
-        implemented = {hook for name in own for hook in hooks.get(name, {})}
-        faults = tuple(reason for plugin, reason in errors if plugin.name in own)
-        switched = any((plugin.distribution, plugin.version) == origin for plugin in unused)
-        by_hook = {hook: names for hook, names in together.items() if hook in implemented}
-        found.append(PluginState(*origin, by_hook, faults, switched))
-    return tuple(found)

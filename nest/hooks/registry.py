@@ -22,7 +22,7 @@ from nest.hooks.discovery import (
 )
 from nest.hooks.guard import SECONDS, CallError, Guarded, InvalidResult, PluginError
 from nest.hooks.kinds import KINDS, name_of, refusal, reserved_names
-from nest.hooks.loader import Loader, PluginState, states
+from nest.hooks.loader import HOOKS, Loader, PluginState
 
 # What the annotations name stays unloaded: `nest --help` passes through here.
 if TYPE_CHECKING:
@@ -206,8 +206,7 @@ class Registry:
             KeyError: there is none.
         """
         self._collect(kind)
-        plugin = self._origins[kind, name]
-        return plugin.distribution, plugin.version
+        return self._origins[kind, name].release
 
     def distributions(self) -> dict[str, str]:
         """Distributions that registered something, by name, with their versions."""
@@ -215,11 +214,11 @@ class Registry:
             return {DISTRIBUTION: own_version()}
         for kind in KINDS:
             self._collect(kind)
-        return dict(sorted({each.distribution: each.version for each in self._origins.values()}.items()))
+        return dict(sorted(each.release for each in self._origins.values()))
 
     def installed(self) -> dict[str, str]:
         """Distributions that bring plug-ins and are not switched off, nest's own among them, with their versions."""
-        return {DISTRIBUTION: own_version(), **{each.distribution: each.version for each in self._used}}
+        return {DISTRIBUTION: own_version(), **dict(each.release for each in self._used)}
 
     def credit(self, kind: str, name: str) -> None:
         """Note that the object of `kind` called `name` was used in the current `run`."""
@@ -233,9 +232,7 @@ class Registry:
         found = {DISTRIBUTION: own_version()}
         if not self._plugins:  # No built-in need be loaded to know that.
             return found
-        for key in (*objects, *self._credited):
-            if key in self._origins:
-                found[self._origins[key].distribution] = self._origins[key].version
+        found |= dict(self._origins[key].release for key in (*objects, *self._credited) if key in self._origins)
         return dict(sorted(found.items()))
 
     def unguarded(self, kind: str, name: str) -> Any:
@@ -249,19 +246,21 @@ class Registry:
 
     def states(self) -> tuple[PluginState, ...]:
         """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
-        plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
         for kind in KINDS:
             self._collect(kind)
-        hooks = {
-            plugin.name: {
-                hook: tuple(
-                    name for (kind, name), owner in self._origins.items() if (f"nest_{kind}", owner) == (hook, plugin)
-                )
-                for hook in self._loader.hooks(plugin)
-            }
-            for plugin in plugins
-        }
-        return states(plugins, self._off, hooks, self._loader.errors)
+        plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
+        found = []
+        for release in dict.fromkeys(plugin.release for plugin in (*plugins, *self._off)):
+            own = [plugin for plugin in plugins if plugin.release == release]
+            implemented = {hook for plugin in own for hook in self._loader.hooks(plugin)}
+            names: dict[str, list[str]] = {hook: [] for hook in HOOKS if hook in implemented}
+            for (kind, name), owner in self._origins.items():
+                if owner in own and f"nest_{kind}" in names:
+                    names[f"nest_{kind}"].append(name)
+            faults = tuple(reason for plugin, reason in self._loader.errors if plugin in own)
+            off = any(plugin.release == release for plugin in self._off)
+            found.append(PluginState(*release, {hook: tuple(each) for hook, each in names.items()}, faults, off))
+        return tuple(found)
 
     def commands(
         self, make: Callable[[], Answer], names: Callable[[Answer], tuple[str, ...]]

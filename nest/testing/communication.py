@@ -44,7 +44,7 @@ def bad_calls(block: Block) -> Iterator[str]:
             elif not _fits(operator, call, len(block.ranks(call.axis))):
                 yield (
                     f"operator {operator.name!r}: {call.kind} of {call.bytes:g} bytes over {call.axis!r} fits none of "
-                    f"its tensors ({_told(operator)}); {_RULES[call.kind]}"
+                    f"its tensors ({_tensor_sizes(operator)}); {_RULES[call.kind]}"
                 )
 
 
@@ -77,7 +77,7 @@ def _calls(operator: Operator) -> tuple[Communication, ...]:
     return (*operator.collective.forward, *operator.collective.backward)
 
 
-def _told(operator: Operator) -> str:
+def _tensor_sizes(operator: Operator) -> str:
     return ", ".join(f"{t.name} {t.bytes:g}" for t in (*operator.inputs, *operator.outputs)) or "it has none"
 
 

@@ -48,7 +48,7 @@ def check_model_importer(
         return importer.load(source, training)
 
     for source in _accepted(tally, importer, mine, sources is not None):
-        where = _told(source)
+        where = _label(source)
         tally.run("it leaves its source as it is", where, _changed_source, careless, deepcopy(source))
         _check_load(tally, load, source, where)
         tally.run("it loads an operator graph of one sample", where, _bad_graph, load, source, training)
@@ -74,14 +74,14 @@ def check_topology_importer(importer: TopologyImporter, *, sources: Sequence[Any
         return importer.load(deepcopy(source))
 
     for source in _accepted(tally, importer, mine, sources is not None):
-        where = _told(source)
+        where = _label(source)
         tally.run("it leaves its source as it is", where, _changed_source, importer.load, deepcopy(source))
         _check_load(tally, load, source, where)
         tally.run("it loads a cluster, links or pairs", where, _bad_network, load, source)
     return tally.findings()
 
 
-def _told(source: Any) -> str:
+def _label(source: Any) -> str:
     """A source for people."""
     if isinstance(source, Mapping) and isinstance(source.get("model_type"), str):
         return f"a configuration of {source['model_type']}"
@@ -91,7 +91,7 @@ def _told(source: Any) -> str:
 
 def _check_accepts(tally: Tally, importer: ModelImporter | TopologyImporter, sources: Sequence[Any]) -> None:
     for source in sources:
-        tally.run("it accepts or declines, whatever it is asked about", _told(source), _bad_answer, importer, source)
+        tally.run("it accepts or declines, whatever it is asked about", _label(source), _bad_answer, importer, source)
 
 
 def _bad_answer(importer: ModelImporter | TopologyImporter, source: Any) -> Problems:

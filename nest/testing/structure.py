@@ -69,8 +69,8 @@ def disagreeing_tensors(block: Block) -> Iterator[str]:
             known = shapes.setdefault(tensor.name, tensor.shape)
             if tensor.differentiable and known != tensor.shape:
                 yield (
-                    f"tensor {tensor.name!r} is {told(known)} in one place and {told(tensor.shape)} where operator "
-                    f"{operator.name!r} handles it; a collective must stand between"
+                    f"tensor {tensor.name!r} is {shape_text(known)} in one place and "
+                    f"{shape_text(tensor.shape)} where operator {operator.name!r} handles it; a collective must stand between"
                 )
 
 
@@ -98,7 +98,7 @@ def unmatched_work(whole: Block, block: Block) -> Iterator[str]:
                         )
 
 
-def told(shape: Shape) -> str:
+def shape_text(shape: Shape) -> str:
     """A shape for people: `sequence 64 x hidden 128`."""
     return " x ".join(f"{axis} {size}" for axis, size in shape) or "a scalar"
 
