@@ -69,8 +69,8 @@ def disagreeing_tensors(block: Block) -> Iterator[str]:
             known = shapes.setdefault(tensor.name, tensor.shape)
             if tensor.differentiable and known != tensor.shape:
                 yield (
-                    f"tensor {tensor.name!r} is {shape_text(known)} in one place and "
-                    f"{shape_text(tensor.shape)} where operator {operator.name!r} handles it; a collective must stand between"
+                    f"tensor {tensor.name!r} is {shape_text(known)} in one place and {shape_text(tensor.shape)} where "
+                    f"operator {operator.name!r} handles it; a collective must stand between"
                 )
 
 
