@@ -1,4 +1,4 @@
-"""Faulty plug-ins: each is named in one line and disabled, and the plan is the one without it."""
+"""Plug-in errors: each is named in one line and disabled, and the plan is the one without it."""
 
 import gc
 import os
@@ -272,7 +272,7 @@ def alone() -> dict[str, Any]:
     ("kind", "member", "does", "told"),
     [*FAULTS[::2], *(pytest.param(*each, marks=pytest.mark.slow) for each in FAULTS[1::2])],
 )
-def test_a_faulty_object_is_named_once_and_the_plan_is_the_one_without_it(
+def test_an_object_that_fails_is_named_once_and_the_plan_is_the_one_without_it(
     kind: str, member: str, does: Any, told: str, alone: dict[str, Any]
 ) -> None:
     known = registry([offering(kind, broken(kind, member, does))])
@@ -599,7 +599,7 @@ def test_a_strategy_after_itself_is_set_aside(alone: dict[str, Any]) -> None:
     assert line.endswith("whose `after` names itself")
 
 
-def test_a_hook_that_returns_nothing_is_faulty() -> None:
+def test_a_hook_that_returns_nothing_is_an_error() -> None:
     plugin = ModuleType("faulty")
 
     @hook

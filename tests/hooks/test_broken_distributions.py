@@ -1,4 +1,4 @@
-"""Faulty distributions, found through their entry points by the command itself: one line each, and the plan holds."""
+"""Broken distributions, found through their entry points by the command itself: one line each, and the plan holds."""
 
 import json
 import os
@@ -119,7 +119,7 @@ def written(folder: Path, **keys: object) -> Path:
 
 
 @pytest.mark.parametrize("fault", FAULTY)
-def test_a_faulty_distribution_is_one_line_and_the_plan_is_the_same(fault: str, site: Path, tmp_path: Path) -> None:
+def test_a_broken_distribution_is_one_line_and_the_plan_is_the_same(fault: str, site: Path, tmp_path: Path) -> None:
     text, keys, told = FAULTY[fault]
     before = call(site, "solve", "--json", str(written(tmp_path)))
     assert (before.returncode, before.stderr) == (0, "")
