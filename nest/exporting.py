@@ -105,7 +105,7 @@ def export_checked(
             replaced[name] = found
     for name in dict.fromkeys(to):
         exported = replaced[name].plan if name in replaced else _run_by(read, to, replaced, known)
-        # One that fails is set aside, which ends here: no other would give what was asked for. Each has its own copy.
+        # One that fails is disabled, which ends here: no other would give what was asked for. Each has its own copy.
         made = known.run(lambda name=name, plan=exported: _exporter(name, known).export(deepcopy(plan)))  # type: ignore[misc]
         clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
         if clash is not None:

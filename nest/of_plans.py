@@ -19,7 +19,7 @@ Source = str | Path | Mapping[str, Any]
 
 @contextmanager
 def plugins_in_use(strict: bool) -> "Iterator[Registry]":
-    """The installed plug-ins; those that are set aside in the meantime are warned of."""
+    """The installed plug-ins; those that are disabled in the meantime are warned of."""
     from nest.hooks.registry import registry
 
     known = registry(strict=strict)

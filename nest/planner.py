@@ -43,8 +43,8 @@ Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 
 
-def _without_faulty_plugins(walk: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
-    """The walk, which starts again without an object of a plug-in that turns out to be faulty."""
+def _without_failing_plugins(walk: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
+    """The walk, which starts again without an object of a plug-in that fails."""
 
     @wraps(walk)
     def going_on(*asked: Asked.args, **named: Asked.kwargs) -> Answer:
@@ -55,7 +55,7 @@ def _without_faulty_plugins(walk: Callable[Asked, Answer]) -> Callable[Asked, An
     return going_on
 
 
-@_without_faulty_plugins
+@_without_failing_plugins
 def solve(
     problem: Source | Problem,
     *,
@@ -126,7 +126,7 @@ def answer(
     return evolve(plan, outside=beyond, other_risks=at_risk, runs_on=runs_on(plan, known))
 
 
-@_without_faulty_plugins
+@_without_failing_plugins
 def verify(
     plan: Source | PlanDocument,
     *,
@@ -169,7 +169,7 @@ def verify(
         return _verdict(instance, formulation, read, problem, known, free, deadline, workers, progress)
 
 
-@_without_faulty_plugins
+@_without_failing_plugins
 def evaluate(
     problem: Source | Problem,
     *,
@@ -215,7 +215,7 @@ def evaluate(
         return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
 
 
-@_without_faulty_plugins
+@_without_failing_plugins
 def blocks(problem: Source | Problem, *, plugins: Registry | None = None) -> tuple[Block, ...]:
     """What one device of each candidate of a problem would run, for commands that measure it; nothing is priced.
 
@@ -233,7 +233,7 @@ def blocks(problem: Source | Problem, *, plugins: Registry | None = None) -> tup
         return model_blocks(whole_problem(problem, known)[0], known)
 
 
-@_without_faulty_plugins
+@_without_failing_plugins
 def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> CheckReport:
     """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
 

@@ -231,7 +231,7 @@ def test_what_is_no_plan_is_told():
         (lambda instance, context: Proposal(None, None), "is no sequence of remarks"),
     ],
 )
-def test_a_faulty_planner_is_set_aside(answer, told, monkeypatch):
+def test_a_planner_that_fails_is_disabled(answer, told, monkeypatch):
     every = Registry.planners
     monkeypatch.setattr(
         Registry, "planners", lambda known: {name: each for name, each in every(known).items() if name in FEW}

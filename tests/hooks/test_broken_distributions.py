@@ -427,7 +427,7 @@ def test_what_a_plug_in_prints_is_no_result(site: Path, problem: Path) -> None:
     assert plan["batch_time"] == before["batch_time"]
     for told in ("on import", "on call", "past Python", "from a process", "from a thread"):
         assert told in done.stderr
-    assert "set aside" not in done.stderr
+    assert "disabled" not in done.stderr
 
 
 def test_what_a_command_of_a_plug_in_prints_is_a_result(site: Path) -> None:
