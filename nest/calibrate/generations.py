@@ -144,24 +144,19 @@ def calibrate_devices(
         generations.setdefault(generation(source.device), []).append(source)
     if home is not None and operators:
         generations.setdefault(generation(home), [])
-    names = sorted(generations)
-    begun = [calibrations().get(name) if prior == CATALOGUE else None for name in names]
-    measured_here = [operators if home is not None and generation(home) == name else [] for name in names]
-    seen = [
-        evidence(generations[name], costs, own, home, start)
-        for name, own, start in zip(names, measured_here, begun, strict=True)
-    ]
+    starts = {name: calibrations().get(name) if prior == CATALOGUE else None for name in sorted(generations)}
+    own = {name: operators if home is not None and generation(home) == name else [] for name in starts}
+    seen = [evidence(generations[name], costs, own[name], home, start) for name, start in starts.items()]
     if progress is not None:
-        progress(f"fitting {', '.join(names)}", 0.0)
+        progress(f"fitting {', '.join(starts)}", 0.0)
     values = fit(seen, [numpy.ones(len(each.families), dtype=bool) for each in seen])
     if progress is not None:
         progress("fitting to other families", 1.0 / (1 + folds))
     validated = cross_validated(seen, folds)
+    fitted_to = _names(files, without)
     return [
-        _calibrated(name, _groups(generations[name], own), _names(files, without), start, measurements, found, others)
-        for name, own, start, measurements, found, others in zip(
-            names, measured_here, begun, seen, values, validated, strict=True
-        )
+        _calibrated(name, _groups(generations[name], own[name]), fitted_to, starts[name], measured, found, others)
+        for name, measured, found, others in zip(starts, seen, values, validated, strict=True)
     ]
 
 
