@@ -8,7 +8,6 @@ from typing import Any
 from attrs import asdict
 
 from nest.catalogue import Calibration, Link
-from nest.catalogue.entries import LinkLine
 from nest.spec import DeviceSpec
 
 FITTED = "lines: "
@@ -71,37 +70,29 @@ def _one_line(name: str) -> str:
 
 def link_text(link: Link) -> str:
     """The file of the catalogue that describes `link`, in TOML."""
-    rows = [f"# {link.description or link.name}", ""]
-    if link.description:
-        rows.append(f"description = {_value(link.description)}")
-    if link.generations:
-        rows.append(f"generations = [{', '.join(map(_value, link.generations))}]")
-    if link.scale_up:
-        rows.append("scale_up = true")
-    if link.bandwidth is not None:
-        rows.append(f"bandwidth = {_number(link.bandwidth)}")
-    rows += [f"latency = {_number(link.latency)}", f"efficiency = {_number(link.efficiency)}", "sources = ["]
-    rows += [f"    {_value(source)}," for source in link.sources] + ["]"]
+    keys = ("description", "generations", "scale_up", "bandwidth", "latency", "efficiency")
+    rows = [f"# {link.description or link.name}", "", *_pairs({key: getattr(link, key) for key in keys})]
+    rows += listed("sources", link.sources)
     for line in link.lines:
-        rows += ["", "[[lines]]", *_line(line)]
+        keys = ("protocol", "kinds", "base", "step", "efficiency", "own", "in_switch", "members")
+        values = {key: getattr(line, key) for key in keys}
+        unusual = {"own": line.own or None, "members": None if line.members == 2 else line.members}
+        rows += ["", "[[lines]]", *_pairs(values | unusual)]
     return "\n".join(rows) + "\n"
 
 
-def _line(line: LinkLine) -> list[str]:
-    rows = [
-        f"protocol = {_value(line.protocol)}",
-        f"kinds = [{', '.join(map(_value, line.kinds))}]",
-        f"base = {_number(line.base)}",
-        f"step = {_number(line.step)}",
-        f"efficiency = {_number(line.efficiency)}",
-    ]
-    if line.own:
-        rows.append(f"own = {_number(line.own)}")
-    if line.in_switch:
-        rows.append("in_switch = true")
-    if line.members != 2:
-        rows.append(f"members = {line.members}")
-    return rows
+def _pairs(values: Mapping[str, Any]) -> list[str]:
+    """The lines of keys and values, empty ones left out."""
+    kept = {key: value for key, value in values.items() if value is not False and value not in (None, "", ())}
+    return [f"{key} = {_written(value)}" for key, value in kept.items()]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _value(value) if isinstance(value, str) else _number(value)
 
 
 def _number(value: float) -> str:
