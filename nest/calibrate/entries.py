@@ -70,7 +70,7 @@ def _one_line(name: str) -> str:
 
 def link_text(link: Link) -> str:
     """The file of the catalogue that describes `link`, in TOML."""
-    keys = ("description", "generations", "scale_up", "bandwidth", "latency", "efficiency")
+    keys: tuple[str, ...] = ("description", "generations", "scale_up", "bandwidth", "latency", "efficiency")
     rows = [f"# {link.description or link.name}", "", *_pairs({key: getattr(link, key) for key in keys})]
     rows += listed("sources", link.sources)
     for line in link.lines:
@@ -83,8 +83,8 @@ def link_text(link: Link) -> str:
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:
     """The lines of keys and values, empty ones left out."""
-    kept = {key: value for key, value in values.items() if value is not False and value not in (None, "", ())}
-    return [f"{key} = {_written(value)}" for key, value in kept.items()]
+    present = {key: value for key, value in values.items() if value is not False and value not in (None, "", ())}
+    return [f"{key} = {_written(value)}" for key, value in present.items()]
 
 
 def _written(value: Any) -> str:
