@@ -64,8 +64,6 @@ def _options(
         [],
         "--plugin",
         metavar="FILE.py",
-        exists=True,
-        dir_okay=False,
         help="Use the plug-in in this file, as if it were installed (repeatable; before or behind the command).",
     ),
 ) -> None:

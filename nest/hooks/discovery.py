@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
+from nest.errors import InputError
 from nest.version import __version__
 
 DISTRIBUTION = "nest-planner"
@@ -149,10 +150,15 @@ def named_plugins() -> list[Plugin]:
 
 
 def add_named(files: Iterable[str]) -> None:
-    """Let `NEST_PLUGINS` name `files`, too, for this process and those it starts."""
-    paths = [os.path.abspath(file) for file in files if file.endswith(".py")]  # noqa: PTH100 - links stay links
-    named = [os.environ.get(NAMED, ""), *paths]
-    if paths:
+    """Let `NEST_PLUGINS` name `files`, too, for this process and those it starts.
+
+    Raises:
+        InputError: one is no Python file.
+    """
+    for file in files:
+        if not file.endswith(".py") or not Path(file).is_file():
+            raise InputError(f"--plugin {file}: there is no such file; name a Python file, FILE.py.")
+        named = [os.environ.get(NAMED, ""), os.path.abspath(file)]  # noqa: PTH100 - links stay links
         os.environ[NAMED] = os.pathsep.join(each for each in named if each)
 
 
