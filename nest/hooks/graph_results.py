@@ -1,7 +1,7 @@
 """Whether graphs, blocks and networks that plug-ins return can be planned with."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy
 
@@ -13,6 +13,25 @@ from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import LevelSpec
 from nest.units import LARGEST
+
+Value = TypeVar("Value")
+
+
+def shown(value: Any) -> str:
+    """A value in one line of at most 60 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def instance_of(kind: type[Value], called: str = "") -> Callable[[Any], Value]:
+    """The check that a value is a `kind`, `called` so for people."""
+
+    def check(value: Any) -> Value:
+        if not isinstance(value, kind):
+            raise InvalidResult(f"{shown(value)} is no {called or kind.__name__}")
+        return value
+
+    return check
 
 
 def sound_block(found: Any, name: str, before: Block, degree: int) -> Block:
@@ -39,8 +58,7 @@ def sound_block(found: Any, name: str, before: Block, degree: int) -> Block:
 
 def sound_ranks(found: Any, name: str, before: Block, degree: int) -> None:
     """Check the degrees, axes, width and samples of `found`, as `sound_block` does."""
-    if not isinstance(found, Block):
-        raise InvalidResult(f"{found!r:.60} is no Block")
+    instance_of(Block)(found)
     if not all(isinstance(axis, Axis) and isinstance(axis.name, str) for axis in found.axes):
         raise InvalidResult("an axis of the block is no Axis with a name")
     if len({axis.name for axis in found.axes}) < len(found.axes):
@@ -90,22 +108,21 @@ def sound_graph(found: Any, before: OperatorGraph | None = None) -> OperatorGrap
     Raises:
         InvalidResult: it is none, or holds what no operator can; the text says what.
     """
-    if not isinstance(found, OperatorGraph):
-        raise InvalidResult(f"{found!r:.60} is no OperatorGraph")
-    if not found.operators or not all(isinstance(layer, str) for layer in found.layers):
+    graph = instance_of(OperatorGraph)(found)
+    if not graph.operators or not all(isinstance(layer, str) for layer in graph.layers):
         raise InvalidResult("the graph has no operators, or a layer without a name")
-    if len(set(found.layers)) < len(found.layers) or not set(found.blocks) <= set(found.layers):
+    if len(set(graph.layers)) < len(graph.layers) or not set(graph.blocks) <= set(graph.layers):
         raise InvalidResult("the graph names a layer twice, or blocks that are no layers")
     known = set() if before is None else {id(operator) for operator in before.operators}
-    for operator in found.operators:
+    for operator in graph.operators:
         if id(operator) not in known:
             _check_operator(operator)
-    for operators in found.by_layer:
+    for operators in graph.by_layer:
         held = {tensor.name for operator in operators for tensor in (*operator.inputs, *operator.outputs)}
         lost = next((name for operator in operators for name in operator.saves if name not in held), None)
         if lost is not None:
             raise InvalidResult(f"tensor {lost!r:.60} is saved, but no operator of its layer has it")
-    return found
+    return graph
 
 
 def _check_operator(operator: Operator) -> None:
@@ -124,7 +141,7 @@ def _check_operator(operator: Operator) -> None:
             _check_amount(f"an element size {place}", item.itemsize)
         elif not isinstance(item.group, str):
             raise InvalidResult(f"a parameter group {place} is {item.group!r:.60}")
-    for call in _calls(operator.collective, place):
+    for call in _calls(operator.collective):
         if call.kind not in COLLECTIVES or not isinstance(call.axis, str):
             raise InvalidResult(f"a collective {place} is a {call.kind!r:.60} over {call.axis!r:.60}")
         _check_amount(f"a message {place}", call.bytes)
@@ -132,13 +149,11 @@ def _check_operator(operator: Operator) -> None:
     _check_amount(f"a total {place}", *figures, operator.bytes_written, operator.parameter_count)
 
 
-def _calls(collective: Collective | None, place: str) -> Iterator[Communication]:
+def _calls(collective: Collective | None) -> Iterator[Communication]:
     if collective is None:
         return
     for call in (*collective.forward, *collective.backward):
-        if not isinstance(call, Communication):
-            raise InvalidResult(f"a collective {place} is {call!r:.60}")
-        yield call
+        yield instance_of(Communication)(call)
 
 
 def _check_shape(shape: Any, place: str) -> None:
@@ -184,17 +199,13 @@ def sound_network(found: Any) -> Cluster | LinkGraph | Pairs | Imported:
             _check_levels(found.network)
         else:
             sound_network(found.network)
-        return found
-    if isinstance(found, Cluster):
+    elif isinstance(found, Cluster):
         _check_cluster(found)
-        return found
-    if isinstance(found, LinkGraph):
+    elif isinstance(found, LinkGraph):
         _check_links(found)
-        return found
-    if isinstance(found, Pairs):
-        _check_pairs(found)
-        return found
-    raise InvalidResult(f"{found!r:.60} is no Cluster, LinkGraph or Pairs")
+    else:
+        _check_pairs(instance_of(Pairs, "Cluster, LinkGraph or Pairs")(found))
+    return found  # type: ignore[no-any-return]
 
 
 def _check_words(found: Imported) -> None:
@@ -209,8 +220,7 @@ def _check_levels(found: tuple[Any, ...]) -> None:
     if not found:
         raise InvalidResult("it has no levels")
     for level in found:
-        if not isinstance(level, LevelSpec):
-            raise InvalidResult(f"{level!r:.60} is no LevelSpec")
+        instance_of(LevelSpec)(level)
 
 
 def _check_pairs(found: Pairs) -> None:

@@ -11,7 +11,7 @@ import numpy
 from nest.deployment import MEGATRON_ORDER, FlagsRead, Limits
 from nest.graph import Block
 from nest.hooks import protocols
-from nest.hooks.graph_results import sound_block, sound_graph, sound_network
+from nest.hooks.graph_results import instance_of, shown, sound_block, sound_graph, sound_network
 from nest.hooks.guard import InvalidResult
 from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
@@ -29,45 +29,34 @@ MOST_COMPARED = 4096
 def whole(value: Any, what: str, least: int = 1) -> int:
     """`value`, a whole number from `least` to `LARGEST`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= LARGEST:
-        raise InvalidResult(f"{what} is {_shown(value)}, no whole number from {least} to {LARGEST:g}")
+        raise InvalidResult(f"{what} is {shown(value)}, no whole number from {least} to {LARGEST:g}")
     return int(value)
 
 
 def amount(value: Any, what: str) -> float:
     """`value`, a number from 0 to `LARGEST`."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= LARGEST:
-        raise InvalidResult(f"{what} is {_shown(value)}, no number from 0 to {LARGEST:g}")
+        raise InvalidResult(f"{what} is {shown(value)}, no number from 0 to {LARGEST:g}")
     return float(value)
 
 
 def truth(value: Any) -> bool:
     """`value`, true or false."""
     if not isinstance(value, (bool, numpy.bool_)):
-        raise InvalidResult(f"{_shown(value)} is neither true nor false")
+        raise InvalidResult(f"{shown(value)} is neither true nor false")
     return bool(value)
-
-
-def instance_of(kind: type[Any], called: str = "") -> Callable[[Any], Any]:
-    """The check that a value is a `kind`, `called` so for people."""
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, kind):
-            raise InvalidResult(f"{_shown(value)} is no {called or kind.__name__}")
-        return value
-
-    return check
 
 
 def _sequence(value: Any, what: str) -> Sequence[Any]:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise InvalidResult(f"{_shown(value)} is no sequence of {what}")
+        raise InvalidResult(f"{shown(value)} is no sequence of {what}")
     return value
 
 
 def _names(found: Any) -> tuple[str, ...]:
     names = tuple(found)
     if isinstance(found, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidResult(f"{_shown(found)} is no sequence of names")
+        raise InvalidResult(f"{shown(found)} is no sequence of names")
     return names
 
 
@@ -85,7 +74,7 @@ def operator_cost(found: Any) -> OperatorCost:
 def _times(found: Any, kind: str, sizes: Array, *_: Any, **__: Any) -> Array:
     times = numpy.asarray(found)
     if times.shape != sizes.shape or times.dtype.kind not in "fiu":
-        raise InvalidResult(f"{_shown(found)} is no array of {len(sizes)} times")
+        raise InvalidResult(f"{shown(found)} is no array of {len(sizes)} times")
     good = (times >= 0) & (times <= LARGEST)
     if not good.all():
         amount(times[~good][0].item(), "a time")
@@ -140,21 +129,21 @@ class _Rising:
 def sound_weights(found: Any, micro_batches: int, stages: int) -> tuple[float, float]:
     """`found`, the weights `A` and `B` of a schedule."""
     if len(_sequence(found, "weights")) != 2:
-        raise InvalidResult(f"{_shown(found)} is no pair of weights")
+        raise InvalidResult(f"{shown(found)} is no pair of weights")
     return amount(found[0], "a weight"), amount(found[1], "a weight")
 
 
 def sound_in_flight(found: Any, stage: int, stages: int, micro_batches: int) -> float:
     """`found`, from 1 to all micro-batches."""
     if isinstance(found, bool) or not isinstance(found, Real) or not 1 <= found <= micro_batches:  # type: ignore[operator]
-        raise InvalidResult(f"{_shown(found)} micro-batches are in flight; there are {micro_batches}")
+        raise InvalidResult(f"{shown(found)} micro-batches are in flight; there are {micro_batches}")
     return int(found) if isinstance(found, Integral) else float(found)
 
 
 def _order(found: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
     for each in _sequence(found, "passes"):
         if not isinstance(each, Pass) or each.kind not in PASSES:
-            raise InvalidResult(f"{_shown(each)} is no pass of a kind there is ({', '.join(PASSES)})")
+            raise InvalidResult(f"{shown(each)} is no pass of a kind there is ({', '.join(PASSES)})")
         whole(each.micro_batch, "the micro-batch of a pass", 0)
         whole(each.chunk, "the chunk of a pass", 0)
     return tuple(found)
@@ -163,25 +152,20 @@ def _order(found: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pas
 def files_by_name(found: Any) -> dict[str, str]:
     """`found`, texts by the names of files inside a folder."""
     if not isinstance(found, Mapping):
-        raise InvalidResult(f"{_shown(found)} is no mapping of file names to contents")
+        raise InvalidResult(f"{shown(found)} is no mapping of file names to contents")
     for name, text in found.items():
         if not isinstance(name, str) or not isinstance(text, str):
-            raise InvalidResult(f"{_shown(name)} is not the name of a file with its text")
+            raise InvalidResult(f"{shown(name)} is not the name of a file with its text")
         for path in (PurePosixPath(name), PureWindowsPath(name)):
             if not path.name or path.anchor or ".." in path.parts:
-                raise InvalidResult(f"{_shown(name)} is not the name of a file inside a folder")
+                raise InvalidResult(f"{shown(name)} is not the name of a file inside a folder")
     return dict(found)
 
 
 def _rank_order(found: Any) -> tuple[str, ...]:
     if sorted(names := _names(found)) != sorted(MEGATRON_ORDER):
-        raise InvalidResult(f"{_shown(found)} is no permutation of {', '.join(MEGATRON_ORDER)}")
+        raise InvalidResult(f"{shown(found)} is no permutation of {', '.join(MEGATRON_ORDER)}")
     return names
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 _word = instance_of(str, "name")

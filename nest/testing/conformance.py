@@ -6,9 +6,9 @@ from threading import Thread
 from typing import Any
 
 from nest.hooks import protocols
+from nest.hooks.graph_results import instance_of
 from nest.hooks.kinds import KINDS
 from nest.hooks.protocols import Stack
-from nest.hooks.results import instance_of
 from nest.hooks.worker import message
 from nest.spec import StackDefaults
 from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
