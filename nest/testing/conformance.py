@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from inspect import signature
-from threading import Thread
 from typing import Any
 
 from nest.hooks import protocols
 from nest.hooks.graph_results import instance_of
 from nest.hooks.kinds import KINDS
 from nest.hooks.protocols import Stack
-from nest.hooks.worker import message
+from nest.hooks.worker import TimedOut, Worker
 from nest.spec import StackDefaults
 from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
 from nest.testing.exporter import check_exporter
@@ -84,24 +83,15 @@ def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, 
 
 
 def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
-    """`check`, given up after `seconds`: an object that takes longer is reported, not waited for.
-
-    What is given up goes on in the background until the process ends.
-    """
-    found: list[tuple[Finding, ...]] = []
-
-    def checked() -> None:
-        try:
-            found.append(check(item, kind))
-        except BaseException as error:  # An interrupt, say, that the object raises itself.
-            found.append((Finding("it finishes in time", False, f"the checks ended as it raised {message(error)}"),))
-
-    checking = Thread(target=checked, daemon=True)
-    checking.start()
-    checking.join(seconds)
-    if found:
-        return found[0]
-    text = f"the checks timed out after {seconds:g} seconds; one of its methods is slow or never returns"
+    """`check`, given up after `seconds`: an object that takes longer is reported, not waited for."""
+    try:
+        found, raised, _ = Worker().call(lambda: check(item, kind), seconds)
+    except TimedOut:
+        text = f"the checks timed out after {seconds:g} seconds; one of its methods is slow or never returns"
+    else:
+        if raised is None:
+            return found  # type: ignore[no-any-return]
+        text = f"the checks ended as it raised {raised.text}"  # An interrupt, say, that the object raises itself.
     return (Finding("it finishes in time", False, text),)
 
 
