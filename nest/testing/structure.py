@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import gt, lt, ne
 from typing import Any
 
-from attrs import astuple
+from attrs import evolve
 
-from nest.graph import Block, Operator, OperatorGraph, Shape
+from nest.graph import Block, Operator, OperatorGraph, Shape, Tensor
 from nest.hooks.graph_results import sound_graph, sound_ranks
 from nest.testing.conservation import Case, pairs
 
@@ -114,29 +114,18 @@ def unlike_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:
 
 
 def _content(operators: Sequence[Operator]) -> tuple[object, ...]:
-    """A layer without its names: tensors by the order in which they are first met."""
+    """A layer without its names: tensors by the order in which they occur, operators by their place."""
     numbers: dict[str, int] = {}
+    places = {operator.name: str(index) for index, operator in enumerate(operators)}
 
-    def number(name: str) -> int:
-        return numbers.setdefault(name, len(numbers))
+    def nameless(tensors: Iterable[Tensor]) -> tuple[object, ...]:
+        return tuple((numbers.setdefault(each.name, len(numbers)), evolve(each, name="")) for each in tensors)
 
-    def tensors(items: Iterable[Any]) -> tuple[object, ...]:
-        return tuple((number(t.name), t.shape, t.itemsize, t.differentiable) for t in items)
-
-    places = {operator.name: index for index, operator in enumerate(operators)}
-
-    def collective(operator: Operator) -> tuple[object, ...]:
-        """Its calls; where it names another operator of the layer, the place of that."""
-        if operator.collective is None:
-            return ()
-        parts = astuple(operator.collective, recurse=False)
-        return tuple(places.get(part, part) if isinstance(part, str) else part for part in parts)
-
-    return tuple(
-        (
-            (o.kind, o.space, o.flops_per_point, o.model_flops_per_point, o.backward_flops_ratio, o.contracted),
-            (tensors(o.inputs), tensors(o.outputs), tuple(number(name) for name in o.saves)),
-            (o.parameters, collective(o), o.split),
-        )
-        for o in operators
-    )
+    rows = []
+    for operator in operators:
+        calls = operator.collective
+        calls = None if calls is None else evolve(calls, under=places.get(calls.under, calls.under))
+        plain = evolve(operator, name="", layer="", inputs=(), outputs=(), saves=(), collective=calls)
+        tensors = nameless(operator.inputs), nameless(operator.outputs)
+        rows.append((plain, *tensors, tuple(numbers.get(name) for name in operator.saves)))
+    return tuple(rows)
