@@ -60,7 +60,7 @@ def _registered(plugins: Registry | None, strict: bool) -> Iterator[Registry]:
 
 
 def _restarted(verb: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """The verb, given a registry, which starts again without an object of a plug-in that turns out to be faulty."""
+    """The verb, given a registry, which starts again without an object of a plug-in that fails."""
 
     @wraps(verb)
     def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:

@@ -15,7 +15,7 @@ from nest.formulate.inside_layers import collectives_inside
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.self_contained import carried_problem
 from nest.formulate.target import runs_on, wrong_runs_on
-from nest.hooks.guarded import blame
+from nest.hooks.guard import attribute
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, Solution, Standing
 from nest.plan import (
@@ -117,7 +117,7 @@ def _found_document(
     if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
         used = [each for each in instance.space.schedules if each.name == solution.schedule]
         for each in (instance.collectives, *used):
-            blame(each, "told the solver something else than it told the plan")
+            attribute(each, "told the solver something else than it told the plan")
         raise InternalError(
             f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
             f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."

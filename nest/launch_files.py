@@ -73,7 +73,7 @@ def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, searc
             replaced[name] = found
     for name in dict.fromkeys(to):
         exported = replaced[name].plan if name in replaced else _run_by(read, to, replaced, known)
-        # One that fails is set aside, which ends here: no other would give what was asked for. Each has its own copy.
+        # One that fails is disabled, which ends here: no other would give what was asked for. Each has its own copy.
         made = known.run(lambda name=name, plan=exported: exporter_called(name, known).export(deepcopy(plan)))  # type: ignore[misc]
         clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
         if clash is not None:
@@ -158,7 +158,7 @@ def exporter_called(name: str, known: Registry) -> Exporter:
     if name in exporters:
         return exporters[name]
     if name in known.absent("exporters"):
-        raise InputError(f"the exporter {name!r} is faulty and was set aside; `nest plugins doctor` says more.")
+        raise InputError(f"the exporter {name!r} failed and is disabled; `nest plugins doctor` says more.")
     raise unknown_name("--to", "exporter", name, exporters)
 
 

@@ -215,7 +215,7 @@ def test_a_schedule_that_ignores_the_chunks_it_is_given_is_set_aside() -> None:
     plugins = with_schedule(Stubborn())
     assert api.solve(asked, plugins=plugins).schedule == "1f1b"
     (line,) = plugins.warnings
-    assert "plug-in some_distribution is set aside: its schedule 'stubborn' ignores the chunks" in line
+    assert "plug-in some_distribution is disabled: its schedule 'stubborn' ignores the chunks" in line
 
 
 def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy
 
 from benchmarks.fidelity.predictions import Array, Fold
-from nest.calibrate.devices import LAST_GAIN, NOISE, OUTLIER, STEPS, Evidence, expected, predicted, weights
+from nest.calibrate.devices import COMMON, LAST_GAIN, NOISE, OUTLIER, STEPS, Evidence, expected, predicted, weights
 from nest.calibrate.robust_fit import DIFFERENCE, Prior, objective, robust_fit
-from nest.calibrate.unknowns import COMMON
 
 ROUNDS = 4
 """How often the line through a point is replaced by one through the point it led to."""

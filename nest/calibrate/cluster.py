@@ -1,13 +1,13 @@
 """One's own runs on a cluster: how much longer all takes there than predicted, and how sure that is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import exp, hypot, log, sqrt
 from pathlib import Path
 
 from attrs import evolve, frozen
 
-from nest.calibrate.device_file import listed
-from nest.calibrate.generations import place_of
+from nest.calibrate.entries import listed
+from nest.calibrate.generations import Progress, place_of
 from nest.calibrate.memory import Verdict, evaluated, fit, read_runs, verdict
 from nest.catalogue import TimeSpread, time_spread
 from nest.errors import InputError
@@ -18,7 +18,7 @@ from nest.spec.measurements import RunMeasurement
 
 
 @frozen
-class Seen:
+class ComparedRun:
     """One run beside what is predicted of it without a calibration of its cluster.
 
     Attributes:
@@ -36,7 +36,7 @@ class Seen:
     verdict: Verdict
 
 
-def seen_runs(files: Sequence[Path], known: Registry, told: Callable[[str, float], None] | None = None) -> list[Seen]:
+def seen_runs(files: Sequence[Path], known: Registry, progress: Progress | None = None) -> list[ComparedRun]:
     """The runs in files of JSON lines, each beside what is predicted of it.
 
     Raises:
@@ -48,11 +48,11 @@ def seen_runs(files: Sequence[Path], known: Registry, told: Callable[[str, float
             raise InputError(f"{place_of(runs, index)}: the times of a profile are measured; give runs of models.")
     bare = [(path, _uncalibrated(run)) for path, run in runs]
     found = []
-    for number, (run, problem, plan) in enumerate(evaluated(bare, known, told), 1):
+    for number, (run, problem, plan) in enumerate(evaluated(bare, known, progress), 1):
         assert plan.batch_time is not None
         device = device_of(problem.cluster)
         name, generation = run.id or f"run {number}", "" if device is None else device.generation
-        found.append(Seen(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
+        found.append(ComparedRun(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
     return found
 
 
@@ -82,7 +82,9 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
     return share * sum(logarithms) / count, sqrt((1 - share) * usual.between**2 + usual.within**2)
 
 
-def calibrated(seen: Sequence[Seen], sources: tuple[str, ...], usual: TimeSpread | None = None) -> ClusterCalibration:
+def calibrated(
+    seen: Sequence[ComparedRun], sources: tuple[str, ...], usual: TimeSpread | None = None
+) -> ClusterCalibration:
     """What runs on one cluster tell of it.
 
     Args:
@@ -101,8 +103,8 @@ def calibrated(seen: Sequence[Seen], sources: tuple[str, ...], usual: TimeSpread
             f"the runs take {exp(center):.3g} times as long as predicted; no cluster differs by more than 10 times. "
             "Look at a problem with `nest evaluate`, and at the unit of its batch_time."
         )
-    told = [each.verdict for each in seen if each.verdict.peak is not None or not each.verdict.ran]
-    memory = fit([each.verdict for each in seen]) if told else None
+    measured = [each.verdict for each in seen if each.verdict.peak is not None or not each.verdict.ran]
+    memory = fit([each.verdict for each in seen]) if measured else None
     return ClusterCalibration(
         time=round(exp(center), 4),
         time_spread=round(spread, 4),

@@ -4,19 +4,39 @@ Generations are fitted together, as `COMMON` coefficients have one value on all 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import exp, log
+from statistics import fmean
 
 import numpy
-from attrs import frozen
+from attrs import asdict, evolve, frozen
 from numpy.typing import NDArray
 
 from nest.calibrate.robust_fit import Prior, robust_fit
-from nest.calibrate.unknowns import COMMON, Unknown, calibration
 from nest.catalogue import Calibration
-from nest.spec import DeviceSpec
+from nest.spec import Coefficients, DeviceSpec, Range, ranges
 
 Array = NDArray[numpy.float64]
+
+WIDE = "bf16"
+"""The number format whose products `efficiency.matmul` speaks of; other formats have entries of their own."""
+
+SHARES = {"matmul": (0.2, 0.15), "attention": (0.05, 0.3), "memory": (0.3, 0.1)}
+"""Least share of its roof each kind of operator can reach, and how far off published figures may be (the standard
+deviation of the logarithm): those of attention are of single kernels, of one generation of kernels each."""
+
+NARROW_SPREAD = 0.2
+"""The same for products in other formats, of which less is published."""
+
+COMMON = ("contracted_half", "sharded_synchronisation")
+"""Coefficients that have one value on all generations of devices: what a tile costs beside its products, in elements
+summed over, and how often frameworks exchange what a sharded optimizer needs."""
+
+SUSTAINED = "sustained"
+
+MATRIX = ("matmul", "attention")
+"""Kinds of operator whose shares are of the matrix peak, which `sustained` multiplies."""
 
 NOISE = 0.06
 """Relative error expected of a prediction: repeated runs of one plan differ by 3 to 5 % in the published data."""
@@ -40,6 +60,86 @@ Mask = NDArray[numpy.bool_]
 
 Predict = Callable[[Mapping[str, DeviceSpec]], Array]
 """Predicted seconds of every measurement, on devices by name."""
+
+
+@frozen
+class Unknown:
+    """One number to find.
+
+    Attributes:
+        name: a key of `efficiency`, a coefficient, or `sustained.DEVICE`.
+        range: what it can be and is expected to be.
+    """
+
+    name: str
+    range: Range
+
+
+def unknowns(
+    devices: Sequence[DeviceSpec], formats: Collection[str], known: Calibration | None = None
+) -> tuple[Unknown, ...]:
+    """What devices of one generation leave open.
+
+    What was published of them is what is expected, the mean over the devices, or what is `known` of their generation.
+
+    Args:
+        devices: with their published figures; the first one's `sustained` is 1 by definition.
+        formats: number formats in which products with weights were measured; those `known` speaks of are added, as a
+            device calibrated anew must not fall back to what was published of them.
+        known: what earlier measurements told of the generation; None: nothing.
+    """
+    found = [_share(kind, kind, *SHARES[kind], devices) for kind in SHARES]
+    earlier = set() if known is None else {name.partition(".")[2] for name in known.efficiency}
+    narrow = sorted({*formats, *earlier} - {WIDE, ""})
+    found += [_share(f"matmul.{each}", "matmul", SHARES["matmul"][0], NARROW_SPREAD, devices) for each in narrow]
+    terms = ranges()
+    found += [Unknown(name, terms[name]) for name in terms if name != SUSTAINED]
+    found += [Unknown(f"{SUSTAINED}.{device.name}", terms[SUSTAINED]) for device in devices[1:]]
+    if known is None:
+        return tuple(found)
+    restated = _restated(known, devices)
+    return tuple(_expecting(each, restated[each.name]) if each.name in restated else each for each in found)
+
+
+def _restated(known: Calibration, devices: Sequence[DeviceSpec]) -> dict[str, float]:
+    """The unknowns as a calibration has them, restated for the first of `devices` as the one whose `sustained` is 1."""
+    first = known.sustained.get(devices[0].name, 1.0)
+    shares = {
+        name: value * (first if name.partition(".")[0] in MATRIX else 1.0) for name, value in known.efficiency.items()
+    }
+    own = {f"{SUSTAINED}.{each.name}": known.sustained.get(each.name, 1.0) / first for each in devices[1:]}
+    return {**asdict(known.coefficients), **shares, **own}
+
+
+def _expecting(unknown: Unknown, value: float) -> Unknown:
+    limits = unknown.range
+    return Unknown(unknown.name, evolve(limits, prior=min(max(value, limits.low), limits.high)))
+
+
+def _share(name: str, usual: str, least: float, spread: float, devices: Sequence[DeviceSpec]) -> Unknown:
+    published = [d.efficiency.get(name, d.efficiency.get(usual, d.efficiency.get("default", 1.0))) for d in devices]
+    prior = exp(fmean(log(max(share, least)) for share in published))
+    return Unknown(name, Range(least, 1.0, prior, spread))
+
+
+def calibration(name: str, values: Mapping[str, float], sources: tuple[str, ...] = ()) -> Calibration:
+    """What was found of the generation `name`: `values` by the names of `unknowns`."""
+    return Calibration(
+        name=name,
+        efficiency={each: value for each, value in values.items() if each.partition(".")[0] in SHARES},
+        coefficients=Coefficients(**{each: values[each] for each in ranges() if each in values}),
+        sustained={
+            each.removeprefix(f"{SUSTAINED}."): value
+            for each, value in values.items()
+            if each.startswith(f"{SUSTAINED}.")
+        },
+        sources=sources,
+    )
+
+
+def plain(device: DeviceSpec) -> DeviceSpec:
+    """`device` without a calibration."""
+    return evolve(device, calibration=Coefficients())
 
 
 @frozen(eq=False)
@@ -158,7 +258,7 @@ def predicted_with(evidence: Evidence, known: Calibration) -> Array:
 
 
 def parts(families: Sequence[str], folds: int) -> NDArray[numpy.int64]:
-    """The part that each measurement is held out with: families are dealt to `folds` parts in the order of names."""
+    """The part that each measurement is held out with: families in the order of names, in turn."""
     part = {name: index % folds for index, name in enumerate(sorted(set(families)))}
     return numpy.array([part[name] for name in families], dtype=numpy.int64)
 
@@ -186,7 +286,7 @@ def cross_validated(seen: Sequence[Evidence], folds: int) -> list[Array]:
 
     Args:
         seen: all measurements, by generation.
-        folds: parts that the families of each are dealt to, in the order of their names.
+        folds: parts that the families of each are divided into, in the order of their names.
     """
     found = [numpy.zeros(len(evidence.families)) for evidence in seen]
     for held, values in folded(seen, [parts(evidence.families, folds) for evidence in seen]):

@@ -8,10 +8,19 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.calibrate.devices import Evidence, cross_validated, fit, predicted, predicted_with
+from nest.calibrate.devices import (
+    WIDE,
+    Evidence,
+    calibration,
+    cross_validated,
+    fit,
+    plain,
+    predicted,
+    predicted_with,
+    unknowns,
+)
 from nest.calibrate.operator_times import PRODUCT, OperatorTimes
 from nest.calibrate.runs import Runs
-from nest.calibrate.unknowns import WIDE, calibration, plain, unknowns
 from nest.catalogue import Calibration, calibrations, devices, precision, published_devices
 from nest.errors import InputError
 from nest.formulate.choices import chosen
@@ -24,14 +33,14 @@ from nest.spec import DeviceSpec
 from nest.spec.measurements import OperatorMeasurement, RunMeasurement, read_measurements
 
 Array = NDArray[numpy.float64]
-Told = Callable[[str, float], None]
-"""What is told of progress: at what it is, and the share that is done."""
+Progress = Callable[[str, float], None]
+"""Called with what is being done, and the share that is done."""
 
 CATALOGUE, PUBLISHED = "catalogue", "published"
 """What a fit begins at: what the catalogue knows of the generation, or what was published of its devices."""
 
 FOLDS = 8
-"""Parts that families are dealt to for cross-validation."""
+"""Parts that families are divided into for cross-validation."""
 
 
 @frozen(eq=False)
@@ -92,7 +101,7 @@ def calibrate_devices(
     known: Registry,
     device: str | None = None,
     folds: int = FOLDS,
-    told: Told | None = None,
+    progress: Progress | None = None,
     prior: str = CATALOGUE,
     without: Collection[str] = (),
 ) -> list[Calibrated]:
@@ -103,8 +112,8 @@ def calibrate_devices(
             to by a relative path is looked for beside its file.
         known: offers importers, strategies and models of cost.
         device: that operators were measured on, as the catalogue names it or a file of its figures.
-        folds: parts that families are dealt to for cross-validation; at least 2.
-        told: told of progress.
+        folds: parts that families are divided into for cross-validation; at least 2.
+        progress: called at each step.
         prior: what the fit begins at, and stays at where nothing is measured: `catalogue` or `published`.
         without: groups whose runs are left out.
 
@@ -125,7 +134,7 @@ def calibrate_devices(
         raise InputError("--device is missing: say which device of the catalogue the operators were measured on.")
     if not runs and not operators:
         raise InputError(f"{files[0]}: there are neither runs nor operators to fit to.")
-    sources = list(taken_apart(runs, known, told))
+    sources = list(taken_apart(runs, known, progress))
     costs = chosen(known.cost_models(), None, "costs", "cost model")
     home = None if device is None else _uncalibrated(described(device, None, "--device"))
     _check_names([*(source.device for source in sources), *([] if home is None else [home])])
@@ -135,29 +144,24 @@ def calibrate_devices(
         generations.setdefault(generation(source.device), []).append(source)
     if home is not None and operators:
         generations.setdefault(generation(home), [])
-    names = sorted(generations)
-    begun = [calibrations().get(name) if prior == CATALOGUE else None for name in names]
-    measured_here = [operators if home is not None and generation(home) == name else [] for name in names]
-    seen = [
-        evidence(generations[name], costs, own, home, start)
-        for name, own, start in zip(names, measured_here, begun, strict=True)
-    ]
-    if told is not None:
-        told(f"fitting {', '.join(names)}", 0.0)
+    starts = {name: calibrations().get(name) if prior == CATALOGUE else None for name in sorted(generations)}
+    own = {name: operators if home is not None and generation(home) == name else [] for name in starts}
+    seen = [evidence(generations[name], costs, own[name], home, start) for name, start in starts.items()]
+    if progress is not None:
+        progress(f"fitting {', '.join(starts)}", 0.0)
     values = fit(seen, [numpy.ones(len(each.families), dtype=bool) for each in seen])
-    if told is not None:
-        told("fitting to other families", 1.0 / (1 + folds))
+    if progress is not None:
+        progress("fitting to other families", 1.0 / (1 + folds))
     validated = cross_validated(seen, folds)
+    fitted_to = _names(files, without)
     return [
-        _calibrated(name, _groups(generations[name], own), _names(files, without), start, told_by, found, others)
-        for name, own, start, told_by, found, others in zip(
-            names, measured_here, begun, seen, values, validated, strict=True
-        )
+        _calibrated(name, _groups(generations[name], own[name]), fitted_to, starts[name], measured, found, others)
+        for name, measured, found, others in zip(starts, seen, values, validated, strict=True)
     ]
 
 
 def taken_apart(
-    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Told | None = None
+    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, progress: Progress | None = None
 ) -> Iterator[MeasuredRun]:
     """The runs, each with the file that holds it, with what their plans are made of, one after the other.
 
@@ -165,8 +169,8 @@ def taken_apart(
         InputError: a run cannot be priced.
     """
     for index, (path, run) in enumerate(runs):
-        if told is not None:
-            told("reading runs", index / len(runs))
+        if progress is not None:
+            progress("reading runs", index / len(runs))
         try:
             found = ledger(self_contained(run.problem, path.parent, known), known)
         except InputError as error:

@@ -1,19 +1,16 @@
-"""From files of measured collectives to entries of the catalogue."""
+"""From measured collectives to entries of the catalogue; without a better prior, fits begin at NCCL's constants."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import evolve, frozen
 
-from nest.calibrate.collective_lines import read_lines
-from nest.calibrate.collectives import fit_link, grouped, merged
-from nest.calibrate.errors import ALL, Errors, errors
-from nest.calibrate.link_file import FITTED
-from nest.calibrate.measurement import Measurement
-from nest.calibrate.nccl_constants import planned_lines
-from nest.calibrate.nccl_tables import read_output, read_table
+from nest.calibrate.collective_measurements import Measurement, merged, read_lines, read_output, read_table
+from nest.calibrate.collectives import ALL, Errors, errors, fit_link, grouped
+from nest.calibrate.entries import FITTED
 from nest.catalogue import Link
 from nest.catalogue import link as entry
+from nest.catalogue.entries import LinkLine
 from nest.errors import InputError
 from nest.instance import CollectiveModel
 
@@ -77,7 +74,7 @@ def calibrate_links(
         model: prices collectives.
         prior: `catalogue` or `nccl`: what each fit begins at and stays near where nothing is measured. A link without
             lines in the catalogue begins at NCCL's constants in any case.
-        progress: told what is being done, and which share of the measurements is fitted.
+        progress: called with what is being done, and which share of the measurements is fitted.
 
     Raises:
         InputError: a link is unknown, or a level has no bandwidth.
@@ -98,23 +95,76 @@ def calibrate_links(
 
 
 def _calibrated(
-    name: str, told: list[Measurement], model: CollectiveModel, prior: str, progress: Callable[[str, float], None]
+    name: str, measured: list[Measurement], model: CollectiveModel, prior: str, progress: Callable[[str, float], None]
 ) -> Calibrated:
-    known = entry(name, told[0].table)
+    known = entry(name, measured[0].table)
     begun = known if prior == CATALOGUE and known.lines else evolve(known, lines=planned_lines(known))
-    groups = grouped(told, known)
+    groups = grouped(measured, known)
     fitted = fit_link(begun, groups, model, lambda doing, done: progress(doing, done / len(groups)))
-    before, after = errors(told, known, model), errors(told, fitted, model)
+    before, after = errors(measured, known, model), errors(measured, fitted, model)
     kept = tuple(source for source in known.sources if not source.startswith(FITTED))
-    return Calibrated(evolve(fitted, sources=(*kept, _source(told, after, prior))), before, after)
+    return Calibrated(evolve(fitted, sources=(*kept, _source(measured, after, prior))), before, after)
 
 
-def _source(told: Sequence[Measurement], after: Mapping[tuple[str, str, str], Errors], prior: str) -> str:
+def _source(measured: Sequence[Measurement], after: Mapping[tuple[str, str, str], Errors], prior: str) -> str:
     found = after[ALL, ALL, ALL]
-    tables = ", ".join(sorted({each.table.removesuffix(".parquet") for each in told}))
+    tables = ", ".join(sorted({each.table.removesuffix(".parquet") for each in measured}))
     begun = "NCCL's planning constants" if prior == NCCL else "the catalogue's"
     return (
         f"{FITTED}robust least squares of relative errors of {found.count} collectives ({tables}), begun at {begun} "
         f"(nest calibrate collectives); error in the median {100 * found.median:.1f} %, 90th percentile "
         f"{100 * found.most:.1f} %"
     )
+
+
+GATHERS = ("all_gather", "reduce_scatter")
+
+BASE = {"LL": 3.6e-6, "LL128": 10.0e-6, "Simple": 8.4e-6}
+"""Seconds of a call by protocol (NVIDIA/nccl@01afd20 src/graph/tuning.cc, `baseLat` of the ring)."""
+
+STEP = {
+    "nvlink": {"LL": 0.47e-6, "LL128": 1.9e-6, "Simple": 3.4e-6},
+    "pcie": {"LL": 1.0e-6, "LL128": 2.5e-6, "Simple": 5.7e-6},
+    "network": {"LL": 2.7e-6, "LL128": 4.0e-6, "Simple": 9.6e-6},
+}
+"""Seconds of a ring's step by kind of link and protocol (the same file, `hwLat` of the ring)."""
+
+SHARE = {"LL": 1 / 3, "LL128": 0.92, "Simple": 1.0}
+"""Share of a ring's bandwidth that a protocol reaches: its flags take the rest (the same file)."""
+
+MESSAGES = {"LL": "LL", "Simple, few channels": "LL128", "Simple": "Simple"}
+"""Ways in which NCCL sends messages, of which it makes its all-to-all, and the ring's protocol whose constants they are
+believed to have. Large messages get more channels (NVIDIA/nccl src/enqueue.cc)."""
+
+SWITCH_BASE = 23e-6
+"""Seconds of an all-reduce in the switch (`hwLat` of NVLS in the same file of NCCL 2.18 and later)."""
+
+SWITCH_MEMBERS = 5
+"""Fewest devices for which NCCL reduces in the switch: measured on H200 with NCCL_ALGO left open
+(stas00/ml-engineering@744d01e network/README.md, NVLink SHARP)."""
+
+REDUCING = ("nvlink4",)
+"""Links whose switches NCCL lets reduce: since the third NVSwitch (NVIDIA H100 Tensor Core GPU Architecture, 2022).
+Those of NVLink 5 could, but up to 4 GiB NCCL stays with rings there: 741 GB/s on 8 B200, more only beyond
+(stas00/ml-engineering@744d01e network/README.md)."""
+
+
+def planned_lines(link: Link) -> tuple[LinkLine, ...]:
+    """The protocols NCCL has for rings, for messages and for switches on `link`, with the constants it plans with.
+
+    The widest reaches the link's efficiency. A member's own share costs half of one received on links that devices
+    drive themselves, and nothing where a network card does; there all rings are believed alike, since few are measured.
+    """
+    kind = next((name for name in STEP if link.name.startswith(name)), "network")
+    own = 0.0 if kind == "network" else 0.5
+    rings = [(*GATHERS, "all_reduce")] if kind == "network" else [GATHERS, ("all_reduce",)]
+    uses = [(kinds, name, name) for kinds in rings for name in BASE]
+    uses += [(("all_to_all",), name, like) for name, like in MESSAGES.items()]
+    lines = [
+        LinkLine(name, kinds, BASE[like], STEP[kind][like], SHARE[like] * link.efficiency, own)
+        for kinds, name, like in uses
+    ]
+    if link.name in REDUCING:
+        step = STEP[kind]["LL"]
+        lines.append(LinkLine("NVLS", ("all_reduce",), SWITCH_BASE, step, link.efficiency, 0.0, True, SWITCH_MEMBERS))
+    return tuple(lines)

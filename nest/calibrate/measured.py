@@ -27,7 +27,7 @@ SAME_FOLDER = ("plan.json", "problem.yaml", "problem.yml", "problem.json", "prob
 
 
 @frozen
-class Asked:
+class RunOptions:
     """What the command line says of all logs.
 
     Attributes:
@@ -75,14 +75,14 @@ class Measured:
         return {**found, "measured": unstructure(measured), "source": _source(self.figures)}
 
 
-def measure(log: Path, asked: Asked, known: Registry) -> Measured:
+def measure(log: Path, options: RunOptions, known: Registry) -> Measured:
     """What a log says of a run, with the problem that ran.
 
     Raises:
         InputError: the log, or what says what ran, cannot be read; or they speak of different runs.
     """
     figures = read_log(log)
-    problem, notes = _problem(log, asked, figures, known)
+    problem, notes = _problem(log, options, figures, known)
     if problem is None:
         return Measured(log, figures, None, None, notes)
     if problem.model is None or problem.training.sequence_length is None:
@@ -110,25 +110,27 @@ def _source(figures: LogFigures) -> dict[str, Any]:
     return {"framework": figures.framework, "steps": figures.steps}
 
 
-def _problem(log: Path, asked: Asked, figures: LogFigures, known: Registry) -> tuple[Problem | None, tuple[str, ...]]:
+def _problem(
+    log: Path, options: RunOptions, figures: LogFigures, known: Registry
+) -> tuple[Problem | None, tuple[str, ...]]:
     """What ran, complete, and what was passed over; None: nobody says."""
-    beside = None if asked.problem is not None else _beside(log)
+    beside = None if options.problem is not None else _beside(log)
     flags: Path | None = log if figures.arguments else log.with_suffix(".sh")
     if beside is not None and beside.suffix != ".sh":
         flags = None
-    if flags is None or not flags.is_file() or (asked.problem is not None and _is_plan(asked.problem)):
-        if (asked.cluster, asked.nodes, asked.vocabulary) != (None, None, None):
+    if flags is None or not flags.is_file() or (options.problem is not None and _is_plan(options.problem)):
+        if (options.cluster, options.nodes, options.vocabulary) != (None, None, None):
             raise InputError(f"{log}: --cluster, --nodes and --vocabulary go with flags, and here are none to read.")
-        written = asked.problem or beside
+        written = options.problem or beside
         return (None, ()) if written is None else (_written(written, known), ())
     found = start(
         flags,
         FLAGS_OF,
-        asked.problem,
+        options.problem,
         text=figures.arguments or None,
-        cluster=asked.cluster,
-        nodes=asked.nodes,
-        vocabulary=asked.vocabulary,
+        cluster=options.cluster,
+        nodes=options.nodes,
+        vocabulary=options.vocabulary,
         plugins=known,
     )
     return found.problem, found.notes
@@ -173,10 +175,10 @@ def _refuse_another(log: Path, figures: LogFigures, problem: Problem, devices: i
             )
 
 
-def measure_all(logs: Sequence[Path], asked: Asked, known: Registry) -> list[Measured]:
+def measure_all(logs: Sequence[Path], options: RunOptions, known: Registry) -> list[Measured]:
     """What logs say, each with the problem that ran.
 
     Raises:
         InputError: as `measure`.
     """
-    return [known.run(lambda log=log: measure(log, asked, known)) for log in logs]  # type: ignore[misc]
+    return [known.run(lambda log=log: measure(log, options, known)) for log in logs]  # type: ignore[misc]

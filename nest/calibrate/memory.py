@@ -10,8 +10,8 @@ from statistics import NormalDist
 from attrs import frozen
 
 from nest import api
-from nest.calibrate.device_file import listed
-from nest.calibrate.generations import place_of
+from nest.calibrate.entries import listed
+from nest.calibrate.generations import Progress, place_of
 from nest.catalogue import estimate_error
 from nest.errors import InputError
 from nest.formulate.self_contained import self_contained
@@ -69,13 +69,13 @@ class Verdict:
         return max(fits if self.ran else 1 - fits, LEAST_LIKELIHOOD)
 
 
-def verdicts(files: Sequence[Path], known: Registry, told: Callable[[str, float], None] | None = None) -> list[Verdict]:
+def verdicts(files: Sequence[Path], known: Registry, progress: Progress | None = None) -> list[Verdict]:
     """What is estimated for the runs in files of JSON lines, and what was seen of them.
 
     Raises:
         InputError: a file cannot be read, holds no runs, or a run cannot be priced.
     """
-    return [verdict(run, plan) for run, _, plan in evaluated(read_runs(files), known, told)]
+    return [verdict(run, plan) for run, _, plan in evaluated(read_runs(files), known, progress)]
 
 
 def read_runs(files: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
@@ -91,7 +91,7 @@ def read_runs(files: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
 
 
 def evaluated(
-    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Callable[[str, float], None] | None = None
+    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, progress: Progress | None = None
 ) -> Iterator[tuple[RunMeasurement, Problem, PlanDocument]]:
     """Each run with its problem, files read into it, and its plan as `nest evaluate` prices it.
 
@@ -99,8 +99,8 @@ def evaluated(
         InputError: a run cannot be priced; the text names its place.
     """
     for index, (path, run) in enumerate(runs):
-        if told is not None:
-            told("reading runs", index / len(runs))
+        if progress is not None:
+            progress("reading runs", index / len(runs))
         try:
             whole = self_contained(run.problem, path.parent, known)
             plan = api.evaluate(whole, plugins=known)
@@ -185,14 +185,14 @@ def shares(seen: Sequence[Verdict], risk: float, errors: Callable[[str], Estimat
     fits = {group: errors(group).factor(risk) for group in groups}
 
     def share(name: str, members: Sequence[Verdict]) -> Share:
-        told = [(each, each.estimate * fits[each.group] <= each.room) for each in members]
+        verdicts_and_fits = [(each, each.estimate * fits[each.group] <= each.room) for each in members]
         away = [abs(each.estimate / each.peak - 1) for each in members if each.peak is not None]
         return Share(
             name,
             sum(each.ran for each in members),
-            sum(each.ran and not fit for each, fit in told),
+            sum(each.ran and not fit for each, fit in verdicts_and_fits),
             sum(not each.ran for each in members),
-            sum(not each.ran and fit for each, fit in told),
+            sum(not each.ran and fit for each, fit in verdicts_and_fits),
             sum(away) / len(away) if away else None,
         )
 

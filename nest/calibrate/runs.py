@@ -152,11 +152,11 @@ class Runs:
         self._run_of_stage = numpy.array([row[0] for row in stages], dtype=numpy.int64)
         self._between, self._sharding, self._sync, self._update, *ports = numpy.array([row[1:] for row in stages]).T
         self._busiest, self._busiest_used, self._micro_batches = ports
-        asked = {each.pricing.device.name: each.pricing.device for each in self.ledgers}
+        measured_on = {each.pricing.device.name: each.pricing.device for each in self.ledgers}
         hosts = [each.pricing.host for each in self.ledgers]
         here = numpy.array([host is None or not host.holds_optimizer for host in hosts])[self._run_of_stage]
         # A step that the host takes is the same on every device.
-        self._updates = here * self._of_stages(self._of_layers(self._ahead, self._operators.prices(asked).update))
+        self._updates = here * self._of_stages(self._of_layers(self._ahead, self._operators.prices(measured_on).update))
         space = [each.instance.space for each in self.ledgers]
         self._hiding = numpy.array([each.hiding for each in space])
 

@@ -4,6 +4,7 @@ import gc
 import sys
 from importlib import import_module
 from inspect import getdoc
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -59,6 +60,12 @@ def _version(asked: bool) -> None:
 def _options(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    plugin: list[Path] = typer.Option(
+        [],
+        "--plugin",
+        metavar="FILE.py",
+        help="Use the plug-in in this file, as if it were installed (repeatable; before or behind the command).",
+    ),
 ) -> None:
     """Options before the command."""
     if context.obj is not None:
@@ -96,16 +103,18 @@ def main() -> None:
 
 def _call() -> None:
     from nest.cli.output import INTERRUPTED
-    from nest.cli.plugin_commands import add_plugin_commands
+    from nest.cli.plugin_commands import add_plugin_commands, plugins_first
     from nest.cli.streams import results_apart
     from nest.hooks.registry import registry
 
     with results_apart() as together:
+        arguments = plugins_first(sys.argv[1:])
         registry().be_strict(False)  # Until an option says otherwise.
         brought = add_plugin_commands(app, registry())
         try:
             # What a command of a plug-in prints is a result, whichever way it does.
             found = app(
+                args=arguments,
                 obj=lambda command: together() if command in brought else None,
                 terminal_width=_help_width(),
                 prog_name="nest",

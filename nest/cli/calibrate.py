@@ -10,7 +10,7 @@ import typer
 from nest.cli.output import screen, to_json, write
 
 if TYPE_CHECKING:
-    from nest.calibrate.cluster import Seen
+    from nest.calibrate.cluster import ComparedRun
     from nest.calibrate.generations import Calibrated as DeviceCalibration
     from nest.calibrate.generations import ErrorRow
     from nest.calibrate.links import Calibrated
@@ -45,7 +45,7 @@ def collectives(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.calibrate.link_file import link_text
+    from nest.calibrate.entries import link_text
     from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
     from nest.cli.progress import share_line
     from nest.errors import InputError
@@ -71,7 +71,7 @@ def collectives(
 
 
 def _link_table(found: Calibrated, shown_on: Screen) -> str:
-    from nest.calibrate.errors import cells
+    from nest.calibrate.collectives import cells
     from nest.report.table import table
 
     header = ("table", "kind", "bytes", "count", "before", "after")
@@ -126,7 +126,7 @@ def devices(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.calibrate.device_file import calibration_text, device_text, file_name
+    from nest.calibrate.entries import calibration_text, device_text, file_name
     from nest.calibrate.generations import CATALOGUE, PUBLISHED, calibrate_devices, error_rows
     from nest.cli.progress import share_line
     from nest.errors import InputError
@@ -306,7 +306,7 @@ def cluster(
         write(output, calibration_text(found))
 
 
-def _runs_table(seen: list[Seen], shown_on: Screen) -> str:
+def _runs_table(seen: list[ComparedRun], shown_on: Screen) -> str:
     from nest.report.table import table
     from nest.units import format_seconds
 

@@ -76,7 +76,7 @@ def stacks(
 ) -> None:
     """List the software stacks nest knows, or describe one: what it does by itself, with the sources of that.
 
-    Exit code 0: done; 2: bad input, or with --strict-plugins a faulty plug-in.
+    Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
     from nest.formulate.stack import described
     from nest.hooks.registry import registry

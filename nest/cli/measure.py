@@ -46,13 +46,13 @@ def measure(
     Megatron-LM's flags (run.sh), plan.json, problem.yaml; or in the log, where Megatron-LM prints its arguments. Each
     log gives a line for `nest calibrate cluster`. Exit code 0: done; 2: bad input.
     """
-    from nest.calibrate.measured import Asked, measure_all
+    from nest.calibrate.measured import RunOptions, measure_all
     from nest.files import check_writable, write_text
     from nest.hooks.registry import registry
 
     if output is not None:
         check_writable(output, *logs)
-    found = measure_all(logs, Asked(problem, cluster, nodes, vocabulary), registry())
+    found = measure_all(logs, RunOptions(problem, cluster, nodes, vocabulary), registry())
     warn(registry().warnings)
     for each in found:
         for text in each.notes:

@@ -22,7 +22,7 @@ STRICT_PLUGINS = typer.Option(
     False,
     "--strict-plugins",
     callback=_be_strict,
-    help="Make a faulty plug-in an error (exit code 2) instead of going on without it.",
+    help="Make a plug-in error fatal (exit code 2) instead of going on without the plug-in.",
 )
 """Takes effect as it is read, so that a command only has to declare it: `strict_plugins: bool = STRICT_PLUGINS`."""
 

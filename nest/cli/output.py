@@ -59,7 +59,7 @@ def run(command: Callable[[], Any]) -> int:
 
 
 def _warn_of_plugins() -> None:
-    """Tell what was set aside before an error: it may be what the input asks for."""
+    """Tell what was disabled before an error: it may be what the input asks for."""
     from nest.hooks.registry import registry
 
     with suppress(InputError):

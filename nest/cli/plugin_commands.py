@@ -28,6 +28,29 @@ def add_plugin_commands(app: typer.Typer, known: "Registry") -> frozenset[str]:
     return frozenset(brought)
 
 
+def plugins_first(arguments: list[str]) -> list[str]:
+    """The command line with each `--plugin FILE.py` in front of the command; the files join `NEST_PLUGINS`.
+
+    Plug-ins add commands, so that they are found before the command line is read.
+    """
+    from nest.hooks.discovery import add_named
+
+    files: list[str] = []
+    others: list[str] = []
+    waiting = iter(arguments)
+    for each in waiting:
+        if each == "--":
+            others += [each, *waiting]
+        elif each == "--plugin":
+            files.append(next(waiting, ""))
+        elif each.startswith("--plugin="):
+            files.append(each.partition("=")[2])
+        else:
+            others.append(each)
+    add_named(files)
+    return [*(f"--plugin={file}" for file in files), *others]
+
+
 def _names(app: typer.Typer) -> tuple[str, ...]:
     """Names of the commands and groups of `app`; made as they will be called, so that mistakes show."""
     return tuple(typer.main.get_group(app).commands)

@@ -9,7 +9,7 @@ from nest.cli.options import STRICT_PLUGINS
 from nest.cli.output import screen, to_json, warn
 
 if TYPE_CHECKING:
-    from nest.hooks.states import PluginState
+    from nest.hooks.loader import PluginState
 
 JSON = typer.Option(False, "--json", help="Print one JSON document and nothing else.")
 
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def by_default(context: typer.Context, as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> None:
     """List the distributions that bring plug-ins: versions, hooks, registered objects, state.
 
-    Exit code 0: done; 2: bad input, or with --strict-plugins a faulty plug-in.
+    Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
     if context.invoked_subcommand is None:
         list_plugins(as_json)
@@ -39,7 +39,7 @@ def by_default(context: typer.Context, as_json: bool = JSON, strict_plugins: boo
 def list_plugins(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> None:
     """List the distributions that bring plug-ins: versions, hooks, registered objects, state.
 
-    Exit code 0: done; 2: bad input, or with --strict-plugins a faulty plug-in.
+    Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
     from nest.hooks.registry import registry
     from nest.report.paragraph import paragraph

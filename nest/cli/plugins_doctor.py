@@ -9,8 +9,8 @@ import typer
 from nest.cli.output import DONE, NO_PLAN, screen, to_json, warn
 
 if TYPE_CHECKING:
+    from nest.hooks.loader import PluginState
     from nest.hooks.registry import Registry
-    from nest.hooks.states import PluginState
     from nest.report.screen import Screen
     from nest.testing import Finding
 
@@ -41,9 +41,9 @@ def doctor(
 ) -> None:
     """Try every object that plug-ins bring on small models and clusters, and explain what does not conform.
 
-    Exit code 0: all of them conform; 1: one does not, or was set aside; 2: no such distribution.
+    Exit code 0: all of them conform; 1: one does not, or is disabled; 2: no such distribution.
     """
-    from nest.hooks.manager import DISTRIBUTION
+    from nest.hooks.discovery import DISTRIBUTION
     from nest.hooks.registry import registry
 
     known = registry()
@@ -79,7 +79,7 @@ def _chosen(named: list[str], installed: list[str]) -> list[str]:
         InputError: one is not installed, or brings no plug-in.
     """
     from nest.catalogue import unknown_name
-    from nest.hooks.manager import DISTRIBUTION, normal_name
+    from nest.hooks.discovery import DISTRIBUTION, normal_name
 
     if not named:
         return [name for name in installed if name != DISTRIBUTION]
@@ -92,7 +92,7 @@ def _chosen(named: list[str], installed: list[str]) -> list[str]:
 
 def _examined(known: Registry, distributions: list[str]) -> list[Row]:
     """Every object of the distributions, checked."""
-    from nest.hooks.guard import KINDS
+    from nest.hooks.kinds import KINDS
     from nest.testing.conformance import check_within
 
     rows: list[Row] = []
@@ -121,13 +121,13 @@ def _document(rows: list[Row], troubles: dict[str, list[str]], healthy: bool) ->
 
 def _lines(rows: list[Row], states: list[PluginState]) -> list[str]:
     """The findings for people: what passed in short, what failed with its reason."""
-    from nest.testing.kinds import kind_registered
+    from nest.hooks.kinds import KINDS
 
     lines = []
     for distribution, version, kind, name, findings in rows:
         failed = [finding for finding in findings if not finding.passed]
         verdict = f"{len(findings) - len(failed)} of {len(findings)} checks passed"
-        lines.append(f"{f'{distribution} {version}'.rstrip()}, {kind_registered(kind).word} {name}: {verdict}")
+        lines.append(f"{f'{distribution} {version}'.rstrip()}, {KINDS[kind].word} {name}: {verdict}")
         for finding in findings:
             mark = "passed" if finding.passed else "FAILED"
             lines.append(f"  {mark}  {finding.check}" + (f" ({finding.told})" if finding.passed else ""))

@@ -6,6 +6,17 @@ import typer
 
 from nest.cli.output import to_json, write
 
+NAMES = {
+    ("Problem", "strategies"): "strategies",
+    ("Problem", "costs"): "cost_models",
+    ("Problem", "collectives"): "collective_models",
+    ("Problem", "layer_times"): "layer_times",
+    ("Training", "schedule"): "schedules",
+    ("Training", "stack"): "stacks",
+    ("Search", "target"): "exporters",
+}
+"""Records and keys that hold names of registered objects, with their kinds (`nest.hooks.kinds`)."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -46,8 +57,17 @@ def schema(
 
 
 def text(name: str) -> str:
-    """The schema of the format called `name`, as the text of its file."""
+    """The schema of the format called `name`, as the text of its file; names of registered objects are examples."""
     from nest.catalogue.formats import FORMATS
     from nest.files.schema import schema as schema_of
+    from nest.hooks.registry import registry
 
-    return to_json(schema_of(FORMATS[name], f"nest {name}")) + "\n"
+    found = schema_of(FORMATS[name], f"nest {name}")
+    records = {name.capitalize(): found, **found["$defs"]}
+    for (record, key), kind in NAMES.items():
+        if record in records:
+            rule = records[record]["properties"][key]
+            # Editors offer examples; other names stay possible. Strategies are keys, the others values.
+            rule = rule.setdefault("propertyNames", {}) if rule.get("type") == "object" else rule
+            rule["examples"] = list(getattr(registry(), kind)())
+    return to_json(found) + "\n"

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from nest.errors import InputError
 from nest.exporters.levels import plan_levels
-from nest.hooks.networks import cluster_spec
+from nest.hooks.placements import cluster_spec
 from nest.instance import Level
 from nest.spec import PlanDocument, TorusSpec
 

@@ -8,8 +8,7 @@ from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
 from nest.files import structure
 from nest.hooks.architectures import architecture_of
-from nest.hooks.networks import network_of
-from nest.hooks.placements import placement
+from nest.hooks.placements import network_of, placement
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph
 from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training

@@ -3,7 +3,7 @@
 from math import prod
 
 from nest.catalogue import network_levels, scale_up_levels
-from nest.hooks.networks import cluster_spec, network_of
+from nest.hooks.placements import cluster_spec, network_of
 from nest.instance import Level
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, pairs, reduce

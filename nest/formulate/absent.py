@@ -1,4 +1,4 @@
-"""Problems that name objects of plug-ins that were set aside (docs/reference/hooks.md, "Faults")."""
+"""Problems that name objects of plug-ins that are disabled (docs/reference/hooks.md, "Order, clashes, errors")."""
 
 from attrs import evolve
 
@@ -7,7 +7,7 @@ from nest.spec import Problem, ProfileSpec
 
 
 def without_absent(problem: Problem, registry: Registry) -> Problem:
-    """`problem` without the objects it names that were set aside.
+    """`problem` without the objects it names that are disabled.
 
     A strategy then has degree 1, whatever degrees it was given. The built-in default stands in for a model of costs,
     collectives or layer times, and for the schedules when no other is named.

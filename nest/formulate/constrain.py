@@ -11,7 +11,7 @@ from nest.formulate.choices import FORESEEN
 from nest.formulate.exposure import data_parallel_exposure
 from nest.formulate.partition import partition, unknown_layer
 from nest.formulate.target import allowed_modes, limit_constraints
-from nest.hooks.guarded import blame
+from nest.hooks.guard import attribute
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
 from nest.spec import DeviceSpec, Problem, ProfileSpec
@@ -248,7 +248,7 @@ def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Va
         if isinstance(schedule, ChunkedSchedule):
             made = [schedule.with_chunks(chunks) for chunks in possible]
             if [chunks_of(each) for each in made] != possible:
-                blame(schedule, "ignores the chunks that with_chunks is given")
+                attribute(schedule, "ignores the chunks that with_chunks is given")
                 raise InternalError(
                     f"schedule {schedule.name!r} ignores the chunks it is given. This is a bug in nest."
                 )

@@ -10,7 +10,7 @@ from nest.errors import InputError
 from nest.formulate.choices import allowed_degrees, taking_part
 from nest.formulate.stack import described, device_of
 from nest.formulate.target import limits_of, with_schedules, within
-from nest.hooks.manager import DISTRIBUTION
+from nest.hooks.discovery import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.spec import NO_STACK, Problem
 from nest.spec.problem import NO_TARGET, OFFLOAD, Search

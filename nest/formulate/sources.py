@@ -15,7 +15,7 @@ from nest.files.source import SUFFIXES
 from nest.files.synonyms import plain
 from nest.formulate.model_library import library_models
 from nest.graph import OperatorGraph
-from nest.hooks.guarded import blame
+from nest.hooks.guard import attribute
 from nest.hooks.protocols import ModelImporter
 from nest.spec import Training, TransformerSpec
 
@@ -74,7 +74,7 @@ def load_model(source: str | Model, training: Training, base: Path | None, regis
     if not accepting:
         raise _unknown_family(place, model, importers)
     for other in accepting[1:]:
-        blame(other, f"accepts {place}, which the importer {accepting[0].name!r} accepts already")
+        attribute(other, f"accepts {place}, which the importer {accepting[0].name!r} accepts already")
     if len(accepting) > 1:
         names = ", ".join(importer.name for importer in accepting)
         raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")

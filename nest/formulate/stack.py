@@ -103,7 +103,7 @@ def described(name: str | StackSpec, known: Registry, base: Path | None = None, 
         return read(path, StackSpec)
     stacks = known.stacks()
     if name in known.absent("stacks"):
-        raise InputError(f"{place}: software stack {name!r} was set aside, so that nobody knows what it does.")
+        raise InputError(f"{place}: software stack {name!r} is disabled, so that nobody knows what it does.")
     if name not in stacks:
         raise unknown_name(place, "software stack", name, stacks)
     offered = stacks[name]

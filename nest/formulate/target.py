@@ -40,7 +40,7 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
     exporters = registry.exporters()
     able = {each for each, exporter in exporters.items() if hasattr(exporter, "limits")}
     if name in registry.absent("exporters"):
-        raise InputError(f"{place}: exporter {name!r} was set aside, so that nobody knows what its framework can run.")
+        raise InputError(f"{place}: exporter {name!r} is disabled, so that nobody knows what its framework can run.")
     if name in exporters and name not in able:
         told = f" Those that do: {', '.join(sorted(able))}." if able else " None that is registered does."
         raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{told}")

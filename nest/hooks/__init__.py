@@ -1,5 +1,5 @@
 """Extension points: hook signatures (`spec`), what plug-in objects offer (`protocols`), the `registry`."""
 
-from nest.hooks.spec import hook
+from nest.hooks.spec import VERSION, hook
 
-__all__ = ["hook"]
+__all__ = ["VERSION", "hook"]

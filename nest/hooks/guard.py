@@ -1,14 +1,15 @@
-"""Objects of plug-ins, used so that a faulty one harms nothing: every call is watched and its result looked at."""
+"""Calls into plug-ins: each is limited in time and its result checked, so that an error in a plug-in harms nothing."""
 
 from __future__ import annotations
 
 import os
+from copy import deepcopy
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError
-from nest.hooks.surroundings import surroundings_kept
-from nest.hooks.worker import Overdue, Raised, Worker, inside, told
+from nest.hooks.kinds import KINDS, OPTIONAL, called_with
+from nest.hooks.worker import Raised, TimedOut, Worker, inside, message, process_state_restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,52 +31,23 @@ SECONDS = "NEST_PLUGIN_SECONDS"
 LONGEST = 1e6
 """Seconds: more than a week is no limit, and what waits for threads takes no more than `threading.TIMEOUT_MAX`."""
 
-KINDS = {
-    "strategies": "Strategy",
-    "model_importers": "ModelImporter",
-    "topology_importers": "TopologyImporter",
-    "cost_models": "CostModel",
-    "collective_models": "CollectiveModel",
-    "layer_times": "LayerTimes",
-    "schedules": "Schedule",
-    "planners": "Planner",
-    "exporters": "Exporter",
-    "stacks": "Stack",
-}
-"""Kinds of registered object, with their protocols in `nest.hooks.protocols`; hooks are `nest_<kind>`."""
-
-
-WORDS = {
-    "strategies": "strategy",
-    "model_importers": "model importer",
-    "topology_importers": "topology importer",
-    "cost_models": "cost model",
-    "collective_models": "collective model",
-    "layer_times": "model of layer times",
-    "schedules": "schedule",
-    "planners": "planner",
-    "exporters": "exporter",
-    "stacks": "software stack",
-}
-"""One object of each kind, for people."""
-
 Answer = TypeVar("Answer")
 
 
-class Nonsense(ValueError):  # noqa: N818 - says what a value is
+class InvalidResult(ValueError):  # noqa: N818 - says what a value is
     """What a plug-in returned cannot be used; the text says why, without naming the plug-in."""
 
 
-class Faulty(Exception):  # noqa: N818 - says what a plug-in is
+class CallError(Exception):
     """A call into a plug-in failed; the text follows the name of what was called: `raised ValueError: ...`."""
 
 
-class Slow(Faulty):
+class CallTimeoutError(CallError):
     """A call into a plug-in took too long."""
 
 
-class PluginFault(Exception):  # noqa: N818 - not an error of nest or its user: whoever walks goes on without the object
-    """An object of a plug-in is faulty.
+class PluginError(Exception):
+    """An object of a plug-in failed: no error of nest or its user, planning goes on without the object.
 
     Attributes:
         kind: its kind, as in `KINDS`.
@@ -87,7 +59,7 @@ class PluginFault(Exception):  # noqa: N818 - not an error of nest or its user: 
         self.kind = kind
         self.name = name
         self.reason = reason
-        super().__init__(f"{WORDS[kind]} {name!r} {reason}")
+        super().__init__(f"{KINDS[kind].phrase} {name!r} {reason}")
 
 
 def call_limit() -> float:
@@ -132,37 +104,37 @@ class Guard:
         Args:
             function: calls into the plug-in.
             member: what it calls, for the text.
-            messages: errors that are meant for the user and so no fault.
+            messages: errors that are meant for the user.
 
         Raises:
-            Faulty: it raised something, took too long, or found what the plug-in returned to be nonsense.
-            PluginFault: it called into another plug-in, which is faulty.
+            CallError: it raised something, took too long, or returned an invalid result.
+            PluginError: it called into another plug-in, which failed.
         """
         try:
             return function() if inside() else self._watched(function, member)
-        except (Faulty, PluginFault):
+        except (CallError, PluginError):
             raise
         except messages:
             raise
-        except Nonsense as error:
-            raise Faulty(f"returned nonsense{_from(member)}: {error}") from None
+        except InvalidResult as error:
+            raise CallError(f"returned an invalid result{_from(member)}: {error}") from None
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and not inside():  # Interrupts reach the main thread only.
                 raise
-            raise Faulty(f"raised {told(error)}{_in(member)}") from error
+            raise CallError(f"raised {message(error)}{_in(member)}") from error
 
     def _watched(self, function: Callable[[], Answer], member: str) -> Answer:
         with self._lock:
             limit = min(self._limit, self._left)
             worker, self._worker = self._worker if self._worker and self._worker.alive else Worker(), None
             try:
-                with surroundings_kept():
+                with process_state_restored():
                     found, raised, seconds = worker.call(function, limit)
-            except Overdue:
+            except TimedOut:
                 self._left -= limit
                 if limit < self._limit:
                     raise self._used_up(member) from None
-                raise Slow(f"did not come back{_from(member)} within {self._limit:g} s") from None
+                raise CallTimeoutError(f"timed out after {self._limit:g} s{_in(member)}") from None
             # Only a worker that is waiting again may be asked again: no interrupt may leave an answer behind.
             self._worker = worker
             self._left -= max(seconds - self._limit * UNCOUNTED, 0.0)
@@ -172,14 +144,14 @@ class Guard:
             raise self._used_up(member)
         return found  # type: ignore[no-any-return]
 
-    def _used_up(self, member: str) -> Faulty:
-        return Slow(f"used up the {self._limit * TOTAL_SHARE:g} s of all calls into a plug-in{_in(member)}")
+    def _used_up(self, member: str) -> CallError:
+        return CallTimeoutError(f"used up the {self._limit * TOTAL_SHARE:g} s of all calls into a plug-in{_in(member)}")
 
 
 def _raise(raised: Raised, member: str) -> None:
-    if isinstance(raised.error, (Nonsense, Faulty, PluginFault, InputError)):
+    if isinstance(raised.error, (InvalidResult, CallError, PluginError, InputError)):
         raise raised.error
-    raise Faulty(f"raised {raised.text}{_in(member)}") from raised.error
+    raise CallError(f"raised {raised.text}{_in(member)}") from raised.error
 
 
 def _in(member: str) -> str:
@@ -188,3 +160,132 @@ def _in(member: str) -> str:
 
 def _from(member: str) -> str:
     return f" from {member}" if member else ""
+
+
+MESSAGES = frozenset(
+    {
+        ("model_importers", "load"),
+        ("topology_importers", "load"),
+        ("cost_models", "price"),
+        ("exporters", "export"),
+        ("exporters", "limits"),
+        ("exporters", "rank_order"),
+        ("exporters", "read"),
+    }
+)
+"""Kinds and members whose `InputError` tells the user what is wrong with a file, a device or a plan.
+
+A cost model takes part only where the problem names it: who asked for measured costs must not get others."""
+
+OF_ITS_KIND = frozenset({("schedules", "with_chunks")})
+"""Kinds and members whose result is another object of the kind, with the same name."""
+
+
+class Guarded:
+    """Stands in for an object of a plug-in; attributes are read once, results are checked (`nest.hooks.results`).
+
+    Attributes:
+        name: the object's.
+    """
+
+    def __init__(self, kind: str, name: str, item: Any, guard: Guard) -> None:
+        """Stand in for `item`.
+
+        Args:
+            kind: its kind, as in `nest.hooks.kinds.KINDS`.
+            name: its name.
+            item: the object.
+            guard: of the plug-in that brings it.
+        """
+        self.name = name
+        self._kind = kind
+        self._item = item
+        self._guard = guard
+        self._lacks: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"Guarded({self._kind}, {self.name!r})"
+
+    def __getattr__(self, member: str) -> Any:
+        """The object's attribute or method, from now on an attribute of this one.
+
+        Raises:
+            AttributeError: the object has none.
+            PluginError: reading it fails, or it is invalid.
+        """
+        from nest.hooks.results import check_of
+
+        if member.startswith("_") or member in self._lacks:
+            raise AttributeError(member)
+        value = self._call(lambda: getattr(self._item, member, _Missing), member)
+        if value is _Missing:
+            self._lacks.add(member)
+            raise AttributeError(member)
+        check = check_of(self._kind, self.name, member)
+        checked = self._method(member, value, check) if callable(value) else self._call(lambda: check(value), member)
+        self.__dict__[member] = checked
+        return checked
+
+    @property
+    def unguarded(self) -> Any:
+        """The object itself."""
+        return self._item
+
+    def read_members(self) -> None:
+        """Read every member there may be, so that errors show at the start and `isinstance` knows what is there.
+
+        Raises:
+            PluginError: one cannot be read.
+        """
+        from nest.hooks.results import members_of
+
+        for member in members_of(self._kind):
+            getattr(self, member, None)
+
+    def _method(self, member: str, method: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
+        optional = OPTIONAL.get((self._kind, member), ())
+        if optional:
+            method = self._call(lambda: called_with(method, optional), member)
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            given = tuple(_own(each) for each in arguments)
+            found = self._call(lambda: check(method(*given, **named), *arguments, **named), member)
+            return self._another(found) if (self._kind, member) in OF_ITS_KIND else found
+
+        return watched
+
+    def _another(self, item: Any) -> Guarded:
+        """The stand-in for an object of the same kind and name that the object made."""
+        made = Guarded(self._kind, self.name, item, self._guard)
+        made.read_members()
+        return made
+
+    def _call(self, function: Callable[[], Any], member: str) -> Any:
+        messages = (InputError,) if (self._kind, member) in MESSAGES else ()
+        try:
+            return self._guard.call(function, member, messages)
+        except CallError as error:
+            raise PluginError(self._kind, self.name, str(error)) from error.__cause__
+
+
+def attribute(item: object, reason: str) -> None:
+    """Attribute a failure to `item` if a plug-in brings it; what nest brings itself is not done without.
+
+    Args:
+        item: a registered object.
+        reason: what it did, to follow its name.
+
+    Raises:
+        PluginError: a plug-in brings it.
+    """
+    if isinstance(item, Guarded):
+        raise PluginError(item._kind, item.name, reason)
+
+
+class _Missing:
+    """Stands for an attribute that an object lacks."""
+
+
+def _own(argument: Any) -> Any:
+    """`argument`; a copy of a file's mapping, which an object could change for others: all else is frozen or new."""
+    return deepcopy(argument) if isinstance(argument, dict) else argument

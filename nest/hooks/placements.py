@@ -1,4 +1,4 @@
-"""Which rank of a plan is which accelerator of which host, for exporters."""
+"""The network of a plan's problem, and which rank is which accelerator of which host, for exporters."""
 
 from collections.abc import Sequence
 from math import prod
@@ -8,11 +8,13 @@ from attrs import frozen
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
 from nest.deployment.hosts import Seat, named_seats, numbered, seats
 from nest.errors import InputError
-from nest.hooks.networks import cluster_spec, network_of
+from nest.files import structure
 from nest.hooks.registry import registry
+from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, pairs, reduce
-from nest.spec import ClusterSpec, PlacementRecord, PlanDocument
+from nest.network.imported import Imported
+from nest.spec import ClusterSpec, LevelSpec, PlacementRecord, PlanDocument
 from nest.spec.problem import NO_TARGET
 
 
@@ -104,3 +106,28 @@ def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec
 
 def _pairs(network: LinkGraph | Pairs) -> Pairs:
     return pairs(network) if isinstance(network, LinkGraph) else network
+
+
+def cluster_spec(plan: PlanDocument) -> ClusterSpec:
+    """The `cluster` section of a plan's problem.
+
+    Raises:
+        InputErrors: it is none.
+    """
+    return structure(plan.problem["cluster"], ClusterSpec)
+
+
+def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]:
+    """The network of a self-contained `cluster` section; of one given by levels, those.
+
+    Raises:
+        InputError: no registered importer knows it.
+    """
+    source = spec.topology if spec.name is None else spec.name
+    if source is None:
+        return spec.levels or ()
+    for importer in registry().topology_importers().values():
+        if importer.accepts(source):
+            found = importer.load(source)
+            return found.network if isinstance(found, Imported) else found
+    raise InputError(f"cluster: no importer knows {str(source)!r:.200}, so that nobody can tell the plan's network.")

@@ -70,8 +70,17 @@ class OperatorCost:
     host: float = 0.0
 
 
+class Named(Protocol):
+    """What is registered by name."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+        ...
+
+
 @runtime_checkable
-class Strategy(Protocol):
+class Strategy(Named, Protocol):
     """A sub-graph strategy, such as tensor parallelism.
 
     It sees one layer of each kind: layers that differ in names only are rewritten and priced once, so it must
@@ -90,11 +99,6 @@ class Strategy(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
-        ...
-
-    @property
     def after(self) -> tuple[str, ...]:
         """Strategies to be applied before this one, by name."""
         ...
@@ -109,7 +113,7 @@ class Strategy(Protocol):
 
 
 @runtime_checkable
-class ModelImporter(Protocol):
+class ModelImporter(Named, Protocol):
     """A reader of model descriptions.
 
     Optional:
@@ -118,11 +122,6 @@ class ModelImporter(Protocol):
         sequence_length: `sequence_length(source)`, tokens per sample where the source is for one length only; 0: it is
             for any. `nest models` describes it with that.
     """
-
-    @property
-    def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
-        ...
 
     def accepts(self, source: Any) -> bool:
         """Whether this importer knows `source` (a mapping read from a file, or a specification)."""
@@ -134,7 +133,7 @@ class ModelImporter(Protocol):
 
 
 @runtime_checkable
-class TopologyImporter(Protocol):
+class TopologyImporter(Named, Protocol):
     """A reader of cluster descriptions.
 
     A source is the path of a file, a part of one (`FILE#NAME`, a `nest.network.imported.PartOf`), the name or mapping a
@@ -145,11 +144,6 @@ class TopologyImporter(Protocol):
         profiled: when true, `load(source, profile)` also takes a `nest.spec.LinkProfile`, or None, for what files of
             its kind do not say.
     """
-
-    @property
-    def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
-        ...
 
     def accepts(self, source: Any) -> bool:
         """Whether this importer knows `source`."""
@@ -173,13 +167,8 @@ class ProfiledImporter(TopologyImporter, Protocol):
 
 
 @runtime_checkable
-class CostModel(Protocol):
+class CostModel(Named, Protocol):
     """A model of operator times."""
-
-    @property
-    def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
-        ...
 
     def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
         """Cost of `operator` (never a collective) on `device`."""
@@ -187,13 +176,8 @@ class CostModel(Protocol):
 
 
 @runtime_checkable
-class LayerTimes(Protocol):
+class LayerTimes(Named, Protocol):
     """How the times of a layer's operators become the layer's."""
-
-    @property
-    def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
-        ...
 
     def seconds(
         self, durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
@@ -209,16 +193,11 @@ class LayerTimes(Protocol):
 
 
 @runtime_checkable
-class Planner(Protocol):
+class Planner(Named, Protocol):
     """Plans a problem in a way of its own; `nest compare` puts what it decides beside the fastest plan.
 
     It says what is decided and nothing of what that costs: all plans are priced by the same code.
     """
-
-    @property
-    def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
-        ...
 
     @property
     def summary(self) -> str:
@@ -231,7 +210,7 @@ class Planner(Protocol):
 
 
 @runtime_checkable
-class Exporter(Protocol):
+class Exporter(Named, Protocol):
     """A writer of other tools' files.
 
     `nest.deployment` puts a plan into the terms frameworks use, and says which rank is which device;
@@ -247,18 +226,13 @@ class Exporter(Protocol):
             content of the file that has them, `nodes` the number of machines it is launched on, None: as it says.
     """
 
-    @property
-    def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
-        ...
-
     def export(self, plan: PlanDocument) -> Mapping[str, str]:
         """File names and their contents."""
         ...
 
 
 @runtime_checkable
-class Stack(Protocol):
+class Stack(Named, Protocol):
     """What a framework at a version does where a problem leaves it open; `nest.spec.StackSpec` is one.
 
     Optional:
@@ -267,11 +241,6 @@ class Stack(Protocol):
         sources: where each statement was read, beginning with its key or subject.
         pipeline_overlap: schedules with which it hides communication between stages.
     """
-
-    @property
-    def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
-        ...
 
     @property
     def description(self) -> str:

@@ -8,21 +8,21 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
-from nest.hooks.admission import name_of, refusal, taken_words
-from nest.hooks.guard import KINDS, SECONDS, WORDS, Faulty, Nonsense, PluginFault
-from nest.hooks.guarded import Guarded
-from nest.hooks.manager import (
+from nest.hooks.discovery import (
     DISABLED,
     DISTRIBUTION,
-    Manager,
+    NAMED,
     Plugin,
     built_in_plugins,
     given_plugins,
     installed_plugins,
+    named_plugins,
     own_version,
     switched_off,
 )
-from nest.hooks.states import PluginState, states
+from nest.hooks.guard import SECONDS, CallError, Guarded, InvalidResult, PluginError
+from nest.hooks.kinds import KINDS, name_of, refusal, reserved_names
+from nest.hooks.loader import HOOKS, Loader, PluginState
 
 # What the annotations name stays unloaded: `nest --help` passes through here.
 if TYPE_CHECKING:
@@ -43,36 +43,36 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-_walking: ContextVar[Registry | None] = ContextVar("_walking", default=None)
+_planning: ContextVar[Registry | None] = ContextVar("_planning", default=None)
 
 
 class Registry:
     """Registered objects by kind and name: built-ins first, then plug-ins by distribution.
 
-    Objects of plug-ins are handed out guarded: a call that fails raises `PluginFault`. `run` goes on without them.
+    Objects of plug-ins are handed out guarded: a call that fails raises `PluginError`. `run` goes on without them.
 
     Attributes:
-        warnings: a line for each plug-in, hook or object that was set aside so far.
+        warnings: a line for each plug-in, hook or object that is disabled so far.
     """
 
     def __init__(self, extra: Iterable[Any] = (), *, strict: bool = False) -> None:
-        """Find installed plug-ins; built-ins are loaded when first asked for.
+        """Find installed and named plug-ins; built-ins are loaded when first asked for.
 
         Args:
             extra: modules or objects with hook functions, as further plug-ins.
-            strict: whether a faulty plug-in is an error.
+            strict: whether a plug-in error ends nest.
 
         Raises:
-            InputError: a plug-in is faulty, and that is an error.
+            InputError: a plug-in fails, and that ends nest.
         """
-        self._manager = Manager(strict)
-        installed = installed_plugins()
+        self._loader = Loader(strict)
+        installed = [*installed_plugins(), *named_plugins()]
         self._off, unknown = switched_off(installed)
-        self._manager.warnings += [
+        self._loader.warnings += [
             f"{DISABLED} names {name!r}, but no plug-in of that name is installed" for name in unknown
         ]
         self._used = [*(plugin for plugin in installed if plugin not in self._off), *given_plugins(extra)]
-        self._plugins = self._manager.register(self._used)
+        self._plugins = self._loader.register(self._used)
         self._built_ins: list[Plugin] | None = None
         self._objects: dict[str, dict[str, Any]] = {}
         self._origins: dict[tuple[str, str], Plugin] = {}
@@ -81,66 +81,66 @@ class Registry:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line for each thing that was set aside so far."""
-        return tuple(self._manager.warnings)
+        """A line for each thing that is disabled so far."""
+        return tuple(self._loader.warnings)
 
     @property
     def strict(self) -> bool:
-        """Whether a faulty plug-in is an error."""
-        return self._manager.strict
+        """Whether a plug-in error ends nest."""
+        return self._loader.strict
 
     def be_strict(self, strict: bool = True) -> None:
-        """Let faulty plug-ins be an error from now on, or no longer.
+        """Let plug-in errors end nest from now on, or no longer.
 
         Raises:
-            InputError: a plug-in was found to be faulty before.
+            InputError: a plug-in has failed before.
         """
-        self._manager.strict = strict
-        self._manager.check_strict()
+        self._loader.strict = strict
+        self._loader.check_strict()
 
-    def run(self, walk: Callable[[], Answer]) -> Answer:
-        """What `walk` returns; where an object of a plug-in fails, `walk` is called again without that object.
+    def run(self, planning: Callable[[], Answer]) -> Answer:
+        """What `planning` returns; where an object of a plug-in fails, it is called again without that object.
 
-        A walk inside another leaves faults to the outer one, whose objects would no longer be those registered.
+        A run inside another leaves errors to the outer one, whose objects would no longer be those registered.
 
         Raises:
-            InputError: a plug-in is faulty, and that is an error.
+            InputError: a plug-in fails, and that ends nest.
         """
-        if _walking.get() is self:
-            return walk()
-        if self._manager.strict:
+        if _planning.get() is self:
+            return planning()
+        if self._loader.strict:
             self.distributions()
-        token = _walking.set(self)
+        token = _planning.set(self)
         try:
             while True:
-                self._manager.renew()
+                self._loader.renew()
                 self._credited.clear()
                 try:
-                    return walk()
-                except PluginFault as fault:
-                    self.set_aside(fault)
+                    return planning()
+                except PluginError as error:
+                    self.disable(error)
         finally:
-            _walking.reset(token)
+            _planning.reset(token)
 
-    def set_aside(self, fault: PluginFault) -> None:
-        """Do without the object that is at fault, and note in one line why, and what takes its place.
+    def disable(self, error: PluginError) -> None:
+        """Do without the object that failed, and note in one line why, and what takes its place.
 
         Raises:
-            InputError: faulty plug-ins are an error.
+            InputError: plug-in errors end nest.
         """
-        kind, name = fault.kind, fault.name
+        kind, name = error.kind, error.name
         plugin = self._origins.get((kind, name))
         if plugin is None and (kind, name) not in self._absent:
-            raise InternalError(f"there is no object {name!r} among {kind} to set aside; it {fault.reason}.")
+            raise InternalError(f"there is no object {name!r} among {kind} to disable; it {error.reason}.")
         self._absent.add((kind, name))
         if plugin is None or self._origins.pop((kind, name), None) is None:  # Another thread was first.
             return
         self._objects[kind] = {other: item for other, item in self._objects[kind].items() if other != name}
         self._objects.pop("ordered strategies", None)
-        self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}", self._in_its_place(kind))
+        self._loader.disable(plugin, f"its {KINDS[kind].phrase} {name!r} {error.reason}", self._in_its_place(kind))
 
     def absent(self, kind: str) -> frozenset[str]:
-        """Names of the objects of `kind` that were set aside and that no other object has."""
+        """Names of the objects of `kind` that are disabled and that no other object has."""
         self._collect(kind)
         return frozenset(name for of, name in self._absent if of == kind and name not in self._objects[kind])
 
@@ -206,8 +206,7 @@ class Registry:
             KeyError: there is none.
         """
         self._collect(kind)
-        plugin = self._origins[kind, name]
-        return plugin.distribution, plugin.version
+        return self._origins[kind, name].release
 
     def distributions(self) -> dict[str, str]:
         """Distributions that registered something, by name, with their versions."""
@@ -215,14 +214,14 @@ class Registry:
             return {DISTRIBUTION: own_version()}
         for kind in KINDS:
             self._collect(kind)
-        return dict(sorted({each.distribution: each.version for each in self._origins.values()}.items()))
+        return dict(sorted(each.release for each in self._origins.values()))
 
     def installed(self) -> dict[str, str]:
         """Distributions that bring plug-ins and are not switched off, nest's own among them, with their versions."""
-        return {DISTRIBUTION: own_version(), **{each.distribution: each.version for each in self._used}}
+        return {DISTRIBUTION: own_version(), **dict(each.release for each in self._used)}
 
     def credit(self, kind: str, name: str) -> None:
-        """Note that the object of `kind` called `name` was used in the walk that `run` goes on."""
+        """Note that the object of `kind` called `name` was used in the current `run`."""
         self._credited.add((kind, name))
 
     def contributing(self, objects: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -233,9 +232,7 @@ class Registry:
         found = {DISTRIBUTION: own_version()}
         if not self._plugins:  # No built-in need be loaded to know that.
             return found
-        for key in (*objects, *self._credited):
-            if key in self._origins:
-                found[self._origins[key].distribution] = self._origins[key].version
+        found |= dict(self._origins[key].release for key in (*objects, *self._credited) if key in self._origins)
         return dict(sorted(found.items()))
 
     def unguarded(self, kind: str, name: str) -> Any:
@@ -249,19 +246,21 @@ class Registry:
 
     def states(self) -> tuple[PluginState, ...]:
         """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
-        plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
         for kind in KINDS:
             self._collect(kind)
-        hooks = {
-            plugin.name: {
-                hook: tuple(
-                    name for (kind, name), owner in self._origins.items() if (f"nest_{kind}", owner) == (hook, plugin)
-                )
-                for hook in self._manager.hooks(plugin)
-            }
-            for plugin in plugins
-        }
-        return states(plugins, self._off, hooks, self._manager.faults)
+        plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
+        found = []
+        for release in dict.fromkeys(plugin.release for plugin in (*plugins, *self._off)):
+            own = [plugin for plugin in plugins if plugin.release == release]
+            implemented = {hook for plugin in own for hook in self._loader.hooks(plugin)}
+            names: dict[str, list[str]] = {hook: [] for hook in HOOKS if hook in implemented}
+            for (kind, name), owner in self._origins.items():
+                if owner in own and f"nest_{kind}" in names:
+                    names[f"nest_{kind}"].append(name)
+            faults = tuple(reason for plugin, reason in self._loader.errors if plugin in own)
+            off = any(plugin.release == release for plugin in self._off)
+            found.append(PluginState(*release, {hook: tuple(each) for hook, each in names.items()}, faults, off))
+        return tuple(found)
 
     def commands(
         self, make: Callable[[], Answer], names: Callable[[Answer], tuple[str, ...]]
@@ -270,16 +269,16 @@ class Registry:
 
         Args:
             make: makes a command line, one for each plug-in.
-            names: the names of the commands of one; what it raises is the plug-in's fault.
+            names: the names of the commands of one; what it raises is the plug-in's error.
         """
         for plugin in self._plugins:
             own = make()
-            if self._manager.call("nest_commands", plugin, bool, app=own) is None:
+            if self._loader.call("nest_commands", plugin, bool, app=own) is None:
                 continue
             try:
-                added = self._manager.watch(plugin, partial(names, own))
-            except Faulty as fault:
-                self._manager.set_aside(plugin, f"a command it adds {fault}")
+                added = self._loader.watch(plugin, partial(names, own))
+            except CallError as error:
+                self._loader.disable(plugin, f"a command it adds {error}")
                 continue
             yield plugin, own, added
 
@@ -287,13 +286,13 @@ class Registry:
         """Note in one line that something of `plugin` is not used.
 
         Raises:
-            InputError: faulty plug-ins are an error.
+            InputError: plug-in errors end nest.
         """
-        self._manager.set_aside(plugin, reason)
+        self._loader.disable(plugin, reason)
 
     def _all_plugins(self) -> list[Plugin]:
         if self._built_ins is None:
-            self._built_ins = self._manager.register(built_in_plugins())
+            self._built_ins = self._loader.register(built_in_plugins())
         return [*self._built_ins, *self._plugins]
 
     def _collect(self, kind: str) -> dict[str, Any]:
@@ -301,7 +300,7 @@ class Registry:
             refusal(kind, None)  # Imports take their time, which is not the plug-ins'.
             found: dict[str, Any] = {}
             for plugin in self._all_plugins():
-                for item in self._manager.call(f"nest_{kind}", plugin, _listed) or ():
+                for item in self._loader.call(f"nest_{kind}", plugin, _listed) or ():
                     self._admit(kind, plugin, item, found)
             self._objects[kind] = found
         return self._objects[kind]
@@ -310,31 +309,31 @@ class Registry:
         """Add `item` to `found`, unless it is broken or its name is taken."""
         returned = f"nest_{kind} returned {type(item).__name__}"
         try:
-            problem, name = self._manager.watch(plugin, lambda: (refusal(kind, item), name_of(item)))
-        except Faulty as fault:  # Attributes may be properties that raise anything.
-            self._manager.set_aside(plugin, f"{returned}, which {fault}")
+            problem, name = self._loader.watch(plugin, lambda: (refusal(kind, item), name_of(item)))
+        except CallError as error:  # Attributes may be properties that raise anything.
+            self._loader.disable(plugin, f"{returned}, which {error}")
             return
         if problem is not None:
-            if kind != "strategies" or name not in taken_words():
+            if kind != "strategies" or name not in reserved_names():
                 self._absent.add((kind, name))
-            self._manager.set_aside(plugin, f"{returned}, {problem}")
+            self._loader.disable(plugin, f"{returned}, {problem}")
         elif name in found:
             holder = self._origins[kind, name].origin
-            self._manager.set_aside(plugin, f"{holder} has registered {name!r} among {kind} already")
+            self._loader.disable(plugin, f"{holder} has registered {name!r} among {kind} already")
         elif (offered := self._guarded(kind, plugin, name, item)) is not None:
             found[name] = offered
             self._origins[kind, name] = plugin
 
     def _guarded(self, kind: str, plugin: Plugin, name: str, item: Any) -> Any:
-        """`item`, or what stands in for it; None: it is set aside."""
+        """`item`, or what stands in for it; None: it is disabled."""
         if plugin.built_in:
             return item
-        guarded = Guarded(kind, name, item, self._manager.guard(plugin))
+        guarded = Guarded(kind, name, item, self._loader.guard(plugin))
         try:
             guarded.read_members()
-        except PluginFault as fault:
+        except PluginError as error:
             self._absent.add((kind, name))
-            self._manager.set_aside(plugin, f"its {WORDS[kind]} {name!r} {fault.reason}", self._in_its_place(kind))
+            self._loader.disable(plugin, f"its {KINDS[kind].phrase} {name!r} {error.reason}", self._in_its_place(kind))
             return None
         return guarded
 
@@ -358,10 +357,10 @@ def _listed(answers: list[Any]) -> list[Any]:
     """The objects of a plug-in's answers, one by one: nothing could end `list` of what has no end.
 
     Raises:
-        Nonsense: there is no answer.
+        InvalidResult: there is no answer.
     """
     if not answers:  # pluggy leaves None out.
-        raise Nonsense("None is no list")
+        raise InvalidResult("None is no list")
     return [item for answer in answers for item in answer]
 
 
@@ -370,17 +369,17 @@ def registry(extra: Iterable[Any] = (), *, strict: bool = False) -> Registry:
 
     Args:
         extra: modules or objects with hook functions.
-        strict: whether a faulty plug-in is an error; the registry of the process is another one then.
+        strict: whether a plug-in error ends nest; the registry of the process is another one then.
 
     Raises:
-        InputError: a plug-in is faulty, and that is an error.
+        InputError: a plug-in fails, and that ends nest.
     """
     modules = tuple(extra)
     if modules:
         return Registry(modules, strict=strict)
-    return _shared(os.environ.get(DISABLED, ""), os.environ.get(SECONDS, ""), strict)
+    return _shared(strict, *(os.environ.get(name, "") for name in (NAMED, DISABLED, SECONDS)))
 
 
 @cache
-def _shared(disabled: str, seconds: str, strict: bool) -> Registry:
+def _shared(strict: bool, *environment: str) -> Registry:
     return Registry(strict=strict)

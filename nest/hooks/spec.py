@@ -2,7 +2,7 @@
 
 A distribution joins by an entry point in the group `nest` that names a module (or object) with functions of
 these names marked `@nest.hooks.hook`. Each function returns a list of objects; what each object must offer is
-in `nest.hooks.protocols`. The registry checks every object and sets a broken one aside with a warning.
+in `nest.hooks.protocols`. The registry checks every object and disables a broken one with a warning.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 PROJECT = "nest"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hook = pluggy.HookimplMarker(PROJECT)
+
+VERSION = 1
+"""Version of the hooks and protocols. A plug-in whose module says `hook_version = N` is refused where this is less."""
 
 
 @hookspec

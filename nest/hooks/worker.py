@@ -1,4 +1,4 @@
-"""Threads that calls into plug-ins run in, so that one that never comes back is left behind.
+"""Threads that calls into plug-ins run in, so that one that never returns is left behind.
 
 A signal would interrupt the main thread only, and a process could be given nothing that cannot be pickled. Handing a
 call over and its answer back takes 16 microseconds, 60 on a busy machine (2026-11-21, 2 cores of an AMD EPYC, Python
@@ -8,19 +8,22 @@ call over and its answer back takes 16 microseconds, 60 on a busy machine (2026-
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from threading import Thread, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _here = local()
 
 
-class Overdue(Exception):  # noqa: N818 - an event, told in words by whoever waited
-    """A call has not come back in time."""
+class TimedOut(Exception):  # noqa: N818 - an event, put into words by whoever waited
+    """A call has not returned in time."""
 
 
 class Raised(Exception):  # noqa: N818 - wraps what was raised
@@ -42,7 +45,7 @@ def inside() -> bool:
     return getattr(_here, "serving", False)
 
 
-def told(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """The class and message of an error in one line of at most 300 characters."""
     try:
         message = " ".join(str(error).split())
@@ -73,17 +76,17 @@ class Worker:
         """What `function` returned, what it raised, and the seconds it took.
 
         Raises:
-            Overdue: it has not come back within `seconds`; the worker must not be used any more.
+            TimedOut: it has not returned within `seconds`; the worker must not be used any more.
         """
         self._calls.put(function)
         try:
             return self._answers.get(timeout=seconds)
         except Empty:
             self._end()
-            raise Overdue from None
+            raise TimedOut from None
 
     def _end(self) -> None:
-        """Ask the thread to end: one that computes does at once, one that waits does once it is back."""
+        """Ask the thread to end: one that computes does at once, one that waits does once it returns."""
         if self._thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(SystemExit))
 
@@ -98,6 +101,32 @@ def _serve(
         try:
             found = function()
         except BaseException as error:  # Also SystemExit: it must end neither this thread nor, unseen, the caller.
-            raised = Raised(error, told(error))
+            raised = Raised(error, message(error))
         answers.put((found, raised, perf_counter() - start))
         function = found = raised = None
+
+
+@contextmanager
+def process_state_restored() -> Iterator[None]:
+    """Put back the working directory, the standard streams and a lowered limit of recursion after a call.
+
+    Files of a problem are found from the working directory, results go to the standard streams, and reading nested
+    input takes recursion. A raised limit stays: the plug-in may need it.
+    """
+    folder, streams, depth = _folder(), (sys.stdout, sys.stderr), sys.getrecursionlimit()
+    try:
+        yield
+    finally:
+        if folder is not None and _folder() != folder:
+            with suppress(OSError):
+                os.chdir(folder)
+        sys.stdout, sys.stderr = streams
+        if sys.getrecursionlimit() < depth:
+            sys.setrecursionlimit(depth)
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - called twice for each call into a plug-in
+    except OSError:  # It was removed.
+        return None

@@ -10,8 +10,8 @@ from nest.planners.shapes import (
     USUAL_RANK_ORDER,
     Choices,
     asked_for,
-    dealt,
     even_cuts,
+    interleaved,
     modes,
     partition,
     replica_counts,
@@ -28,7 +28,7 @@ class Manual:
 
     Takeaway 1: tensor parallelism up to the devices of a node, then pipeline parallelism. Takeaway 2: as few devices
     for one copy of the model as it fits into, all others for data parallelism. Takeaway 3: the best micro-batch depends
-    on the rest, so the fastest of those that fit is taken. Blocks are dealt to stages evenly. Recomputation, then
+    on the rest, so the fastest of those that fit is taken. Blocks are divided evenly among stages. Recomputation, then
     ZeRO from stage 1 (Megatron-LM's distributed optimizer) on, are used where nothing fits without.
     """
 
@@ -112,7 +112,7 @@ def _by_width(instance: Instance) -> dict[int, tuple[int, ...]]:
 
 
 def _stage_counts(instance: Instance, width: int) -> list[int]:
-    """Numbers of stages of so wide blocks, those first that Megatron-LM takes without being told more.
+    """Numbers of stages of so wide blocks, those first that Megatron-LM takes by default.
 
     It asks for replicas of tp x cp x pp devices that use all there are, and for blocks that divide into the stages,
     unless `--decoder-first-pipeline-num-layers` or a layout says otherwise.
@@ -134,7 +134,7 @@ def _on_step(
     candidate, space = instance.candidates[index], instance.space
     allowed = modes(instance, candidate)
     order = USUAL_RANK_ORDER if USUAL_RANK_ORDER in space.rank_orders else space.rank_orders[0]
-    last = Assessment((f"the batch cannot be dealt to replicas of {step.stages} stages",), None)
+    last = Assessment((f"the batch cannot be divided among replicas of {step.stages} stages",), None)
     first: tuple[Solution, Assessment] | None = None
     if step.saving >= len(allowed):
         return None, last
@@ -156,9 +156,9 @@ def _on_step(
 
 
 def _split(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
-    """The layers of each stage: as fixed, else dealt evenly."""
+    """The layers of each stage: as fixed, else divided evenly."""
     if chunks > 1:
-        return dealt(instance, stages, chunks)
+        return interleaved(instance, stages, chunks)
     fixed = instance.space.partition
     if fixed is not None:
         return tuple(tuple(sorted(layers)) for layers in fixed) if len(fixed) == stages else None

@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 
 from nest.hooks.planning import PlannerContext, Proposal
 from nest.instance import Instance, Schedule, Solution, chunks_of
-from nest.planners.shapes import Choices, Units, dealt, even_cuts, modes, partition, replica_counts, units
+from nest.planners.shapes import Choices, Units, even_cuts, interleaved, modes, partition, replica_counts, units
 
 COLDNESS = 50.0
 """A plan slower by a share `x` is gone on from with the probability `exp(-COLDNESS * x)`: one that is 2 % slower about
@@ -178,7 +178,7 @@ class _Walk:
     def _solution(self, state: _State) -> Solution | None:
         schedule: Schedule = state.choices.schedule
         if chunks_of(schedule) > 1:
-            split = dealt(self._instance, len(state.cuts) + 1, chunks_of(schedule))
+            split = interleaved(self._instance, len(state.cuts) + 1, chunks_of(schedule))
         else:
             split = partition(self._pieces, state.cuts)
         fixed = self._instance.space.partition

@@ -16,7 +16,7 @@ USUAL_RANK_ORDER = "dp-inner"
 
 
 def units(instance: Instance) -> Units:
-    """What stages are cut between: the blocks that are dealt evenly where there are any, else the layers.
+    """What stages are cut between: the transformer blocks where there are any, else the layers.
 
     Layers that must share a stage are one unit, with all that lies between them in the order.
     """
@@ -44,7 +44,7 @@ def units(instance: Instance) -> Units:
 
 
 def even_cuts(count: int, stages: int) -> tuple[int, ...]:
-    """Where each stage but the first starts when `count` units are dealt evenly, earlier stages taking one more."""
+    """Where each stage but the first starts when `count` units are divided evenly, earlier stages taking one more."""
     size, longer = divmod(count, stages)
     return tuple(index * size + min(index, longer) for index in range(1, stages))
 
@@ -57,8 +57,8 @@ def partition(pieces: Units, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]
     )
 
 
-def dealt(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
-    """The layers of each stage where chunks are dealt (PROBLEM.md section 4); None: they do not come out even."""
+def interleaved(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
+    """The layers of each stage of an interleaved schedule (PROBLEM.md section 4); None: blocks do not divide."""
     counted = (instance.space.blocks, instance.space.blocks_and_ends)
     blocks = next((each for each in counted if each and len(each) % (stages * chunks) == 0), None)
     if blocks is None or stages < 2:
@@ -72,7 +72,7 @@ def dealt(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...]
 
 
 def replica_counts(instance: Instance, candidate: Candidate, stages: int) -> Iterator[int]:
-    """Numbers of replicas that the batch can be dealt to and that leave room for so many stages, most first."""
+    """Numbers of replicas among which the batch can be divided and that leave room for so many stages, most first."""
     for replicas in range(instance.cluster.size // (candidate.width * stages), 0, -1):
         if instance.micro_batches(candidate, replicas) is not None:
             yield replicas

@@ -10,7 +10,7 @@ from attrs import frozen
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from nest.hooks.manager import own_version
+from nest.hooks.discovery import own_version
 from nest.reporting.alignment import UNITS, aligned, column_styles
 from nest.reporting.marks import outline
 from nest.reporting.palette import hatches, style_sheet

@@ -1,7 +1,7 @@
 """Whether a plan's schedule keeps what its weights promise when its passes are run (docs/explanation/simulation.md)."""
 
 from nest.errors import InputError
-from nest.hooks.guarded import Guarded, blame
+from nest.hooks.guard import Guarded, attribute
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan.certificate import batch_length, certify, is_staggered, longest_pipeline
@@ -21,7 +21,7 @@ def replay_plugin(instance: Instance, solution: Solution, known: Registry) -> No
         known: registered schedules and the like.
 
     Raises:
-        PluginFault: the schedule is contradicted.
+        PluginError: the schedule is contradicted.
         InputError: it is, and the problem names no other one.
     """
     schedule = schedule_of(instance, solution)
@@ -33,7 +33,7 @@ def replay_plugin(instance: Instance, solution: Solution, known: Registry) -> No
             f"the schedule {schedule.name!r} of plug-in {' '.join(known.origin('schedules', schedule.name))} {reason}, "
             "and the problem names no other; name one in training.schedule whose weights and order agree."
         )
-    blame(schedule, reason)
+    attribute(schedule, reason)
 
 
 def contradiction(instance: Instance, solution: Solution) -> str | None:

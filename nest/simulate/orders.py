@@ -1,7 +1,7 @@
 """What a schedule says of the order of passes, checked."""
 
 from nest.errors import InputError
-from nest.hooks.guarded import blame
+from nest.hooks.guard import attribute
 from nest.instance import OrderedSchedule, Pass, Schedule
 from nest.instance.passes import order_fault
 
@@ -11,7 +11,7 @@ def orders_of(schedule: Schedule, stages: int, micro_batches: int, chunks: int) 
 
     Raises:
         InputError: the schedule does not say in which order stages work.
-        PluginFault: a plug-in's schedule gives an order that is none.
+        PluginError: a plug-in's schedule gives an order that is none.
     """
     if not isinstance(schedule, OrderedSchedule):
         raise InputError(
@@ -22,6 +22,6 @@ def orders_of(schedule: Schedule, stages: int, micro_batches: int, chunks: int) 
     for stage, order in enumerate(orders, start=1):
         fault = order_fault(order, micro_batches, chunks)
         if fault is not None:
-            blame(schedule, f"gives stage {stage} of {stages} an order that is none: {fault}")
+            attribute(schedule, f"gives stage {stage} of {stages} an order that is none: {fault}")
             raise AssertionError(f"{schedule.name}, stage {stage} of {stages}: {fault}")
     return orders

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
-from nest.hooks.guarded import blame
+from nest.hooks.guard import attribute
 from nest.instance import Instance, Pass, Solution, chunks_of
 from nest.simulate.difference import Difference, closed_form, difference
 from nest.simulate.disturbance import Disturbance, Disturbed, disturb
@@ -100,7 +100,7 @@ def replay(
     Raises:
         InputError: the schedule does not say in which order stages work, or the disturbance is of a stage or replica
             that is not there.
-        PluginFault: a plug-in's schedule gives an order that cannot be run.
+        PluginError: a plug-in's schedule gives an order that cannot be run.
     """
     works = stage_works(instance, solution)
     chunks, stages = solution.chunks, len(works)
@@ -118,7 +118,7 @@ def replay(
     try:
         spans = run(orders, chunks, length, progress)
     except Stuck as stuck:
-        blame(schedule, f"orders passes so that {stuck}")
+        attribute(schedule, f"orders passes so that {stuck}")
         raise AssertionError(f"{schedule.name}: {stuck}") from None
     staggered = bool(getattr(schedule, "staggered", False))
     whole = batch_time(spans, [work.sync for work in works], staggered)

@@ -11,16 +11,14 @@ Every check is an ordinary function that takes an object, as a hook returns it, 
 `nest plugins doctor` runs the same on what is installed.
 """
 
-from nest.testing.collectives import check_collective_model
-from nest.testing.conformance import assert_conforms, check
-from nest.testing.costs import check_cost_model, check_layer_times
+from nest.testing.conformance import assert_conforms, check, check_stack
+from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
 from nest.testing.exporter import check_exporter, sample_plans
 from nest.testing.finding import Finding
 from nest.testing.importers import check_model_importer, check_topology_importer
 from nest.testing.planner import check_planner
 from nest.testing.samples import SAMPLE_CLUSTERS, SAMPLE_MODELS, SampleCluster, SampleModel
 from nest.testing.schedule import check_schedule
-from nest.testing.stack import check_stack
 from nest.testing.strategy import check_strategy
 
 __all__ = [

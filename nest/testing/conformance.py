@@ -1,22 +1,50 @@
-"""Every check there is for an object, whatever its kind."""
+"""Every check there is for an object, whatever its kind; those of software stacks are here."""
 
 from collections.abc import Callable
 from inspect import signature
-from threading import Thread
 from typing import Any
 
 from nest.hooks import protocols
-from nest.hooks.guard import KINDS
-from nest.hooks.worker import told as told_error
-from nest.testing.collectives import check_collective_model
-from nest.testing.costs import check_cost_model, check_layer_times
+from nest.hooks.graph_results import instance_of
+from nest.hooks.kinds import KINDS
+from nest.hooks.protocols import Stack
+from nest.hooks.worker import TimedOut, Worker
+from nest.spec import StackDefaults
+from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
 from nest.testing.exporter import check_exporter
-from nest.testing.finding import Finding
+from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.importers import check_model_importer, check_topology_importer
 from nest.testing.planner import check_planner
 from nest.testing.schedule import check_schedule
-from nest.testing.stack import check_stack
 from nest.testing.strategy import check_strategy
+
+
+def check_stack(stack: Stack) -> tuple[Finding, ...]:
+    """Whether it says what it is and fills in, and where each of its statements was read."""
+    tally = Tally()
+    tally.run("one line says what it is", "its description", _no_description, stack)
+    if tally.run("it fills in keys of training", "its training", _no_defaults, stack):
+        tally.run("each statement has a source that begins with its key", "its sources", _unsourced, stack)
+    return tally.findings()
+
+
+def _no_description(stack: Stack) -> Problems:
+    if not stack.description or "\n" in stack.description:
+        yield f"its description is {stack.description!r:.60}"
+
+
+def _no_defaults(stack: Stack) -> None:
+    instance_of(StackDefaults, "nest.spec.StackDefaults")(stack.training)
+
+
+def _unsourced(stack: Stack) -> Problems:
+    keys = [*stack.training.filled, *getattr(stack, "notes", {})]
+    keys += ["pipeline_overlap"] if getattr(stack, "pipeline_overlap", ()) else []
+    sourced = {source.partition(":")[0] for source in getattr(stack, "sources", ())}
+    for key in keys:
+        if key not in sourced:
+            yield f"none of its sources begins with `{key}:`"
+
 
 CHECKS: dict[str, Callable[..., tuple[Finding, ...]]] = {
     "strategies": check_strategy,
@@ -55,25 +83,16 @@ def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, 
 
 
 def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
-    """`check`, given up after `seconds`: an object that does not come back is told of, not waited for.
-
-    What is given up goes on in the background until the process ends.
-    """
-    found: list[tuple[Finding, ...]] = []
-
-    def checked() -> None:
-        try:
-            found.append(check(item, kind))
-        except BaseException as error:  # An interrupt, say, that the object raises itself.
-            found.append((Finding("it comes back", False, f"the checks ended as it raised {told_error(error)}"),))
-
-    checking = Thread(target=checked, daemon=True)
-    checking.start()
-    checking.join(seconds)
-    if found:
-        return found[0]
-    told = f"the checks were given up after {seconds:g} seconds; one of its methods is slow or never returns"
-    return (Finding("it comes back", False, told),)
+    """`check`, given up after `seconds`: an object that takes longer is reported, not waited for."""
+    try:
+        found, raised, _ = Worker().call(lambda: check(item, kind), seconds)
+    except TimedOut:
+        text = f"the checks timed out after {seconds:g} seconds; one of its methods is slow or never returns"
+    else:
+        if raised is None:
+            return found  # type: ignore[no-any-return]
+        text = f"the checks ended as it raised {raised.text}"  # An interrupt, say, that the object raises itself.
+    return (Finding("it finishes in time", False, text),)
 
 
 def kind_of(item: Any) -> str:
@@ -84,7 +103,7 @@ def kind_of(item: Any) -> str:
     Raises:
         ValueError: there is none, or there are several.
     """
-    fitting = [kind for kind, name in KINDS.items() if isinstance(item, getattr(protocols, name))]
+    fitting = [kind for kind, each in KINDS.items() if isinstance(item, getattr(protocols, each.class_name))]
     if fitting == IMPORTERS:
         needed = [each for each in signature(item.load).parameters.values() if each.default is each.empty]
         return fitting[len(needed) < 2]

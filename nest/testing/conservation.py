@@ -7,11 +7,13 @@ of the model, each with samples of its own (`Block.samples`).
 from collections.abc import Callable, Iterator
 from math import log, prod
 
+from attrs import frozen
+
 from nest.catalogue import optimizer, precision
 from nest.graph import Axis, Block, Operator, Parameter, Shape, axis_size
 from nest.graph.block import COPIES
+from nest.hooks.protocols import StrategyContext
 from nest.spec import Training
-from nest.testing.cases import Case
 from nest.tolerances import AGREEMENT
 
 AMOUNTS: dict[str, Callable[[Operator], float]] = {
@@ -24,6 +26,23 @@ AMOUNTS: dict[str, Callable[[Operator], float]] = {
 
 WORK = ("FLOP", "model FLOP")
 """Those of them of which a rank does the share that `Operator.split` says."""
+
+
+@frozen
+class Case:
+    """A block to apply a strategy to.
+
+    Attributes:
+        name: model, cluster and degrees, for people.
+        whole: the block before any strategy.
+        block: the block as strategies before this one left it.
+        context: cluster and training.
+    """
+
+    name: str
+    whole: Block
+    block: Block
+    context: StrategyContext
 
 
 def computing(block: Block) -> dict[str, Operator]:

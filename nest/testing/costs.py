@@ -1,18 +1,23 @@
-"""Cost models and models of layer times: what their protocols promise, tried on the operators of small models."""
+"""Models of cost, of layer times and of collectives: what their protocols promise."""
 
-from collections.abc import Iterator, Sequence
-from math import isfinite
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import isclose, prod
 from typing import Any
 
-from attrs import evolve
+import numpy
+from attrs import evolve, frozen
 
 from nest.catalogue import devices
 from nest.errors import InputError
-from nest.graph import Operator
-from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
+from nest.graph import COLLECTIVES, Operator
+from nest.hooks.kinds import MEMBERS, called_with, takes
+from nest.hooks.protocols import CollectiveModel, CostModel, LayerTimes, OperatorCost
+from nest.hooks.results import amount, operator_cost, require_rising
+from nest.instance import Array, Level
 from nest.spec import DeviceSpec, Training
 from nest.spec.cluster import COMMUNICATION, MATRIX, VECTOR
-from nest.testing.finding import Finding, Problems, Tally
+from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.testing.samples import SAMPLE_MODELS, SAMPLES, SampleModel, loaded
 from nest.tolerances import AGREEMENT
 
@@ -38,7 +43,8 @@ def check_cost_model(
             where = f"{sample.name}, {device.name}"
             tally.run("costs are finite and not negative", where, _bad_costs, model, operators, device, sample, priced)
             refusals += _refusals(model, operators[0], device, sample.training)
-            tally.run("it says the same every time", where, _unsteady, model, operators, device, sample.training)
+            prices = partial(_prices, model, operators, device, sample.training)
+            tally.run("it says the same every time", where, unsteady, prices)
             tally.run("names of operators mean nothing", where, _by_name, model, operators, device, sample.training)
     tally.run("some device is priced", "the devices", _nothing_priced, priced, refusals)
     return tally.findings()
@@ -46,6 +52,12 @@ def check_cost_model(
 
 _UNKNOWN = Operator("layer/stranger", "layer", "a kind of a plug-in", inputs=(), outputs=())
 """Plug-ins may add kinds of operator (`nest.graph.Operator`); a cost model takes them to be bound by memory."""
+
+
+def _prices(
+    model: CostModel, operators: Sequence[Operator], device: DeviceSpec, training: Training
+) -> list[OperatorCost | None]:
+    return [_price(model, operator, device, training) for operator in operators]
 
 
 def _price(model: CostModel, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost | None:
@@ -60,25 +72,13 @@ def _bad_costs(
     model: CostModel, operators: Sequence[Operator], device: DeviceSpec, sample: SampleModel, priced: list[DeviceSpec]
 ) -> Problems:
     for operator in operators:
-        cost: Any = _price(model, operator, device, sample.training)
+        cost = _price(model, operator, device, sample.training)
         if cost is None:
             continue
-        if not isinstance(cost, OperatorCost):
-            yield f"the price of operator {operator.name!r} is a {type(cost).__name__}, not an OperatorCost"
-            continue
+        operator_cost(cost)
         priced.append(device)
-        for part in ("forward", "backward", "update", "saved", "transient", "host"):
-            amount = getattr(cost, part)
-            if not isinstance(amount, int | float) or not isfinite(amount) or amount < 0:
-                yield f"`{part}` of operator {operator.name!r} is {amount!r}"
         if operator.flops > 0 and not cost.forward > 0:
             yield f"operator {operator.name!r} has {operator.flops:g} FLOP, but takes no time"
-
-
-def _unsteady(model: CostModel, operators: Sequence[Operator], device: DeviceSpec, training: Training) -> Problems:
-    for operator in operators:
-        if _price(model, operator, device, training) != _price(model, operator, device, training):
-            yield f"operator {operator.name!r} priced twice has two prices"
 
 
 def _by_name(model: CostModel, operators: Sequence[Operator], device: DeviceSpec, training: Training) -> Problems:
@@ -111,10 +111,11 @@ def check_layer_times(model: LayerTimes) -> tuple[Finding, ...]:
     tally = Tally()
     for durations, engines, precedence in _layers():
         where = f"{len(durations)} operators on {len(set(engines))} engines, {len(precedence)} waiting"
-        arguments = model, durations, engines, precedence
-        tally.run("seconds are finite and not negative", where, _bad_seconds, *arguments)
-        tally.run("it says the same every time", where, _unsteady_seconds, *arguments)
-        tally.run("a layer takes as long as what must follow one another", where, _too_short, *arguments)
+        arguments = durations, engines, precedence
+        seconds = partial(model.seconds, *arguments)
+        tally.run("seconds are finite and not negative", where, _bad_seconds, seconds)
+        tally.run("it says the same every time", where, unsteady, seconds)
+        tally.run("a layer takes as long as what must follow one another", where, _too_short, model, *arguments)
     return tally.findings()
 
 
@@ -134,16 +135,8 @@ def _layers() -> Iterator[tuple[tuple[float, ...], tuple[str, ...], Pairs]]:
     yield (0.0, 0.0), (MATRIX, MATRIX), ((0, 1),)
 
 
-def _bad_seconds(model: LayerTimes, durations: Sequence[float], engines: Sequence[str], waits: Pairs) -> Problems:
-    seconds = model.seconds(durations, engines, waits)
-    if not isinstance(seconds, int | float) or not isfinite(seconds) or seconds < 0:
-        yield f"the layer takes {seconds!r} seconds"
-
-
-def _unsteady_seconds(model: LayerTimes, durations: Sequence[float], engines: Sequence[str], waits: Pairs) -> Problems:
-    first, second = (model.seconds(durations, engines, waits) for _ in range(2))
-    if first != second:
-        yield f"the same layer takes {first!r} seconds, then {second!r}"
+def _bad_seconds(seconds: Callable[[], float]) -> None:
+    amount(seconds(), "the time")
 
 
 def _too_short(model: LayerTimes, durations: Sequence[float], engines: Sequence[str], waits: Pairs) -> Problems:
@@ -154,3 +147,134 @@ def _too_short(model: LayerTimes, durations: Sequence[float], engines: Sequence[
     seconds, least = model.seconds(durations, engines, waits), max(ends, default=0.0)
     if seconds < least * (1 - AGREEMENT):
         yield f"operators that wait for one another take {least:g} seconds, the layer only {seconds:g}"
+
+
+BYTES = (0.0, 1.0, 4096.0, 1e6, 1.5e6, 1e9, 1e12)
+"""Sizes of buffers, ascending: from nothing over a number to more than a device holds."""
+
+Shape = tuple[int, ...]
+
+NETWORKS: tuple[tuple[tuple[Level, ...], tuple[tuple[Shape, int], ...]], ...] = (
+    ((Level("node", 8, 4e11, 3e-6),), (((1,), 1), ((2,), 2), ((3,), 3), ((8,), 8))),
+    (
+        (Level("node", 8, 4e11, 3e-6, "nvlink4"), Level("spine", 4, 5e10, 5e-6, "infiniband-ndr")),
+        (((1, 1), 1), ((8, 1), 8), ((1, 4), 4), ((2, 3), 6), ((2, 3), 4), ((8, 4), 32), ((8, 4), 25)),
+    ),
+    (
+        (Level("node", 4, 9e11, 0.0), Level("leaf", 4, 5e10, 1e-5), Level("core", 8, 5e9, 1e-4)),
+        (((1, 1, 1), 1), ((4, 1, 8), 32), ((4, 4, 8), 128), ((4, 4, 8), 14)),
+    ),
+)
+"""Networks, innermost level first, each with sets of devices by shape and members (PROBLEM.md section 1).
+
+One names its links. In some sets not all groups are as full as the fullest, so that members are fewer than the shape's.
+"""
+
+
+@frozen
+class _Query:
+    """One set of devices and one kind of collective, and the model to ask about them.
+
+    Attributes:
+        model: under test.
+        kind: of the collective.
+        shape: of the set of devices.
+        levels: the network.
+        members: devices in the set.
+    """
+
+    model: CollectiveModel
+    kind: str
+    shape: Sequence[int]
+    levels: Sequence[Level]
+    members: int
+
+    def time(self, size: float) -> float:
+        """Seconds of so many bytes; the model gets the members where it takes them."""
+        seconds: float = self._priced(self.model.time, size)
+        return seconds
+
+    def by_size(self) -> list[float]:
+        """Seconds of all `BYTES`; the shape and the levels are lists of their own each time."""
+        other = evolve(self, shape=list(self.shape), levels=list(self.levels))
+        return [other.time(size) for size in BYTES]
+
+    def times(self, sizes: Array) -> Array:
+        """The same of many sizes at once, for a model that offers it."""
+        many: Callable[..., Array] = self.model.times  # type: ignore[attr-defined]
+        seconds: Array = self._priced(many, sizes)
+        return seconds
+
+    def _priced(self, method: Callable[..., Any], size: Any) -> Any:
+        return called_with(method, (MEMBERS,))(self.kind, size, self.shape, self.levels, members=self.members)
+
+
+def check_collective_model(model: CollectiveModel) -> tuple[Finding, ...]:
+    """Price every kind of collective, from nothing to a terabyte, among devices of one to three levels."""
+    tally = Tally()
+    counts = takes(model.time, MEMBERS)
+    offers_times = getattr(model, "times", None) is not None
+    for kind in COLLECTIVES:
+        for levels, sets in NETWORKS:
+            for shape, members in sets:
+                query = _Query(model, kind, shape, levels, members)
+                uneven = f", {members} in all" if members < prod(shape) else ""
+                where = f"{kind} among {'x'.join(map(str, shape))} devices{uneven}"
+                tally.run("times are finite and not negative", where, _bad, query)
+                tally.run("it says the same every time", where, unsteady, query.by_size)
+                tally.run("more bytes never take less time", where, _shrinking, query)
+                tally.run("no bytes cost nothing", where, _no_bytes, query)
+                if members == 1:
+                    tally.run("one member costs nothing", where, _one_member, query)
+                else:
+                    tally.run("bytes among several members take time", where, _free, query)
+                if counts and not uneven:
+                    tally.run("left out, the members are those of the shape", where, _uncounted, query)
+                if offers_times:
+                    tally.run("`times` agrees with `time`", where, _arrays, query)
+    return tally.findings()
+
+
+def _bad(query: _Query) -> None:
+    for size, seconds in zip(BYTES, query.by_size(), strict=True):
+        amount(seconds, f"the time of {size:g} bytes")
+
+
+def _shrinking(query: _Query) -> None:
+    require_rising(numpy.array(BYTES), numpy.array(query.by_size()))
+
+
+def _no_bytes(query: _Query) -> Problems:
+    seconds = query.time(0.0)
+    if seconds != 0:
+        yield f"to send nothing takes {seconds:g} seconds; plans never ask for it, others may"
+
+
+def _one_member(query: _Query) -> Problems:
+    for size in BYTES:
+        seconds = query.time(size)
+        if seconds != 0:
+            yield f"one device, which sends nothing, takes {seconds:g} seconds for {size:g} bytes"
+
+
+def _free(query: _Query) -> Problems:
+    if query.time(BYTES[-1]) == 0:
+        yield f"{BYTES[-1]:g} bytes take no time"
+
+
+def _uncounted(query: _Query) -> Problems:
+    for size in BYTES:
+        counted, left_out = query.time(size), query.model.time(query.kind, size, query.shape, query.levels)
+        if not isclose(counted, left_out, rel_tol=AGREEMENT):
+            yield f"{size:g} bytes take {counted:g} seconds among {query.members} members, {left_out:g} untold"
+
+
+def _arrays(query: _Query) -> Problems:
+    found = query.times(numpy.array(BYTES))
+    if numpy.shape(found) != (len(BYTES),):
+        yield f"`times` of {len(BYTES)} sizes has the shape {numpy.shape(found)}"
+        return
+    for size, seconds in zip(BYTES, numpy.asarray(found).tolist(), strict=True):
+        single = query.time(size)
+        if not isclose(seconds, single, rel_tol=AGREEMENT):
+            yield f"`times` says {seconds:g} seconds for {size:g} bytes, `time` says {single:g}"

@@ -1,17 +1,23 @@
-"""Exporters: what `nest.hooks.protocols.Exporter` promises."""
+"""Exporters: what `nest.hooks.protocols.Exporter` promises, limits (`nest.deployment.Limits`) included."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from importlib.resources import files
-from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
+from nest.deployment import Limits, violations
 from nest.errors import InputError
-from nest.files import read_text
+from nest.files import read_text, structure
+from nest.hooks.graph_results import instance_of
 from nest.hooks.protocols import Exporter
-from nest.spec import PlanDocument
-from nest.testing.finding import Finding, Problems, Tally
-from nest.testing.limits import refused_within_limits, unsound_limits
+from nest.hooks.registry import registry
+from nest.hooks.results import files_by_name
+from nest.spec import PlanDocument, Problem
+from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, parse
+from nest.spec.problem import RANK_ORDERS, ZERO_STAGES
+from nest.spec.training import OFFLOADABLE
+from nest.testing.finding import Finding, Problems, Tally, unsteady
 
 SAMPLE_PLANS = (
     "plan.json",
@@ -48,62 +54,44 @@ def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None =
     for plan in sample_plans() if plans is None else plans:
         where = f"a plan that is {plan.status}"
         tally.run("it writes text under names that stay in a folder", where, _bad_files, exporter, plan, exported)
-        tally.run("it says the same every time", where, _unsteady, exporter, plan)
+        tally.run("it says the same every time", where, unsteady, partial(_export_copy, exporter, plan))
         tally.run("it leaves the plan as it is", where, _changed_plan, exporter, plan)
         if hasattr(exporter, "limits"):
-            tally.run("its limits are ones that a search can keep", where, unsound_limits, exporter, plan)
-            tally.run("it exports what is within its limits", where, refused_within_limits, exporter, plan)
+            tally.run("its limits are ones that a search can keep", where, _unsound_limits, exporter, plan)
+            tally.run("it exports what is within its limits", where, _refused_within_limits, exporter, plan)
     tally.run("some plan is exported", "the plans", _nothing_exported, exported)
     return tally.findings()
 
 
 def _export(exporter: Exporter, plan: PlanDocument) -> Any:
-    """The files, made from a copy of the plan; None where it is refused."""
-    return _exported(exporter, deepcopy(plan))
-
-
-def _exported(exporter: Exporter, plan: PlanDocument) -> Any:
+    """The files; None where the plan is refused."""
     try:
         return exporter.export(plan)
     except InputError:
         return None
 
 
+def _export_copy(exporter: Exporter, plan: PlanDocument) -> Any:
+    return _export(exporter, deepcopy(plan))
+
+
 def _bad_files(exporter: Exporter, plan: PlanDocument, exported: list[PlanDocument]) -> Problems:
-    found = _export(exporter, plan)
+    found = _export_copy(exporter, plan)
     if found is None:
         return
-    if not isinstance(found, Mapping):
-        yield f"`export` returned {type(found).__name__}; it maps file names to texts"
-        return
+    names = list(files_by_name(found))
     if found:
         exported.append(plan)
-    for name, text in found.items():
-        if not isinstance(name, str) or not name or _escapes(name):
+    for name in names:
+        if name.endswith(("/", "\\")) or "\0" in name:
             yield f"{name!r} is not the name of a file in a folder of the user's choice"
-        elif not isinstance(text, str):
-            yield f"the content of {name!r} is {type(text).__name__}; it must be text"
-    lower = [str(name).lower() for name in found]
-    if len(set(lower)) < len(lower):
+    if len({name.lower() for name in names}) < len(names):
         yield "two names differ in upper and lower case only, which some file systems take for one"
-
-
-def _escapes(name: str) -> bool:
-    """Whether a name leads out of its folder, on any system."""
-    posix, windows = PurePosixPath(name), PureWindowsPath(name)
-    outside = posix.is_absolute() or bool(windows.drive or windows.root)
-    return outside or ".." in windows.parts or name.endswith(("/", "\\")) or "\0" in name or not windows.name
-
-
-def _unsteady(exporter: Exporter, plan: PlanDocument) -> Problems:
-    first, second = _export(exporter, plan), _export(exporter, plan)
-    if first != second:
-        yield "exported twice, the plan gives different files"
 
 
 def _changed_plan(exporter: Exporter, plan: PlanDocument) -> Problems:
     given = deepcopy(plan)
-    _exported(exporter, given)
+    _export(exporter, given)
     if given != plan:
         yield "`export` changed the plan it was given"
 
@@ -111,3 +99,61 @@ def _changed_plan(exporter: Exporter, plan: PlanDocument) -> Problems:
 def _nothing_exported(exported: Sequence[PlanDocument]) -> Problems:
     if not exported:
         yield "every one was refused or gave no file, so that nothing was looked at; give check_exporter plans it takes"
+
+
+def _unsound_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
+    """What is wrong with the limits for the problem of a plan."""
+    limits = _limits_for(exporter, plan)
+    if limits is None:
+        return
+    instance_of(Limits, "nest.deployment.Limits")(limits)
+    if _limits_for(exporter, plan) != limits:
+        yield "asked twice for one problem, it has different limits"
+    for name, found, known in (
+        ("zero", limits.zero, ZERO_STAGES),
+        ("rank_orders", limits.rank_orders or (), RANK_ORDERS),
+        ("offload", limits.offload, OFFLOADABLE),
+    ):
+        unknown = [each for each in found if each not in known]
+        if unknown:
+            yield f"{name} has {unknown[0]!r}; there is only {', '.join(map(str, known))}"
+    for name in ("strategies", "schedules", "zero", "recompute", "rank_orders"):
+        if getattr(limits, name) == () and name != "strategies":
+            yield f"{name} is empty, so that it can run no plan"
+    yield from _constraints(limits)
+
+
+def _constraints(limits: Limits) -> Problems:
+    known = {*PLAN_NAMES, *STAGE_NAMES, *registry().strategies(), *(limits.strategies or ())}
+    for text, reason in limits.constraints.items():
+        try:
+            constraint = parse(text)
+        except InputError as error:
+            yield str(error)
+            continue
+        unknown = sorted(constraint.names() - known)
+        if unknown:
+            yield f"constraint `{text}` reads {unknown[0]!r}, which is no name of constraints and not in `strategies`"
+        if not reason.strip() or reason.rstrip().endswith("."):
+            yield f"the reason of constraint `{text}` is {reason!r}; it is a clause that follows `but`, no sentence"
+
+
+def _refused_within_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
+    """Whether a feasible plan that is within the limits is refused all the same."""
+    limits = _limits_for(exporter, plan) if plan.stages else None
+    if not isinstance(limits, Limits) or violations(plan, limits, exporter.name):
+        return
+    try:
+        exporter.export(deepcopy(plan))
+    except InputError as error:
+        yield f"it refuses a plan that is within its limits, so that `search.target` may find such plans: {error}"
+
+
+def _limits_for(exporter: Exporter, plan: PlanDocument) -> Any:
+    """The limits for the problem of a plan; None: it has none, or refuses the problem."""
+    if not hasattr(exporter, "limits"):
+        return None
+    try:
+        return exporter.limits(structure(plan.problem, Problem))
+    except InputError:
+        return None

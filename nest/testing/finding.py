@@ -1,8 +1,13 @@
 """What a check of the conformance kit found, and the tally that collects it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from operator import eq
+from typing import Any
 
 from attrs import frozen
+
+from nest.hooks.guard import InvalidResult
+from nest.hooks.worker import message
 
 Problems = Iterable[str]
 """What a check has to object to, in sentences; none: it passed."""
@@ -30,21 +35,24 @@ class Tally:
         self._cases: dict[str, int] = {}
         self._objections: dict[str, list[str]] = {}
 
-    def run(self, check: str, where: str, test: Callable[..., Problems], *arguments: object) -> bool:
+    def run(self, check: str, where: str, test: Callable[..., Problems | None], *arguments: object) -> bool:
         """Count `test` of `arguments` as one case of `check`; whether it passed.
 
-        What the object under test raises is an objection like any other, even SystemExit: it is a stranger's code.
+        What the object under test raises is an objection like any other, even SystemExit: it is a stranger's code. So
+        is what `nest.hooks.results` says of what it returns.
 
         Args:
             check: what should be true.
             where: the case, for people.
-            test: objects in sentences.
+            test: objects in sentences, or by an error.
             arguments: of `test`.
         """
         try:
-            problems = list(test(*arguments))
+            problems = list(test(*arguments) or ())
+        except InvalidResult as error:
+            problems = [str(error)]
         except (Exception, SystemExit) as error:
-            problems = [raised(error)]
+            problems = [f"it raised {message(error)}"]
         self._cases[check] = self._cases.get(check, 0) + 1
         self._objections.setdefault(check, []).extend(f"{where}: {problem}" for problem in problems[:1])
         return not problems
@@ -66,6 +74,8 @@ def _cases(count: int) -> str:
     return f"{count} case" if count == 1 else f"{count} cases"
 
 
-def raised(error: BaseException) -> str:
-    """An exception as an objection, in one line."""
-    return " ".join(f"it raised {type(error).__name__}: {error}".split())[:300]
+def unsteady(ask: Callable[[], Any], same: Callable[[Any, Any], Any] = eq) -> Iterator[str]:
+    """Whether `ask`, called twice, has two answers; `same` compares them."""
+    first, second = ask(), ask()
+    if not same(first, second):
+        yield f"asked twice, it gives two answers: {first!r:.80} and {second!r:.80}"

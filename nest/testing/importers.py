@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,17 +11,17 @@ from attrs import asdict, evolve
 
 from nest.catalogue import network_levels
 from nest.errors import InputError
-from nest.graph import Block, OperatorGraph
+from nest.graph import OperatorGraph
+from nest.hooks.graph_results import sound_network
 from nest.hooks.protocols import ModelImporter, TopologyImporter
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
-from nest.spec import LevelSpec, Training
+from nest.spec import Training
 from nest.testing import structure
-from nest.testing.finding import Finding, Problems, Tally
-from nest.testing.samples import TRAINING
-from nest.testing.sources import STRANGE, model_sources, topology_sources
+from nest.testing.finding import Finding, Problems, Tally, unsteady
+from nest.testing.samples import STRANGE, TRAINING, model_sources, topology_sources
 
 Load = Callable[[Any], Any]
 
@@ -47,7 +48,7 @@ def check_model_importer(
         return importer.load(source, training)
 
     for source in _accepted(tally, importer, mine, sources is not None):
-        where = _told(source)
+        where = _label(source)
         tally.run("it leaves its source as it is", where, _changed_source, careless, deepcopy(source))
         _check_load(tally, load, source, where)
         tally.run("it loads an operator graph of one sample", where, _bad_graph, load, source, training)
@@ -73,14 +74,14 @@ def check_topology_importer(importer: TopologyImporter, *, sources: Sequence[Any
         return importer.load(deepcopy(source))
 
     for source in _accepted(tally, importer, mine, sources is not None):
-        where = _told(source)
+        where = _label(source)
         tally.run("it leaves its source as it is", where, _changed_source, importer.load, deepcopy(source))
         _check_load(tally, load, source, where)
         tally.run("it loads a cluster, links or pairs", where, _bad_network, load, source)
     return tally.findings()
 
 
-def _told(source: Any) -> str:
+def _label(source: Any) -> str:
     """A source for people."""
     if isinstance(source, Mapping) and isinstance(source.get("model_type"), str):
         return f"a configuration of {source['model_type']}"
@@ -90,16 +91,13 @@ def _told(source: Any) -> str:
 
 def _check_accepts(tally: Tally, importer: ModelImporter | TopologyImporter, sources: Sequence[Any]) -> None:
     for source in sources:
-        tally.run("it accepts or declines, whatever it is asked about", _told(source), _bad_answer, importer, source)
+        tally.run("it accepts or declines, whatever it is asked about", _label(source), _bad_answer, importer, source)
 
 
 def _bad_answer(importer: ModelImporter | TopologyImporter, source: Any) -> Problems:
-    first: Any = importer.accepts(source)
-    second = importer.accepts(source)
-    if not isinstance(first, bool):
-        yield f"`accepts` answered {first!r}; it says True or False"
-    if first != second:
-        yield "`accepts` asked twice gives two answers"
+    if not isinstance(importer.accepts(source), bool):
+        yield f"`accepts` answered {importer.accepts(source)!r}; it says True or False"
+    yield from unsteady(partial(importer.accepts, source))
 
 
 def _accepted(
@@ -128,15 +126,9 @@ def _accepted(
 
 
 def _check_load(tally: Tally, load: Load, source: Any, where: str) -> None:
-    tally.run("it loads the same every time", where, _unsteady, load, source)
+    tally.run("it loads the same every time", where, unsteady, partial(load, source), _equal)
     if isinstance(source, Mapping):
         tally.run("a key that is missing is told, not stumbled over", where, _stumbles, load, source)
-
-
-def _unsteady(load: Load, source: Any) -> Problems:
-    first, second = load(source), load(source)
-    if not _equal(first, second):
-        yield "loaded twice, the source gives two different results"
 
 
 def _equal(first: Any, second: Any) -> bool:
@@ -172,17 +164,11 @@ def _stumbles(load: Load, source: Mapping[str, Any]) -> Problems:
 
 
 def _bad_graph(load: Load, source: Any, training: Training) -> Problems:
-    graph = load(source)
-    if not isinstance(graph, OperatorGraph):
-        yield f"`load` returned {type(graph).__name__}, not an OperatorGraph"
-        return
-    yield from structure.bad_numbers(Block(graph, 1))
-    empty = [name for name, operators in zip(graph.layers, graph.by_layer, strict=True) if not operators]
-    if empty or not graph.layers:
-        yield f"layer {empty[0]!r} has no operators" if empty else "the graph has no layers"
-    unknown = sorted(set(graph.blocks) - set(graph.layers))
-    if unknown:
-        yield f"the repeated block {unknown[0]!r} is none of the layers"
+    graph: OperatorGraph = load(source)
+    yield from structure.bad_numbers(graph)
+    for name, operators in zip(graph.layers, graph.by_layer, strict=True):
+        if not operators:
+            yield f"layer {name!r} has no operators"
     for operator in graph.operators:
         if operator.collective is not None or operator.split:
             yield f"operator {operator.name!r} is divided or communicates; the graph is that of a single device"
@@ -210,30 +196,21 @@ def _not_longer(importer: ModelImporter, source: Any, training: Training, longer
 
 
 def _bad_network(load: Load, source: Any) -> Problems:
-    found = load(source)
+    found = sound_network(load(source))
     network = found.network if isinstance(found, Imported) else found
     if isinstance(found, Imported):
         yield from _bad_hosts(found)
-    if isinstance(network, tuple) and all(isinstance(level, LevelSpec) for level in network):
-        if not network:
-            yield "there are no levels"
-    elif isinstance(network, Cluster):
-        if network.size < 1:
-            yield "the cluster has no devices"
-    elif isinstance(network, LinkGraph):
-        if len(network.devices) < 2:
-            yield f"the network joins {len(network.devices)} devices; it takes two at least"
-    elif isinstance(network, Pairs):
-        if network.size < 2:
-            yield f"there are {network.size} devices; it takes two at least"
-    else:
-        yield f"`load` returned {type(network).__name__}, not a Cluster, LinkGraph, Pairs or Imported"
+    devices = 2
+    if isinstance(network, LinkGraph | Pairs):
+        devices = len(network.devices) if isinstance(network, LinkGraph) else network.size
+    elif isinstance(network, Cluster) and network.size < 1:
+        yield "the cluster has no devices"
+    if devices < 2:
+        yield f"the network joins {devices} devices; it takes two at least"
 
 
 def _bad_hosts(found: Imported) -> Problems:
     """Whether hosts and devices fit together, and levels name links there are."""
-    if len(set(found.hosts)) < len(found.hosts):
-        yield "two hosts share a name"
     if not isinstance(found.network, tuple | Cluster):
         if found.hosts:
             yield "hosts are named along levels only; the devices of links are called `HOST.INDEX`"

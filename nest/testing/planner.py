@@ -1,13 +1,14 @@
 """Planners: what `nest.hooks.protocols.Planner` promises."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from attrs import evolve
 
-from nest.hooks.guard import Nonsense
-from nest.hooks.planning import Assessment, PlannerContext, Proposal, sound_proposal
+from nest.hooks.planning import PlannerContext, Proposal, assessed
 from nest.hooks.protocols import Planner
 from nest.hooks.registry import registry
+from nest.hooks.results import sound_proposal
 from nest.instance import (
     Candidate,
     Cluster,
@@ -17,13 +18,10 @@ from nest.instance import (
     ParameterGroup,
     RecomputeMode,
     Result,
-    Solution,
     Space,
 )
-from nest.plan import evaluate
-from nest.plan.legality import permission_violations, structure_violations
 from nest.spec.constraints import parse
-from nest.testing.finding import Finding, Problems, Tally
+from nest.testing.finding import Finding, Problems, Tally, unsteady
 
 LAYERS = 6
 EVALUATIONS = 50
@@ -40,7 +38,7 @@ def check_planner(planner: Planner) -> tuple[Finding, ...]:
         if tally.run("it proposes what the problem has words for", where, _unsound, planner, instance):
             tally.run("what it decides is a plan of the problem", where, _no_plan, planner, instance)
             tally.run("it says why there is no plan", where, _unexplained, planner, instance)
-            tally.run("it says the same every time", where, _unsteady, planner, instance)
+            tally.run("it says the same every time", where, unsteady, partial(_proposal, planner, instance))
     tally.run("some plan is found", "memory enough", _finds_nothing, planner, _instance(ROOMY))
     tally.run("one line says how it plans", "its summary", _no_summary, planner)
     return tally.findings()
@@ -104,7 +102,7 @@ def _proposal(planner: Planner, instance: Instance) -> Proposal:
     """What it proposes, which must be one.
 
     Raises:
-        Nonsense: it is none.
+        InvalidResult: it is none.
     """
     return sound_proposal(planner.plan(instance, _context(instance)), instance)
 
@@ -118,37 +116,23 @@ def _context(instance: Instance) -> PlannerContext:
     def on_network(levels: Sequence[Level]) -> Instance:
         return evolve(instance, cluster=evolve(instance.cluster, levels=tuple(levels)))
 
-    assess: Callable[[Solution], Assessment] = lambda solution: _assessed(instance, solution)  # noqa: E731
-    return PlannerContext(1, EVALUATIONS, assess, search, on_network)
+    return PlannerContext(1, EVALUATIONS, partial(assessed, instance), search, on_network)
 
 
-def _assessed(instance: Instance, solution: Solution) -> Assessment:
-    faults = structure_violations(instance, solution) or permission_violations(instance, solution)
-    return Assessment(tuple(faults), None if faults else evaluate(instance, solution))
-
-
-def _unsound(planner: Planner, instance: Instance) -> Problems:
-    try:
-        _proposal(planner, instance)
-    except Nonsense as error:
-        yield f"`plan` returned what cannot be used: {error}"
+def _unsound(planner: Planner, instance: Instance) -> None:
+    _proposal(planner, instance)
 
 
 def _no_plan(planner: Planner, instance: Instance) -> Problems:
     solution = _proposal(planner, instance).solution
     if solution is not None:
-        yield from _assessed(instance, solution).faults
+        yield from assessed(instance, solution).faults
 
 
 def _unexplained(planner: Planner, instance: Instance) -> Problems:
     proposal = _proposal(planner, instance)
     if proposal.solution is None and not any(proposal.remarks):
         yield "it proposes no plan, and its remarks do not say why"
-
-
-def _unsteady(planner: Planner, instance: Instance) -> Problems:
-    if _proposal(planner, instance) != _proposal(planner, instance):
-        yield "`plan` asked twice, with the same seed and number of evaluations, gives two answers"
 
 
 def _finds_nothing(planner: Planner, instance: Instance) -> Problems:

@@ -1,14 +1,16 @@
 """Pipeline schedules: what `nest.instance.protocols.Schedule` promises (PROBLEM.md section 4)."""
 
 from collections.abc import Callable, Sequence
-from math import isclose, isfinite
+from functools import partial
+from math import isclose
 from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
+from nest.hooks.results import sound_in_flight, sound_weights
 from nest.instance import chunks_of
 from nest.instance.passes import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
 from nest.plan.certificate import Stuck, batch_length, certify, equal_passes, is_staggered, longest_pipeline
-from nest.testing.finding import Finding, Problems, Tally
+from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.tolerances import AGREEMENT
 
 MICRO_BATCHES = (1, 2, 3, 4, 8, 17)
@@ -52,7 +54,7 @@ def _check_chunked(tally: Tally, schedule: Schedule, chunks: int) -> None:
 def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: str) -> None:
     if not tally.run("weights are finite and not negative", where, _bad_weights, schedule, count, stages):
         return
-    tally.run("it says the same every time", where, _unsteady, schedule, count, stages)
+    tally.run("it says the same every time", where, unsteady, partial(schedule.weights, count, stages))
     tally.run("a batch takes no less than its slowest stage", where, _too_fast, schedule, count, stages)
     if stages == 1:
         tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)
@@ -66,18 +68,8 @@ def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: s
         tally.run("unequal stages keep to the bound", where, _beyond_bound, schedule, count, stages)
 
 
-def _bad_weights(schedule: Schedule, count: int, stages: int) -> Problems:
-    weights: Any = tuple(schedule.weights(count, stages))
-    if len(weights) != 2:
-        yield f"`weights` returned {len(weights)} numbers; they are two, A and B"
-    for name, weight in zip("AB", weights, strict=False):
-        if not isinstance(weight, int | float) or not isfinite(weight) or weight < 0:
-            yield f"{name} is {weight!r}"
-
-
-def _unsteady(schedule: Schedule, count: int, stages: int) -> Problems:
-    if schedule.weights(count, stages) != schedule.weights(count, stages):
-        yield "`weights` asked twice gives two answers"
+def _bad_weights(schedule: Schedule, count: int, stages: int) -> None:
+    sound_weights(schedule.weights(count, stages), count, stages)
 
 
 def _too_fast(schedule: Schedule, count: int, stages: int) -> Problems:
@@ -96,11 +88,9 @@ def _one_stage(schedule: Schedule, count: int) -> Problems:
         yield f"A + B is {largest + total:g}, but one stage has nobody to wait for and runs {count} micro-batches"
 
 
-def _bad_in_flight(schedule: Schedule, count: int, stages: int) -> Problems:
+def _bad_in_flight(schedule: Schedule, count: int, stages: int) -> None:
     for stage in range(1, stages + 1):
-        held = schedule.in_flight(stage, stages, count)
-        if isinstance(held, bool) or not isinstance(held, int | float) or not 1 <= held <= count:
-            yield f"stage {stage} holds {held!r} micro-batches; it is a number from 1 to {count}"
+        sound_in_flight(schedule.in_flight(stage, stages, count), stage, stages, count)
 
 
 def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:

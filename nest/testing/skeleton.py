@@ -9,10 +9,10 @@ from keyword import iskeyword
 from string import Template
 
 from nest.errors import InputError
-from nest.hooks.admission import taken_words
-from nest.hooks.manager import DISTRIBUTION
+from nest.hooks.discovery import DISTRIBUTION
+from nest.hooks.kinds import KINDS, Kind, reserved_names
 from nest.hooks.registry import registry
-from nest.testing.kinds import KINDS, Kind, kind_called
+from nest.version import __version__
 
 LONGEST = 60
 """Characters of a name: it becomes part of file names, which some file systems limit to 255."""
@@ -25,14 +25,14 @@ def skeleton(distribution: str, word: str) -> dict[str, str]:
 
     Args:
         distribution: its name.
-        word: the kind of object, one of those in `nest.testing.kinds`.
+        word: the kind of object, one of those in `nest.hooks.kinds`.
 
     Raises:
         InputError: there is no such kind; or the name cannot be one of a distribution or of its module, or is taken.
     """
-    kind = kind_called(word)
+    kind = next((kind for kind in KINDS.values() if kind.word == word), None)
     if kind is None:
-        known = ", ".join(each.word for each in KINDS)
+        known = ", ".join(each.word for each in KINDS.values())
         raise InputError(f"nest plugins new: there is no kind {word!r:.80}; give --kind one of {known}.")
     words = _words(distribution, kind)
     module = words["module"]
@@ -66,7 +66,7 @@ def _words(distribution: str, kind: Kind) -> Mapping[str, str]:
         )
     if module == DISTRIBUTION.replace("-", "_"):
         raise InputError(f"nest plugins new: {DISTRIBUTION!r} is the distribution of nest itself; choose another name.")
-    if kind.registered == "strategies" and name in taken_words():
+    if kind.registered == "strategies" and name in reserved_names():
         raise InputError(
             f"nest plugins new: {name!r} means something else in constraints, under `fixed` or in blocks; "
             "choose another name."
@@ -80,4 +80,5 @@ def _words(distribution: str, kind: Kind) -> Mapping[str, str]:
         )
     class_name = "".join(part.capitalize() for part in name.split("_")) + kind.class_name
     given = {"distribution": distribution, "module": module, "name": name, "class_name": class_name}
-    return {**given, "summary": kind.summary, "use": Template(kind.use).substitute(given)}
+    bounds = {"version": __version__, "next_major": str(int(__version__.partition(".")[0]) + 1)}
+    return {**given, **bounds, "summary": kind.summary, "use": Template(kind.use).substitute(given)}

@@ -1,14 +1,19 @@
-"""Strategies: what `nest.hooks.protocols.Strategy` promises, tried on small models and clusters."""
+"""Strategies: what `nest.hooks.protocols.Strategy` promises, tried on small models and clusters.
 
-from collections.abc import Sequence
-from typing import Any
+The blocks a strategy is tried on: sample models on sample clusters, whole and under strategies applied before it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from nest.graph import Block
-from nest.hooks.protocols import Strategy
-from nest.testing import communication, conservation, structure, sums
-from nest.testing.cases import Case, cases
-from nest.testing.finding import Finding, Problems, Tally
-from nest.testing.samples import SAMPLE_CLUSTERS, SAMPLE_MODELS, SampleCluster, SampleModel
+from nest.hooks.discovery import DISTRIBUTION
+from nest.hooks.protocols import Strategy, StrategyContext
+from nest.hooks.registry import registry
+from nest.testing import communication, conservation, structure
+from nest.testing.conservation import Case
+from nest.testing.finding import Finding, Problems, Tally, unsteady
+from nest.testing.samples import SAMPLE_CLUSTERS, SAMPLE_MODELS, SAMPLES, SampleCluster, SampleModel, loaded
 
 TAKES_PART = "a degree above 1 is offered somewhere"
 
@@ -31,7 +36,7 @@ def check_strategy(
     offered = 0
     for case in cases(strategy, models, clusters):
         degrees: list[int] = []
-        if tally.run("degrees are whole numbers from 1", case.told, _degrees, strategy, case, degrees):
+        if tally.run("degrees are whole numbers from 1", case.name, _degrees, strategy, case, degrees):
             offered += _try(tally, strategy, case, [degree for degree in degrees if degree > 1])
     tally.run(TAKES_PART, "the sample models", _takes_part, offered)
     return tally.findings()
@@ -54,32 +59,28 @@ def _try(tally: Tally, strategy: Strategy, case: Case, degrees: Sequence[int]) -
     """Every degree in one case; how many there were."""
     smaller = case.block
     for degree in degrees:
-        where = f"{case.told}, degree {degree}"
+        where = f"{case.name}, degree {degree}"
         made: list[Block] = []
         if not tally.run("it applies", where, _apply, strategy, case, degree, made):
             continue
-        tally.run("it does the same every time", where, _again, strategy, case, degree, made[0])
+        again = partial(strategy.apply, case.block, degree, case.context)
+        tally.run("it does the same every time", where, unsteady, again)
         _examine(tally, strategy, case, where, smaller, made[0])
         smaller = made[0]
     return len(degrees)
 
 
 def _apply(strategy: Strategy, case: Case, degree: int, made: list[Block]) -> Problems:
-    block: Any = strategy.apply(case.block, degree, case.context)
+    block = strategy.apply(case.block, degree, case.context)
     made.append(block)
     yield from structure.bad_block(case, strategy.name, degree, block)
-
-
-def _again(strategy: Strategy, case: Case, degree: int, first: Block) -> Problems:
-    if strategy.apply(case.block, degree, case.context) != first:
-        yield "applied twice to the same block, it made two different ones"
 
 
 def _examine(tally: Tally, strategy: Strategy, case: Case, where: str, smaller: Block, block: Block) -> None:
     """Every check of one block; the list reads as the contents of the kit."""
     padding = getattr(strategy, "padding", 0.0)
     whole, before, after = case.whole, case.block.graph, block.graph
-    tally.run("sizes and amounts are finite and not negative", where, structure.bad_numbers, block)
+    tally.run("sizes and amounts are finite and not negative", where, structure.bad_numbers, after)
     tally.run("layers and the tensors between them are kept", where, structure.changed_layers, before, after)
     tally.run("equal layers are treated alike", where, structure.unlike_layers, before, after)
     tally.run("tensors agree wherever they are handled", where, structure.disagreeing_tensors, block)
@@ -95,7 +96,58 @@ def _examine(tally: Tally, strategy: Strategy, case: Case, where: str, smaller: 
     tally.run("collectives have ranks to run on", where, communication.bad_axes, block)
     tally.run("collectives carry what the tensors hold", where, communication.bad_calls, block)
     tally.run("collectives hide under what computes", where, communication.hidden_under_nothing, block)
-    tally.run("partial sums are completed", where, sums.partial_sums, whole, block)
-    tally.run("partial gradients are added up", where, sums.partial_gradients, whole, block)
-    tally.run("gradients go back the way values came", where, sums.unreturned, block)
-    tally.run("attention sees all keys", where, sums.unseen_keys, whole, block)
+    tally.run("partial sums are completed", where, communication.partial_sums, whole, block)
+    tally.run("partial gradients are added up", where, communication.partial_gradients, whole, block)
+    tally.run("gradients go back the way values came", where, communication.unreturned, block)
+    tally.run("attention sees all keys", where, communication.unseen_keys, whole, block)
+
+
+MOST_BELOW = 2
+"""Strategies that take part before the one under test, at most: interactions of more than two factors are rare
+(Kuhn, Wallace and Gallo, IEEE TSE 30(6), 2004), and cases multiply."""
+
+
+def cases(strategy: Strategy, models: Sequence[SampleModel], clusters: Sequence[SampleCluster]) -> Iterator[Case]:
+    """Every sample model on every sample cluster: whole, and under other strategies that are applied before."""
+    earlier = applied_before(strategy, registry().strategies())
+    for model in models:
+        graph = loaded(model)
+        whole = Block(graph.with_samples(SAMPLES), SAMPLES)
+        for sample in clusters:
+            context = StrategyContext(sample.cluster, model.training)
+            for block in _below(whole, earlier, context, MOST_BELOW):
+                under = ", ".join(f"{name} {degree}" for name, degree in block.degrees if degree > 1)
+                name = f"{model.name}, {sample.name}" + (f", {under}" if under else "")
+                yield Case(name, whole, block, context)
+
+
+def applied_before(strategy: Strategy, known: Mapping[str, Strategy]) -> list[Strategy]:
+    """Strategies that come before `strategy` in a search: built-in ones, and those its `after` names.
+
+    Those that take part only where they are named are left out unless `after` names them.
+    """
+    earlier: list[Strategy] = []
+    behind = {strategy.name}
+    for name, other in known.items():
+        if name == strategy.name:
+            break  # `known` is in the order in which strategies apply.
+        if behind & set(other.after):
+            behind.add(name)
+            continue
+        built_in = registry().origin("strategies", name)[0] == DISTRIBUTION
+        if name in strategy.after or (built_in and getattr(other, "by_default", True)):
+            earlier.append(other)
+    return earlier
+
+
+def _below(block: Block, earlier: Sequence[Strategy], context: StrategyContext, most: int) -> Iterator[Block]:
+    """`block` under at most `most` of the `earlier` strategies, each at its smallest and largest degree above 1."""
+    if not earlier:
+        if context.cluster.admits(block.width):
+            yield block
+        return
+    first, *rest = earlier
+    yield from _below(block.applied(first.name, 1, block.graph), rest, context, most)
+    higher = [degree for degree in first.degrees(block, context) if degree > 1] if most else []
+    for degree in sorted({min(higher), max(higher)}) if higher else ():
+        yield from _below(first.apply(block, degree, context), rest, context, most - 1)

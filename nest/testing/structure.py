@@ -1,15 +1,14 @@
 """What a strategy must leave as it is: layers, tensors others read, alikeness; and numbers that make sense."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import isfinite
 from operator import gt, lt, ne
 from typing import Any
 
-from attrs import astuple
+from attrs import evolve
 
-from nest.graph import Block, Operator, OperatorGraph, Shape
-from nest.testing.cases import Case
-from nest.testing.conservation import pairs
+from nest.graph import Block, Operator, OperatorGraph, Shape, Tensor
+from nest.hooks.graph_results import sound_graph, sound_ranks
+from nest.testing.conservation import Case, pairs
 
 
 def bad_degrees(degrees: Any) -> Iterator[str]:
@@ -24,32 +23,15 @@ def bad_degrees(degrees: Any) -> Iterator[str]:
         yield f"degrees are to be ascending, each once; they are {found}"
 
 
-def bad_block(case: Case, strategy: str, degree: int, block: Any) -> Iterator[str]:
+def bad_block(case: Case, strategy: str, degree: int, block: Block) -> Iterator[str]:
     """What keeps `block` from being `case.block` under `strategy` at `degree`."""
-    if not isinstance(block, Block):
-        yield f"`apply` returned {type(block).__name__}, not a Block"
-        return
-    if dict(block.degrees).get(strategy) != degree:
-        yield f"the block does not record {strategy!r} at degree {degree}; end `apply` with `Block.applied`"
-    if any(isinstance(a.degree, bool) or not isinstance(a.degree, int) or a.degree < 1 for a in block.axes):
-        yield "the degrees of the block's axes must be whole numbers of at least 1"
-    elif block.width % case.block.width or degree % (block.width // case.block.width):
-        yield (
-            f"the block is {block.width} devices wide and was {case.block.width}; it may grow by a factor that "
-            f"divides the degree, {degree}"
-        )
-    elif case.block.width % (degree * case.block.width // block.width):
-        yield (
-            f"the block is {block.width} devices wide and was {case.block.width}; where it does not grow by all of the "
-            f"degree, {degree}, the rest must be ranks it had"
-        )
-    elif block.samples % case.block.samples or (block.width // case.block.width) % (
-        block.samples // case.block.samples
-    ):
-        yield (
-            f"the block takes {block.samples} samples and took {case.block.samples}; a block that does not grow by "
-            "whole copies keeps its samples"
-        )
+    sound_ranks(block, strategy, case.block, degree)
+    grown = f"the block is {block.width} devices wide and was {case.block.width};"
+    growth = block.width // case.block.width
+    if degree % growth:
+        yield f"{grown} it may grow by a factor that divides the degree, {degree}"
+    elif case.block.width % (degree // growth):
+        yield f"{grown} where it does not grow by all of the degree, {degree}, the rest must be ranks it had"
 
 
 def changed_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:
@@ -67,28 +49,13 @@ def changed_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]
             yield f"tensor {name!r} is made or read by other layers than before"
 
 
-def bad_numbers(block: Block) -> Iterator[str]:
-    """Sizes that are no positive whole numbers, amounts that are negative or not finite, saves of unknown tensors."""
-    for operator in block.graph.operators:
-        tensors = (*operator.inputs, *operator.outputs)
-        for shape in operator.shapes:
-            wrong = [f"{axis} {size!r}" for axis, size in shape if type(size) is not int or size < 1]
-            if wrong:
-                yield f"operator {operator.name!r} has an axis of no positive whole size: {wrong[0]}"
-        amounts = {
-            "flops_per_point": operator.flops_per_point,
-            "backward_flops_ratio": operator.backward_flops_ratio,
-            "model_flops_per_point": operator.model_flops_per_point or 0.0,
-        }
-        for name, amount in amounts.items():
-            if not isfinite(amount) or amount < 0:
-                yield f"{name} of operator {operator.name!r} is {amount!r}"
-        for tensor in tensors:
-            if not isfinite(tensor.itemsize) or tensor.itemsize <= 0:
-                yield f"the itemsize of tensor {tensor.name!r} is {tensor.itemsize!r}"
-        unknown = sorted(set(operator.saves) - {tensor.name for tensor in tensors})
-        if unknown:
-            yield f"operator {operator.name!r} saves {unknown[0]!r}, which it neither reads nor writes"
+def bad_numbers(graph: OperatorGraph) -> Iterator[str]:
+    """Sizes and amounts that no operator can have, saves of unknown tensors; and tensors of no size."""
+    sound_graph(graph)
+    for operator in graph.operators:
+        for tensor in (*operator.inputs, *operator.outputs):
+            if not tensor.itemsize:
+                yield f"the itemsize of tensor {tensor.name!r} is 0"
 
 
 def disagreeing_tensors(block: Block) -> Iterator[str]:
@@ -102,8 +69,8 @@ def disagreeing_tensors(block: Block) -> Iterator[str]:
             known = shapes.setdefault(tensor.name, tensor.shape)
             if tensor.differentiable and known != tensor.shape:
                 yield (
-                    f"tensor {tensor.name!r} is {told(known)} in one place and {told(tensor.shape)} where operator "
-                    f"{operator.name!r} handles it; a collective must stand between"
+                    f"tensor {tensor.name!r} is {shape_text(known)} in one place and {shape_text(tensor.shape)} where "
+                    f"operator {operator.name!r} handles it; a collective must stand between"
                 )
 
 
@@ -131,7 +98,7 @@ def unmatched_work(whole: Block, block: Block) -> Iterator[str]:
                         )
 
 
-def told(shape: Shape) -> str:
+def shape_text(shape: Shape) -> str:
     """A shape for people: `sequence 64 x hidden 128`."""
     return " x ".join(f"{axis} {size}" for axis, size in shape) or "a scalar"
 
@@ -147,29 +114,18 @@ def unlike_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:
 
 
 def _content(operators: Sequence[Operator]) -> tuple[object, ...]:
-    """A layer without its names: tensors by the order in which they are first met."""
+    """A layer without its names: tensors by the order in which they occur, operators by their place."""
     numbers: dict[str, int] = {}
+    places = {operator.name: str(index) for index, operator in enumerate(operators)}
 
-    def number(name: str) -> int:
-        return numbers.setdefault(name, len(numbers))
+    def nameless(tensors: Iterable[Tensor]) -> tuple[object, ...]:
+        return tuple((numbers.setdefault(each.name, len(numbers)), evolve(each, name="")) for each in tensors)
 
-    def tensors(items: Iterable[Any]) -> tuple[object, ...]:
-        return tuple((number(t.name), t.shape, t.itemsize, t.differentiable) for t in items)
-
-    places = {operator.name: index for index, operator in enumerate(operators)}
-
-    def collective(operator: Operator) -> tuple[object, ...]:
-        """Its calls; where it names another operator of the layer, the place of that."""
-        if operator.collective is None:
-            return ()
-        parts = astuple(operator.collective, recurse=False)
-        return tuple(places.get(part, part) if isinstance(part, str) else part for part in parts)
-
-    return tuple(
-        (
-            (o.kind, o.space, o.flops_per_point, o.model_flops_per_point, o.backward_flops_ratio, o.contracted),
-            (tensors(o.inputs), tensors(o.outputs), tuple(number(name) for name in o.saves)),
-            (o.parameters, collective(o), o.split),
-        )
-        for o in operators
-    )
+    rows = []
+    for operator in operators:
+        calls = operator.collective
+        calls = None if calls is None else evolve(calls, under=places.get(calls.under, calls.under))
+        plain = evolve(operator, name="", layer="", inputs=(), outputs=(), saves=(), collective=calls)
+        tensors = nameless(operator.inputs), nameless(operator.outputs)
+        rows.append((plain, *tensors, tuple(numbers.get(name) for name in operator.saves)))
+    return tuple(rows)

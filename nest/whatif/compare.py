@@ -207,7 +207,7 @@ def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, 
     registered = known.planners()
     for name in names or ():
         if name in known.absent("planners"):
-            raise InputError(f"the planner {name!r} is faulty and was set aside; `nest plugins doctor` says more.")
+            raise InputError(f"the planner {name!r} failed and is disabled; `nest plugins doctor` says more.")
         if name not in registered:
             raise unknown_name("--planner", "planner", name, registered)
     return tuple(registered) if names is None else tuple(dict.fromkeys(names))

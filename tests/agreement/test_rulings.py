@@ -71,7 +71,7 @@ def settled(asked: dict, known: Registry | None = None) -> PlanDocument:
         assert same(replayed.synchronisation, stage.sync_time) or replayed.synchronisation == stage.sync_time == 0
     if len(plan.stages) == 1:
         assert same(found.batch_time, plan.batch_time)
-    assert not known.warnings  # A model that solver and price disagree on is set aside, and others stand in.
+    assert not known.warnings  # A model that solver and price disagree on is disabled, and others stand in.
     return plan
 
 

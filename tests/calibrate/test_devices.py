@@ -7,9 +7,19 @@ import numpy
 import pytest
 from attrs import evolve
 
-from nest.calibrate.devices import Array, Evidence, Mask, cross_validated, fit, predicted, weights
+from nest.calibrate.devices import (
+    COMMON,
+    Array,
+    Evidence,
+    Mask,
+    calibration,
+    cross_validated,
+    fit,
+    predicted,
+    unknowns,
+    weights,
+)
 from nest.calibrate.runs import Runs
-from nest.calibrate.unknowns import COMMON, calibration, unknowns
 from nest.catalogue import published_devices
 from nest.formulate.ledger import ledger
 from nest.hooks.registry import registry

@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from nest import evaluate
-from nest.calibrate.device_file import device_text
+from nest.calibrate.entries import device_text
 from nest.calibrate.generations import Calibrated, calibrate_devices, error_rows
 from nest.catalogue import calibrations, devices, published_devices
 from nest.errors import InputError

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from nest.calibrate.collectives import fit_link, grouped
-from nest.calibrate.errors import ALL, errors
-from nest.calibrate.link_file import link_text
-from nest.calibrate.links import calibrate_links, read_collectives
-from nest.calibrate.measurement import Measurement
-from nest.calibrate.nccl_constants import planned_lines
+from nest.calibrate.collective_measurements import Measurement
+from nest.calibrate.collectives import ALL, errors, fit_link, grouped
+from nest.calibrate.entries import link_text
+from nest.calibrate.links import calibrate_links, planned_lines, read_collectives
 from nest.catalogue import Link, link, links, network_levels
 from nest.catalogue.load import link_entry
 from nest.collectives.alpha_beta import AlphaBeta

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from nest.calibrate.device_file import device_text
+from nest.calibrate.entries import device_text
 from nest.catalogue import published_devices
 from nest.cli import app
 from nest.files import read, unstructure

@@ -155,7 +155,7 @@ def test_the_list_says_what_each_can_express(
     [
         (["--to", "tabel"], "--to: there is no exporter called 'tabel'. Did you mean 'table'?"),
         (["--to", "stubborn"], "the plan has stages, which stubborn cannot express."),
-        (["--to", "broken"], "the exporter 'broken' is faulty and was set aside"),
+        (["--to", "broken"], "the exporter 'broken' failed and is disabled"),
         (["--to", "table", "--to", "clashing"], "'clashing' gives a file 'table.csv', as another exporter does"),
         ([], "nest export takes a plan and --to NAME"),
     ],

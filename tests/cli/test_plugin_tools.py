@@ -11,7 +11,7 @@ import pytest
 import nest as package
 from nest.errors import InputError
 from nest.files import write_folder
-from nest.hooks.guard import KINDS
+from nest.hooks.kinds import KINDS
 from nest.hooks.registry import registry
 from tests import processes
 
@@ -77,8 +77,8 @@ def test_what_cannot_be_loaded_is_not_healthy(tmp_path: Path) -> None:
     installed(tmp_path, "torn", "import no_such_module")
     told = nest(tmp_path, "plugins", "doctor", "torn")
     assert told.returncode == 1
-    assert "plug-in torn 2 is set aside" in told.stderr
-    assert told.stdout.startswith("torn 2: set aside: ")
+    assert "plug-in torn 2 is disabled" in told.stderr
+    assert told.stdout.startswith("torn 2: disabled: ")
     document = json.loads(nest(tmp_path, "plugins", "doctor", "torn", "--json").stdout)
     assert (document["healthy"], document["objects"]) == (False, [])
     assert "no_such_module" in document["set_aside"]["torn"][0]
@@ -120,10 +120,8 @@ def test_a_new_distribution_is_written_and_nothing_overwritten(tmp_path: Path) -
 
 
 def test_the_kinds_are_named_in_the_help(tmp_path: Path) -> None:
-    from nest.testing.kinds import KINDS as IN_WORDS
-
     told = " ".join(nest(tmp_path, "plugins", "new", "--help").stdout.split())
-    assert all(kind.word in told for kind in IN_WORDS)
+    assert all(kind.word in told for kind in KINDS.values())
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -34,6 +34,39 @@ def test_all_are_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.schema.json" for name in FORMATS}
 
 
+HALVING = """
+from nest.hooks import hook
+
+
+class Halving:
+    name, after = "halving", ()
+
+    def degrees(self, block, context):
+        return (1,)
+
+    def apply(self, block, degree, context):
+        return block
+
+
+@hook
+def nest_strategies():
+    return [Halving()]
+"""
+
+
+def test_names_of_plug_ins_are_examples(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "halving.py"
+    path.write_text(HALVING)
+    monkeypatch.setenv("NEST_PLUGINS", str(path))
+    assert call(monkeypatch, "schema", "problem") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"tp", "halving"} <= set(found["properties"]["strategies"]["propertyNames"]["examples"])
+    assert found["properties"]["costs"]["examples"][0] == "roofline"
+    assert "1f1b" in found["$defs"]["Training"]["properties"]["schedule"]["examples"]
+
+
 @pytest.mark.parametrize("arguments", [["problme"], ["--output", "{none}"], ["plan", "--output", "{none}"]])
 def test_what_cannot_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from math import exp
 
-from nest.calibrate.unknowns import NARROW_SPREAD, SHARES
+from nest.calibrate.devices import NARROW_SPREAD, SHARES
 from nest.catalogue import Calibration, calibrations, published_devices
 from nest.spec import Coefficients, DeviceSpec, Range, ranges
 from tests.docs import generated

@@ -10,7 +10,7 @@ from textwrap import dedent
 from typing import Any
 
 from nest.hooks import protocols, spec
-from nest.hooks.guard import KINDS
+from nest.hooks.kinds import KINDS
 
 BEGIN = "<!-- generated from nest/hooks/spec.py by tests/docs/hook_reference.py -->"
 END = "<!-- end of what is generated -->"
@@ -37,9 +37,9 @@ def _section(hook: str) -> Iterator[str]:
     kind = hook.removeprefix("nest_")
     if kind not in KINDS:
         return
-    protocol = getattr(protocols, KINDS[kind])
+    protocol = getattr(protocols, KINDS[kind].class_name)
     told, optional = _parts(protocol)
-    yield f"\n`nest.hooks.protocols.{KINDS[kind]}`: {told}\n"
+    yield f"\n`nest.hooks.protocols.{KINDS[kind].class_name}`: {told}\n"
     yield "| each object offers | |"
     yield "|---|---|"
     for name, member in _members(protocol):
@@ -60,9 +60,10 @@ def _section(hook: str) -> Iterator[str]:
 
 def _members(protocol: Any) -> list[tuple[str, Any]]:
     """The members a protocol itself asks for."""
+    named = vars(protocols.Named) if protocols.Named in protocol.__bases__ else {}
     return [
         (name, member)
-        for name, member in vars(protocol).items()
+        for name, member in {**named, **vars(protocol)}.items()
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
     ]
 

@@ -7,7 +7,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.docs import calibration_reference, hook_reference, mistakes, published_runs, stack_reference
+from tests.docs import (
+    calibration_reference,
+    hook_reference,
+    mistakes,
+    published_runs,
+    python_reference,
+    stack_reference,
+)
 from tests.docs.compare import ELISION, same
 from tests.docs.document import REPOSITORY, documents, run
 from tests.topologies import field_files
@@ -17,7 +24,7 @@ def refresh(path: Path) -> list[str]:
     """Bring one document up to date; what has to be looked at by hand."""
     text = path.read_text()
     text = hook_reference.refreshed(text) if hook_reference.BEGIN in text else text
-    text = published_runs.refreshed(calibration_reference.refreshed(text))
+    text = published_runs.refreshed(calibration_reference.refreshed(python_reference.refreshed(text)))
     text = mistakes.refreshed(text) if mistakes.BEGIN in text else text
     text = stack_reference.refreshed(text) if stack_reference.BEGIN in text else text
     text = field_files.refreshed(text) if field_files.BEGIN in text and field_files.FOLDER.is_dir() else text

@@ -16,14 +16,14 @@ SMALL = 1e-5
 
 FIGURES = {
     "nest/calibrate/collectives.py": "seconds: limits of what is fitted",
-    "nest/calibrate/nccl_constants.py": "seconds of NCCL's protocols",
-    "nest/calibrate/nccl_tables.py": "units",
+    "nest/calibrate/links.py": "seconds of NCCL's protocols",
+    "nest/calibrate/collective_measurements.py": "units",
     "nest/exporters/torchtitan/models.py": "a model's epsilon",
     "nest/network/graph_spec.py": "units",
     "nest/reporting/alignment.py": "units",
     "nest/reporting/time_axis.py": "units",
     "nest/spec/coefficients.py": "seconds of a launch",
-    "nest/testing/collectives.py": "latencies",
+    "nest/testing/costs.py": "latencies",
     "nest/testing/planner.py": "latencies",
     "nest/testing/samples.py": "latencies",
     "nest/topologies/infragraph.py": "units",

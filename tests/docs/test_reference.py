@@ -1,6 +1,7 @@
 """The reference pages name every key, command and option there is."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import attrs
@@ -10,8 +11,8 @@ import typer
 from nest import spec
 from nest.cli import app
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
-from nest.hooks.guard import KINDS
-from tests.docs import calibration_reference, hook_reference, published_runs, stack_reference
+from nest.hooks.kinds import KINDS
+from tests.docs import calibration_reference, hook_reference, published_runs, python_reference, stack_reference
 from tests.docs.document import REPOSITORY
 
 REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
@@ -54,6 +55,22 @@ def test_hooks_are_those_of_the_code() -> None:
     assert all(f"## `nest_{kind}()`" in page for kind in KINDS)
     for member in ("by_default", "examples", "times", "in_flight(stage, stages, micro_batches)"):
         assert f"`{member}" in hook_reference.text()
+
+
+@pytest.mark.parametrize("module", python_reference.MODULES)
+def test_public_modules_are_described_from_their_docstrings(module: str) -> None:
+    page = f"docs/reference/python/{module.removeprefix('nest.')}.md"
+    text = (REPOSITORY / page).read_text()
+    assert f"## `{import_module(module).__all__[0]}`" in text
+    assert python_reference.refreshed(text) == text, f"python -m tests.docs.refresh {page}"
+
+
+def test_what_is_public_is_there() -> None:
+    page = (REFERENCE / "public.md").read_text()
+    for row in re.findall(r"^\| `(nest[.\w]*)` \|.*$", page, re.MULTILINE):
+        import_module(row)
+    for module in re.findall(r"`(nest\.hooks\.[a-z]+)`", page):
+        import_module(module)
 
 
 def test_stacks_are_those_of_the_catalogue() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nest.calibrate.device_file import device_text
+from nest.calibrate.entries import device_text
 from nest.catalogue import devices, links
 from nest.errors import InputError
 from nest.files import unstructure

@@ -12,7 +12,7 @@ from nest.formulate.implied_target import Target, with_target
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.spec import Problem
-from tests.hooks.test_faulty_plugins import Strategy
+from tests.hooks.test_plugin_errors import Strategy
 
 PROBLEM: dict[str, Any] = {
     "nest": 1,

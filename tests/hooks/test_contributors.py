@@ -11,7 +11,7 @@ from nest import api
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from tests.command_line import call
-from tests.hooks.test_faulty_plugins import NAMING, OF_KIND, PROBLEM, offering
+from tests.hooks.test_plugin_errors import NAMING, OF_KIND, PROBLEM, offering
 
 PLAIN = {"nest-planner"}
 

@@ -1,4 +1,4 @@
-"""The registry: built-ins and plug-ins alike, broken ones set aside."""
+"""The registry: built-ins and plug-ins alike, broken ones disabled."""
 
 import subprocess
 import sys
@@ -12,7 +12,8 @@ import pytest
 
 from nest.errors import InputError
 from nest.hooks import hook
-from nest.hooks.registry import KINDS, Registry, registry
+from nest.hooks.kinds import KINDS
+from nest.hooks.registry import Registry, registry
 
 
 class Toy:
@@ -81,7 +82,7 @@ def test_an_object_that_cannot_be_hashed_is_set_aside() -> None:
     known = registry(extra=[SimpleNamespace(), module("fine", Toy())])
     assert "toy" in known.strategies()
     (warning,) = known.warnings
-    assert "SimpleNamespace is set aside" in warning
+    assert "SimpleNamespace is disabled" in warning
 
 
 def test_strategies_come_behind_those_they_name() -> None:
@@ -112,7 +113,7 @@ def test_a_broken_object_is_set_aside(item: Any, told: str) -> None:
     known = registry(extra=[module("broken", item, Toy("whole"))])
     assert set(known.strategies()) == {"tp", "sp", "cp", "ep", "etp", "batch", "whole"}
     (warning,) = known.warnings
-    assert "plug-in broken is set aside" in warning
+    assert "plug-in broken is disabled" in warning
     assert told in warning
 
 
@@ -139,7 +140,7 @@ def test_a_hook_that_raises_is_set_aside() -> None:
     broken.nest_strategies = nest_strategies  # type: ignore[attr-defined]
     known = registry(extra=[broken, module("fine", Toy())])
     assert "toy" in known.strategies()
-    assert known.warnings == ("plug-in raising is set aside: its hook nest_strategies raised ValueError: boom",)
+    assert known.warnings == ("plug-in raising is disabled: its hook nest_strategies raised ValueError: boom",)
 
 
 def test_a_hook_that_returns_no_list_is_set_aside() -> None:
@@ -231,7 +232,7 @@ def test_a_distribution_that_cannot_be_imported_is_set_aside(site: Path) -> None
     install(site, "toy-good", "toy_good", TOY.format(name="good"))
     known = Registry()
     assert "good" in known.strategies()
-    assert known.warnings == ("plug-in toy-bad 1.2 is set aside: loading it raised SystemExit: gone",)
+    assert known.warnings == ("plug-in toy-bad 1.2 is disabled: loading it raised SystemExit: gone",)
 
 
 @pytest.mark.parametrize("written", ["toy-off", "Toy_Off", "toy-off, toy.off "])

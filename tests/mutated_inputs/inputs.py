@@ -8,8 +8,8 @@ from typing import Any
 
 import nest
 from nest.files import unstructure
-from nest.testing.sources import model_sources, topology_sources
-from tests.calibrate.test_reading import OUTPUT
+from nest.testing.samples import model_sources, topology_sources
+from tests.calibrate.test_collective_measurements import OUTPUT
 from tests.exporters.test_megatron_read import DENSE, EXPERTS
 from tests.models.programs import decoder
 from tests.plan.test_check import PROBLEM

@@ -3,7 +3,7 @@
 from attrs import evolve
 from hypothesis import given, strategies
 
-from nest.planners.shapes import dealt, even_cuts, partition, units
+from nest.planners.shapes import even_cuts, interleaved, partition, units
 from nest.spec.constraints import parse
 from tests.planners.instances import candidate, planned, problem
 
@@ -35,8 +35,8 @@ def test_blocks_are_units():
     assert units(evolve(made, space=evolve(made.space, blocks=blocks))) == blocks
 
 
-def test_chunks_are_dealt_in_turn():
+def test_chunks_are_interleaved():
     made = instance()
-    assert dealt(made, 2, 2) == ((0, 1, 4, 5), (2, 3, 6, 7))
-    assert dealt(made, 3, 2) is None
-    assert dealt(made, 1, 2) is None
+    assert interleaved(made, 2, 2) == ((0, 1, 4, 5), (2, 3, 6, 7))
+    assert interleaved(made, 3, 2) is None
+    assert interleaved(made, 1, 2) is None

@@ -60,7 +60,7 @@ def nest(*arguments: str, path: str = "", seed: str | None = None) -> str:
 def test_a_distribution_says_what_it_is(folder: Path) -> None:
     about = project(folder)
     assert about["name"] == folder.name
-    assert about["dependencies"] == ["nest-planner", *LIBRARIES.get(folder.name, [])]
+    assert about["dependencies"] == ["nest-planner>=0.1,<1", *LIBRARIES.get(folder.name, [])]
     assert (folder / about["readme"]).is_file()
     assert list((folder / "tests").glob("test_*.py"))
     for target in about["entry-points"]["nest"].values():

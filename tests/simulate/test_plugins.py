@@ -1,4 +1,4 @@
-"""Schedules of plug-ins: replayed by their order, refused without one, set aside with one that cannot be run."""
+"""Schedules of plug-ins: replayed by their order, refused without one, disabled with one that cannot be run."""
 
 from collections.abc import Callable, Sequence
 from types import ModuleType

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nest.hooks.guard import KINDS
-from nest.hooks.manager import DISTRIBUTION
+from nest.hooks.discovery import DISTRIBUTION
+from nest.hooks.kinds import KINDS
 from nest.hooks.registry import registry
 from nest.testing import assert_conforms, check
 from nest.testing.conformance import check_within, kind_of
@@ -57,7 +57,7 @@ def test_what_does_not_come_back_is_given_up() -> None:
             return {}
 
     (finding,) = check_within(0.05, Sleeper(), "exporters")
-    assert (finding.check, finding.passed) == ("it comes back", False)
+    assert (finding.check, finding.passed) == ("it finishes in time", False)
     assert "0.05 seconds" in finding.told
     never.set()
     assert check_within(60.0, built_in("schedules", "1f1b"), "schedules") == check(built_in("schedules", "1f1b"))

@@ -42,7 +42,7 @@ def test_sound_limits_pass(limits: Limits | None) -> None:
         (Limits(constraints={"tensor == 1": "a slip"}), "reads 'tensor'"),
         (Limits(constraints={"pp == 1": ""}), "a clause that follows"),
         (Limits(constraints={"pp == 1": "Toy has no pipeline."}), "a clause that follows"),
-        ({"zero": (0,)}, "`limits` returned dict"),
+        ({"zero": (0,)}, "is no nest.deployment.Limits"),
     ],
 )
 def test_faults_of_limits_are_found(limits: Any, told: str) -> None:

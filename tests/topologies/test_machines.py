@@ -10,7 +10,7 @@ from nest.hooks.registry import registry
 from nest.network import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import ClusterSpec
-from nest.testing.sources import topology_sources
+from nest.testing.samples import topology_sources
 from nest.topologies.nccl_xml import NcclXmlImporter
 from nest.topologies.nvidia_smi import NvidiaSmiImporter
 

@@ -207,8 +207,8 @@ def test_what_is_no_plan_is_told():
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (lambda *_: None, "NoneType is no Proposal"),
-        (lambda *_: Proposal("pp 4"), "the solution is no Solution"),
+        (lambda *_: None, "None is no Proposal"),
+        (lambda *_: Proposal("pp 4"), "'pp 4' is no Solution"),
         (lambda *_: 1 / 0, "raised ZeroDivisionError"),
         (
             lambda instance, context: Proposal(
@@ -220,19 +220,19 @@ def test_what_is_no_plan_is_told():
             lambda instance, context: Proposal(
                 evolve(s := context.search(instance).solution, stages=(each for each in s.stages))
             ),
-            "the stages are no sequence",
+            "is no sequence of stages",
         ),
         (
             lambda instance, context: Proposal(
                 evolve(s := context.search(instance).solution, stages=(evolve(s.stages[0], candidate=True),))
             ),
-            "names candidate True",
+            "a candidate is True",
         ),
-        (lambda instance, context: Proposal(None, "No plan."), "the remarks are no sequence of sentences"),
-        (lambda instance, context: Proposal(None, None), "the remarks are no sequence of sentences"),
+        (lambda instance, context: Proposal(None, "No plan."), "is no sequence of remarks"),
+        (lambda instance, context: Proposal(None, None), "is no sequence of remarks"),
     ],
 )
-def test_a_faulty_planner_is_set_aside(answer, told, monkeypatch):
+def test_a_planner_that_fails_is_disabled(answer, told, monkeypatch):
     every = Registry.planners
     monkeypatch.setattr(
         Registry, "planners", lambda known: {name: each for name, each in every(known).items() if name in FEW}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from nest.calibrate.collective_measurements import Measurement
 from nest.calibrate.links import read_collectives
-from nest.calibrate.measurement import Measurement
 from nest.errors import InputError
 
 OUTPUT = """\

@@ -1,4 +1,4 @@
-"""Faulty plug-ins: each is named in one line and set aside, and the plan is the one without it."""
+"""Plug-in errors: each is named in one line and disabled, and the plan is the one without it."""
 
 import gc
 import os
@@ -18,8 +18,8 @@ import nest
 from nest import api
 from nest.errors import InputError, InternalError
 from nest.graph import Axis, Block, Collective, Communication
-from nest.hooks import hook, manager
-from nest.hooks.guard import PluginFault
+from nest.hooks import discovery, hook
+from nest.hooks.guard import PluginError
 from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import Registry, registry
 from nest.spec import PlanDocument
@@ -195,11 +195,11 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("strategies", "degrees", returns((1, 2.0)), "a degree is 2.0"),
     ("strategies", "degrees", returns(None), "None is no sequence"),
     ("strategies", "degrees", returns("12"), "'12' is no sequence"),
-    ("strategies", "degrees", sleeps, "did not come back from degrees within 0.5 s"),
+    ("strategies", "degrees", sleeps, "timed out after 0.5 s in degrees"),
     ("strategies", "by_default", "yes", "'yes' is neither true nor false"),
     ("strategies", "apply", raises(ZeroDivisionError()), "raised ZeroDivisionError in apply"),
     ("strategies", "apply", raises(KeyError("heads")), "raised KeyError: 'heads' in apply"),
-    ("strategies", "apply", sleeps, "did not come back from apply"),
+    ("strategies", "apply", sleeps, "timed out after 0.5 s in apply"),
     ("strategies", "apply", returns(None), "None is no Block"),
     ("strategies", "apply", applies(lambda block: evolve(block, samples=3 * block.samples)), "samples in place of 1"),
     ("strategies", "apply", applies(lambda block: evolve(block, samples=2 * block.samples)), "samples in place of 1"),
@@ -237,7 +237,7 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("cost_models", "price", returns(OperatorCost(0.0, 0.0, update=-1.0)), "update is -1.0"),
     ("cost_models", "price", returns(OperatorCost(0.0, 0.0, saved=None)), "saved is None"),  # type: ignore[arg-type]
     ("cost_models", "price", returns(1.0), "1.0 is no OperatorCost"),
-    ("cost_models", "price", sleeps, "did not come back from price"),
+    ("cost_models", "price", sleeps, "timed out after 0.5 s in price"),
     ("collective_models", "time", returns(float("nan")), "the time is nan"),
     ("collective_models", "time", returns(-1.0), "the time is -1.0"),
     ("collective_models", "time", returns(True), "the time is True"),
@@ -272,14 +272,14 @@ def alone() -> dict[str, Any]:
     ("kind", "member", "does", "told"),
     [*FAULTS[::2], *(pytest.param(*each, marks=pytest.mark.slow) for each in FAULTS[1::2])],
 )
-def test_a_faulty_object_is_named_once_and_the_plan_is_the_one_without_it(
+def test_an_object_that_fails_is_named_once_and_the_plan_is_the_one_without_it(
     kind: str, member: str, does: Any, told: str, alone: dict[str, Any]
 ) -> None:
     known = registry([offering(kind, broken(kind, member, does))])
     plan = api.solve({**PROBLEM, **NAMING[kind]}, plugins=known)
     assert decisions(plan) == alone
     (warning,) = known.warnings
-    assert warning.startswith("plug-in faulty is set aside: its ")
+    assert warning.startswith("plug-in faulty is disabled: its ")
     assert "'foo'" in warning
     assert told in warning
     assert "\n" not in warning
@@ -305,7 +305,7 @@ def test_what_nest_brings_passes_the_guards(monkeypatch: pytest.MonkeyPatch) -> 
     mixture = {"layers": 2, "hidden": 256, "ffn": 512, "heads": 4, "vocab": 1000, "experts": 4, "top_k": 2}
     asked: list[Any] = [*problems, PROBLEM, {**PROBLEM, "model": {"transformer": mixture}, "search": {"mixed": True}}]
     plain = [api.solve(problem, plugins=Registry()).to_dict() for problem in asked]
-    built_in = manager.built_in_plugins
+    built_in = discovery.built_in_plugins
     monkeypatch.setattr(
         "nest.hooks.registry.built_in_plugins", lambda: [evolve(each, built_in=False) for each in built_in()]
     )
@@ -426,7 +426,7 @@ def test_files_of_an_exporter_lie_in_a_folder() -> None:
     export = known.exporters()["foo"].export
     assert export({"a/b.json": "{}"}) == {"a/b.json": "{}"}  # type: ignore[arg-type]
     for written in ({"../b": ""}, {"/b": ""}, {"C:\\b": ""}, {"b": b""}, {"": ""}, ["b"]):
-        with pytest.raises(PluginFault, match="returned nonsense from export"):
+        with pytest.raises(PluginError, match="returned an invalid result from export"):
             export(written)  # type: ignore[arg-type]
 
 
@@ -480,12 +480,12 @@ def test_what_was_set_aside_stays_so() -> None:
 def test_a_strict_registry_makes_a_fault_an_error(kind: str) -> None:
     member = {"strategies": "degrees", "cost_models": "price"}[kind]
     plugin = offering(kind, broken(kind, member, raises(ValueError("boom"))))
-    with pytest.raises(InputError, match=r"plug-in faulty is faulty.*raised ValueError: boom in \w+\.$"):
+    with pytest.raises(InputError, match=r"plug-in error in faulty, .*raised ValueError: boom in \w+\.$"):
         api.solve({**PROBLEM, **NAMING[kind]}, plugins=Registry([plugin], strict=True))
 
 
 def test_a_strict_registry_makes_a_fault_at_the_start_an_error() -> None:
-    with pytest.raises(InputError, match="plug-in SimpleNamespace is faulty"):
+    with pytest.raises(InputError, match="plug-in error in SimpleNamespace"):
         Registry([SimpleNamespace()], strict=True)
     clash = broken("strategies", "name", "tp")
     with pytest.raises(InputError, match="has registered 'tp'") as caught:
@@ -507,7 +507,7 @@ def test_a_hook_that_sleeps_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, al
     module.nest_schedules = hook(sleeps)  # type: ignore[attr-defined]
     known = registry([module])
     assert decisions(api.solve(PROBLEM, plugins=known)) == alone
-    assert known.warnings == ("plug-in faulty is set aside: its hook nest_schedules did not come back within 0.5 s",)
+    assert known.warnings == ("plug-in faulty is disabled: its hook nest_schedules timed out after 0.5 s",)
 
 
 def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
@@ -599,7 +599,7 @@ def test_a_strategy_after_itself_is_set_aside(alone: dict[str, Any]) -> None:
     assert line.endswith("whose `after` names itself")
 
 
-def test_a_hook_that_returns_nothing_is_faulty() -> None:
+def test_a_hook_that_returns_nothing_is_an_error() -> None:
     plugin = ModuleType("faulty")
 
     @hook
@@ -610,7 +610,7 @@ def test_a_hook_that_returns_nothing_is_faulty() -> None:
     known = Registry([plugin])
     known.strategies()
     assert [*known.warnings] == [
-        "plug-in faulty is set aside: its hook nest_strategies returned nonsense: None is no list"
+        "plug-in faulty is disabled: its hook nest_strategies returned an invalid result: None is no list"
     ]
 
 
@@ -626,7 +626,7 @@ def test_objects_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     known = Registry([plugin])
     assert "1f1b" in known.schedules()
     (line,) = known.warnings
-    assert "its hook nest_schedules did not come back within 0.5 s" in line
+    assert "its hook nest_schedules timed out after 0.5 s" in line
 
 
 def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) -> None:
@@ -659,7 +659,7 @@ def test_an_importer_that_empties_its_source_changes_nothing() -> None:
 
 def test_a_fault_of_nobody_does_not_go_on_for_ever() -> None:
     def forged(*_: Any) -> Any:
-        raise PluginFault("strategies", "nobody", "raised what it should not")
+        raise PluginError("strategies", "nobody", "raised what it should not")
 
     known = Registry([offering("strategies", broken("strategies", "degrees", forged))])
     with pytest.raises(InternalError, match="'nobody'"):

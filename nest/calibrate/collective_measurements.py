@@ -1,13 +1,18 @@
-"""Collectives that others measured: tables of NVIDIA's aiconfigurator, and what the programs of nccl-tests print."""
+"""Measured collectives: tables of NVIDIA's aiconfigurator, output of nccl-tests, and lines of nest's own format."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from nest.calibrate.measurement import Measurement
+from attrs import evolve, field, frozen, validators
+
+from nest.catalogue import link as link_entry
 from nest.errors import InputError
 from nest.files import there_is
+from nest.instance.collective_line import PHASES
+from nest.spec import CollectiveMeasurement, read_measurements
 
 LINKS = {"V100": "nvlink2", "A100": "nvlink3", "H100": "nvlink4", "H200": "nvlink4", "B200": "nvlink5"}
 """Link inside a machine by what the name of its devices contains (GB200 among them)."""
@@ -30,6 +35,42 @@ TIMES = (-8, -4)
 """Where a row of nccl-tests has its times, out-of-place and in-place, each followed by two bandwidths and a count."""
 
 
+@frozen
+class Measurement:
+    """Seconds that a collective took.
+
+    Attributes:
+        table: what it was read from, for reports.
+        kind: `all_reduce`, `all_gather`, `reduce_scatter` or `all_to_all`.
+        bytes: as PROBLEM.md section 1 counts them: the full buffer; for an all-to-all what each member holds.
+        shape: members per group of each level, innermost first.
+        seconds: of one call.
+        links: of the catalogue, one for each level; the last is what the measurement tells something about.
+        bandwidths: nominal bytes per second of each level; None: the link's own.
+    """
+
+    table: str
+    kind: str = field(validator=validators.in_(PHASES))
+    bytes: float = field(validator=validators.gt(0))
+    shape: tuple[int, ...] = field(validator=validators.min_len(1))
+    seconds: float = field(validator=validators.gt(0))
+    links: tuple[str, ...]
+    bandwidths: tuple[float | None, ...]
+
+    @property
+    def link(self) -> str:
+        """The outermost link."""
+        return self.links[-1]
+
+
+def merged(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """One of each table, set of devices, kind and size: the median of those that were repeated."""
+    found: dict[Measurement, list[float]] = {}
+    for each in measurements:
+        found.setdefault(evolve(each, seconds=1.0), []).append(each.seconds)
+    return [evolve(each, seconds=median(seconds)) for each, seconds in found.items()]
+
+
 def link_of(text: str) -> str | None:
     """The link between devices whose name is in `text`, if it is known."""
     return next((link for device, link in LINKS.items() if device in text.upper()), None)
@@ -43,7 +84,7 @@ def read_table(path: Path, link: str | None = None) -> Iterator[Measurement]:
     the larger sizes would travel faster than the links.
 
     Raises:
-        InputError: pyarrow is missing, the file is no such table, or its devices are not told.
+        InputError: pyarrow is missing, the file is no such table, or its devices are unknown.
     """
     rows = list(_parquet_rows(path))
     missing = {"op_name", "nccl_dtype", "num_gpus", "message_size", "latency"} - set(rows[0] if rows else ())
@@ -82,7 +123,7 @@ def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Meas
     """What a program of nccl-tests (`all_reduce_perf` and its like) printed: a row by size, out-of-place and in-place.
 
     Sizes are in bytes, of the full buffer (NVIDIA/nccl-tests doc/PERFORMANCE.md), times in microseconds. Devices and
-    machines are those of its list of ranks. On several machines the link between them has to be told.
+    machines are those of its list of ranks. On several machines the link between them has to be named.
 
     Raises:
         InputError: the text names no program or no ranks, or a link is missing.
@@ -138,6 +179,31 @@ def known_link(
 
 
 def _nominal(link: str) -> float | None:
-    from nest.catalogue import link as entry
+    return link_entry(link, "--link").bandwidth
 
-    return entry(link, "--link").bandwidth
+
+def read_lines(path: Path, link: str | None = None) -> Iterator[Measurement]:
+    """The collectives in a file of measurements; other measurements, and messages, are left out.
+
+    Args:
+        path: JSON lines (docs/reference/measurements.md).
+        link: of the catalogue, for lines that name neither a link nor, on one machine, a device that is known.
+
+    Raises:
+        InputError: a line is no measurement, or its link is unknown.
+    """
+    for row in read_measurements(path):
+        if isinstance(row, CollectiveMeasurement) and row.kind in PHASES:
+            yield _measurement(path, row, link)
+
+
+def _measurement(path: Path, row: CollectiveMeasurement, link: str | None) -> Measurement:
+    table = row.source or path.name
+    of_devices = link_of(row.device or "")
+    if row.nodes == 1:
+        found = known_link(row.link or of_devices, link, path)
+        return Measurement(table, row.kind, row.bytes, (row.members,), row.seconds, (found,), (row.bandwidth,))
+    inside = known_link(row.inside or of_devices, None, path, "inside the machines", "inside")
+    between = known_link(row.link, link, path, "between the machines")
+    shape = (row.members // row.nodes, row.nodes)
+    return Measurement(table, row.kind, row.bytes, shape, row.seconds, (inside, between), (None, row.bandwidth))

@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.calibrate.device_file import calibration_text, device_text, file_name
+from nest.calibrate.entries import calibration_text, device_text, file_name
 from nest.catalogue import Calibration, calibrations, devices
 from nest.files import read, read_text
 from nest.spec import Coefficients, DeviceSpec, ranges

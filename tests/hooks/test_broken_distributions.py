@@ -1,4 +1,4 @@
-"""Faulty distributions, found through their entry points by the command itself: one line each, and the plan holds."""
+"""Broken distributions, found through their entry points by the command itself: one line each, and the plan holds."""
 
 import json
 import os
@@ -66,7 +66,7 @@ FAULTY = {
     "costs are NaN": (
         COSTS,
         {"costs": "never"},
-        "its cost model 'never' returned nonsense from price: forward is nan, no number from 0 to 1e+30; "
+        "its cost model 'never' returned an invalid result from price: forward is nan, no number from 0 to 1e+30; "
         "in its place: roofline",
     ),
     "clashes in name": (
@@ -77,9 +77,9 @@ FAULTY = {
     "sleeps in apply": (
         STRATEGY.format(name="toy", apply="time.sleep(600)"),
         {},
-        "its strategy 'toy' did not come back from apply within 2 s; its degree is 1",
+        "its strategy 'toy' timed out after 2 s in apply; its degree is 1",
     ),
-    "sleeps at import": ("import time\ntime.sleep(600)\n", {}, "loading it did not come back within 2 s"),
+    "sleeps at import": ("import time\ntime.sleep(600)\n", {}, "loading it timed out after 2 s"),
 }
 
 
@@ -119,7 +119,7 @@ def written(folder: Path, **keys: object) -> Path:
 
 
 @pytest.mark.parametrize("fault", FAULTY)
-def test_a_faulty_distribution_is_one_line_and_the_plan_is_the_same(fault: str, site: Path, tmp_path: Path) -> None:
+def test_a_broken_distribution_is_one_line_and_the_plan_is_the_same(fault: str, site: Path, tmp_path: Path) -> None:
     text, keys, told = FAULTY[fault]
     before = call(site, "solve", "--json", str(written(tmp_path)))
     assert (before.returncode, before.stderr) == (0, "")
@@ -128,7 +128,7 @@ def test_a_faulty_distribution_is_one_line_and_the_plan_is_the_same(fault: str, 
     limit = {"NEST_PLUGIN_SECONDS": "2"} if "sleeps" in fault else {}
     after = call(site, "solve", "--json", str(problem), **limit)
     assert after.returncode == 0
-    assert after.stderr == f"nest: warning: plug-in nest-faulty 1.0 is set aside: {told}\n"
+    assert after.stderr == f"nest: warning: plug-in nest-faulty 1.0 is disabled: {told}\n"
     if keys:
         plans = [json.loads(each.stdout) for each in (before, after)]
         for plan in plans:
@@ -146,7 +146,7 @@ def test_strict_plugins_make_it_an_error(fault: str, site: Path, tmp_path: Path)
     assert (done.returncode, done.stdout) == (2, "")
     sentence = told.split(";")[0]
     assert done.stderr == (
-        f"nest: plug-in nest-faulty 1.0 is faulty, which --strict-plugins makes an error: {sentence}.\n"
+        f"nest: plug-in error in nest-faulty 1.0, which --strict-plugins does not allow: {sentence}.\n"
     )
 
 
@@ -174,7 +174,7 @@ def test_an_error_is_told_behind_what_was_set_aside(site: Path, tmp_path: Path) 
     done = call(site, "solve", str(written(tmp_path, costs="measured")))
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
-    assert "nest-faulty 1.0 is set aside" in first
+    assert "nest-faulty 1.0 is disabled" in first
     assert "measured" in second
 
 
@@ -193,9 +193,9 @@ def test_plugins_lists_what_is_installed_and_what_became_of_it(site: Path) -> No
     assert rows["nest-planner"]["hooks"]["nest_layer_times"] == ["scheduled", "sequential"]
     assert {name: row["state"] for name, row in rows.items()} == {
         "nest-planner": "active",
-        "nest-mixed": "active; set aside: its hook nest_schedules raised ZeroDivisionError: division by zero",
+        "nest-mixed": "active; disabled: its hook nest_schedules raised ZeroDivisionError: division by zero",
         "nest-sound": "active",
-        "nest-faulty": "set aside: loading it raised RuntimeError: half installed",
+        "nest-faulty": "disabled: loading it raised RuntimeError: half installed",
         "nest-off": "switched off (NEST_DISABLED_PLUGINS)",
     }
     assert rows["nest-sound"] == {
@@ -292,10 +292,10 @@ def test_from_python_there_is_a_warning_too(site: Path, problem: Path) -> None:
         env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path},
     )
     told = "loading it raised RuntimeError: half installed"
-    assert f"<string>:6: UserWarning: plug-in nest-faulty 1.0 is set aside: {told}" in done.stderr
+    assert f"<string>:6: UserWarning: plug-in nest-faulty 1.0 is disabled: {told}" in done.stderr
     assert done.stdout.splitlines() == [
         "optimal True",
-        f"plug-in nest-faulty 1.0 is faulty, which --strict-plugins makes an error: {told}.",
+        f"plug-in error in nest-faulty 1.0, which --strict-plugins does not allow: {told}.",
     ]
 
 
@@ -327,7 +327,7 @@ def test_a_command_may_be_added_and_none_replaced(site: Path, problem: Path) -> 
     done = call(site, "solve", str(problem))
     assert "Optimal plan" in done.stdout
     assert done.stderr == (
-        "nest: warning: plug-in nest-solving 1.0 is set aside: the command 'solve' it adds is one of nest already\n"
+        "nest: warning: plug-in nest-solving 1.0 is disabled: the command 'solve' it adds is one of nest already\n"
     )
 
 
@@ -358,8 +358,8 @@ def test_groups_of_commands_may_be_added(site: Path) -> None:
     done = call(site, "sound", "two")
     assert (done.returncode, done.stdout) == (0, "two\n")
     bent, twice = call(site, "strategies").stderr.splitlines()
-    assert "plug-in nest-bent 1.0 is set aside: a command it adds raised " in bent
-    assert twice.endswith("is set aside: the command 'sound' it adds is one of nest-sound 1.0 already")
+    assert "plug-in nest-bent 1.0 is disabled: a command it adds raised " in bent
+    assert twice.endswith("is disabled: the command 'sound' it adds is one of nest-sound 1.0 already")
 
 
 def test_damaged_metadata_stop_nobody(site: Path, problem: Path) -> None:
@@ -379,7 +379,7 @@ def test_damaged_entry_points_stop_nobody(entries: bytes, site: Path, problem: P
     done = call(site, "evaluate", "--json", str(problem))
     assert (done.returncode, done.stdout) == (0, before.stdout)
     assert done.stderr.count("\n") == 1
-    assert "plug-in nest-faulty 1.0 is set aside: loading it raised " in done.stderr
+    assert "plug-in nest-faulty 1.0 is disabled: loading it raised " in done.stderr
     install(site, "nest-sound", STRATEGY.format(name="sound", apply="return block"))
     assert "nest-sound 1.0" in call(site, "strategies").stdout
     assert call(site, "strategies", NEST_DISABLED_PLUGINS="nest-faulty").stderr == ""
@@ -427,7 +427,7 @@ def test_what_a_plug_in_prints_is_no_result(site: Path, problem: Path) -> None:
     assert plan["batch_time"] == before["batch_time"]
     for told in ("on import", "on call", "past Python", "from a process", "from a thread"):
         assert told in done.stderr
-    assert "set aside" not in done.stderr
+    assert "disabled" not in done.stderr
 
 
 def test_what_a_command_of_a_plug_in_prints_is_a_result(site: Path) -> None:

@@ -1,4 +1,4 @@
-"""Calibrations and calibrated devices as text."""
+"""Entries of the catalogue as TOML: calibrations, devices and links."""
 
 import json
 import re
@@ -7,8 +7,11 @@ from typing import Any
 
 from attrs import asdict
 
-from nest.catalogue import Calibration
+from nest.catalogue import Calibration, Link
 from nest.spec import DeviceSpec
+
+FITTED = "lines: "
+"""How a source begins that tells of the lines."""
 
 
 def file_name(name: str) -> str:
@@ -63,3 +66,37 @@ def _value(value: float | str) -> str:
 
 def _one_line(name: str) -> str:
     return " ".join("".join(each if each.isprintable() else " " for each in name).split())
+
+
+def link_text(link: Link) -> str:
+    """The file of the catalogue that describes `link`, in TOML."""
+    keys: tuple[str, ...] = ("description", "generations", "scale_up", "bandwidth", "latency", "efficiency")
+    rows = [f"# {link.description or link.name}", "", *_pairs({key: getattr(link, key) for key in keys})]
+    rows += listed("sources", link.sources)
+    for line in link.lines:
+        keys = ("protocol", "kinds", "base", "step", "efficiency", "own", "in_switch", "members")
+        values = {key: getattr(line, key) for key in keys}
+        unusual = {"own": line.own or None, "members": None if line.members == 2 else line.members}
+        rows += ["", "[[lines]]", *_pairs(values | unusual)]
+    return "\n".join(rows) + "\n"
+
+
+def _pairs(values: Mapping[str, Any]) -> list[str]:
+    """The lines of keys and values, empty ones left out."""
+    present = {key: value for key, value in values.items() if value is not False and value not in (None, "", ())}
+    return [f"{key} = {_written(value)}" for key, value in present.items()]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _value(value) if isinstance(value, str) else _number(value)
+
+
+def _number(value: float) -> str:
+    """As written by hand: `300e9`, `6.3e-06`."""
+    if value >= 1e9 and value % 1e6 == 0:
+        return f"{value / 1e9:g}e9"
+    return f"{value:.12g}"

@@ -1,0 +1,163 @@
+"""Kinds of object that plug-ins bring: their words, and what an object must offer to be registered."""
+
+from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
+from keyword import iskeyword
+from typing import Any
+
+from attrs import field, frozen
+
+
+@frozen
+class Kind:
+    """A kind of object that a plug-in can bring.
+
+    Attributes:
+        registered: what the registry calls it; its hook is `nest_<registered>`.
+        word: what people write as `--kind`.
+        use: how a problem comes to use it, `$name` standing for its name.
+        phrase: one such object, for people.
+        summary: what a distribution with one says it is.
+    """
+
+    registered: str
+    word: str
+    use: str
+    phrase: str = field()
+    summary: str = field()
+
+    @phrase.default
+    def _usual_phrase(self) -> str:
+        return self.word.replace("-", " ")
+
+    @summary.default
+    def _usual_summary(self) -> str:
+        return f"A{'n' if self.phrase[0] in 'aeiou' else ''} {self.phrase} for nest."
+
+    @property
+    def class_name(self) -> str:
+        """Of its protocol in `nest.hooks.protocols`; ends the name of a class of such objects."""
+        return self.word.title().replace("-", "")
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """What each object must offer."""
+        from nest.hooks import protocols
+
+        bases = getattr(protocols, self.class_name).__mro__
+        return tuple(dict.fromkeys(name for base in reversed(bases) for name in vars(base) if not name.startswith("_")))
+
+
+_CHOSEN = "Installed, it is chosen by"
+_ASKED = "Installed, it is asked whether it accepts what"
+
+_KINDS = (
+    Kind(
+        "strategies",
+        "strategy",
+        "Installed, it takes part in every search; `strategies: {$name: [1, 2]}` in a problem restricts it.",
+        summary="A sub-graph strategy for nest.",
+    ),
+    Kind(
+        "model_importers",
+        "model-importer",
+        f"{_ASKED} `model` says: `model: {{$name: {{widths: [1024, 4096, 1024]}}}}`.",
+    ),
+    Kind(
+        "topology_importers",
+        "topology-importer",
+        f"{_ASKED} `cluster.topology` says: `topology: {{$name: {{devices: 8, bandwidth: 50e9}}}}`.",
+    ),
+    Kind("cost_models", "cost-model", f"{_CHOSEN} `costs: $name` in a problem."),
+    Kind("collective_models", "collective-model", f"{_CHOSEN} `collectives: $name` in a problem."),
+    Kind("layer_times", "layer-times", f"{_CHOSEN} `layer_times: $name` in a problem.", "model of layer times"),
+    Kind(
+        "schedules",
+        "schedule",
+        f"{_CHOSEN} `training: {{schedule: $name}}` in a problem.",
+        summary="A pipeline schedule for nest.",
+    ),
+    Kind(
+        "planners",
+        "planner",
+        "Installed, `nest compare --list` has it, and `nest compare PROBLEM --planner $name` compares with it.",
+        summary="A planner for nest to compare with.",
+    ),
+    Kind(
+        "exporters",
+        "exporter",
+        "Installed, `nest export --list` has it, and `nest export PLAN --to $name --output DIR` writes its files.",
+    ),
+    Kind(
+        "stacks",
+        "stack",
+        "Installed, `nest stacks` has it, and it is chosen by `training: {stack: $name}` in a problem.",
+        "software stack",
+    ),
+)
+
+KINDS = {kind.registered: kind for kind in _KINDS}
+"""Every kind of registered object, by what the registry calls it."""
+
+MEMBERS = "members"
+
+OPTIONAL = {("collective_models", "time"): (MEMBERS,), ("collective_models", "times"): (MEMBERS,)}
+"""Keywords that a member may take or lack, by kind and member: what newer versions of nest pass besides. Pluggy treats
+hooks alike: an implementation names those of the arguments that matter to it."""
+
+
+def called_with(method: Callable[..., Any], optional: Sequence[str]) -> Callable[..., Any]:
+    """`method`, to be called with all of the `optional` keywords: those that it does not take are left out."""
+    lacking = [name for name in optional if not takes(method, name)]
+    if not lacking:
+        return method
+
+    def without(*arguments: Any, **named: Any) -> Any:
+        return method(*arguments, **{name: value for name, value in named.items() if name not in lacking})
+
+    return without
+
+
+def takes(method: Callable[..., Any], name: str) -> bool:
+    """Whether `method` can be called with the keyword; one whose parameters cannot be read, as of C, is not."""
+    try:
+        parameters = signature(method).parameters
+    except (TypeError, ValueError):
+        return False
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
+        return True
+    return name in parameters and parameters[name].kind is not Parameter.POSITIONAL_ONLY
+
+
+def name_of(item: Any) -> str:
+    """The name of an object; empty where it has none."""
+    name = getattr(item, "name", "")
+    return str(name) if isinstance(name, str) else ""
+
+
+def refusal(kind: str, item: Any) -> str | None:
+    """What keeps `item` from being used as an object of `kind`; None: nothing."""
+    missing = sorted(name for name in KINDS[kind].members if not hasattr(item, name))
+    if missing:
+        return f"which lacks {', '.join(missing)}"
+    if not isinstance(item.name, str) or not item.name:
+        return "whose name is not a word"
+    if kind != "strategies":
+        return None
+    if isinstance(item.after, str) or not all(isinstance(name, str) for name in item.after):
+        return "whose `after` is not a tuple of names"
+    # Constraints and `fixed` name strategies, others follow them.
+    name = str(item.name)
+    if not name.isidentifier() or iskeyword(name):
+        return f"whose name {name!r:.60} is no word that constraints could use"
+    if name in reserved_names():
+        return f"whose name {name!r} means something else in constraints, under `fixed` or in blocks"
+    return "whose `after` names itself" if name in item.after else None
+
+
+def reserved_names() -> frozenset[str]:
+    """Words that mean something else than a strategy in constraints, under `fixed` or among the ranks of a block."""
+    from nest.graph.block import COPIES
+    from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
+
+    return frozenset({*PLAN_NAMES, *STAGE_NAMES, "stages", COPIES})
