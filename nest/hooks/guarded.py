@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MESSAGES = frozenset(
     {
         ("model_importers", "load"),
+        ("model_importers", "sequence_length"),
         ("topology_importers", "load"),
         ("cost_models", "price"),
         ("exporters", "export"),

@@ -4,7 +4,6 @@ from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
 from nest.models import (
     bert,
-    captured_program,
     deepseek_v2,
     deepseek_v3,
     gpt2,
@@ -25,7 +24,6 @@ def nest_model_importers() -> list[ModelImporter]:
     """The families nest knows without plug-ins."""
     return [
         bert.importer,
-        captured_program.importer,
         deepseek_v2.importer,
         deepseek_v3.importer,
         gpt2.importer,

@@ -6,12 +6,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tests.models.programs import decoder
+
 import nest
 from nest.files import unstructure
 from nest.testing.sources import model_sources, topology_sources
 from tests.calibrate.test_reading import OUTPUT
 from tests.exporters.test_megatron_read import DENSE, EXPERTS
-from tests.models.programs import decoder
 from tests.plan.test_check import PROBLEM
 from tests.spec.test_measurements import COLLECTIVE, OPERATOR, RUN
 from tests.test_any_problem import CONFIGURED, DESCRIBED, MEASURED

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.graph.program.axes import fresh
-from nest.graph.program.layering import layering
-from nest.graph.program.values import PARAMETER, Recorded, Stored
+from nest_torch.program.axes import fresh
+from nest_torch.program.layering import layering
+from nest_torch.program.values import PARAMETER, Recorded, Stored
 
 
 def operator(path: str, parameters: int = 0, target: str = "add") -> Recorded:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from nest.graph.program.values import Recorded
+from nest_torch.program.values import Recorded
 
 FIRST, LAST, ONLY = "embedding", "head", "model"
 """Layers of what runs in front of and behind all blocks, as in nest's own models; of a module without parts."""

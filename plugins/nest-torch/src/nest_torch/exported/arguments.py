@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
-from nest.graph.program.makers import MAKERS
-from nest.graph.program.targets import DROPOUTS, LINEAR, PRODUCTS_OF_NUMBERS, REDUCTIONS
-from nest.graph.program.views import SPLITS, VIEWS
+from nest_torch.program.makers import MAKERS
+from nest_torch.program.targets import DROPOUTS, LINEAR, PRODUCTS_OF_NUMBERS, REDUCTIONS
+from nest_torch.program.views import SPLITS, VIEWS
 
 Sizes = Sequence[int]
 
@@ -32,10 +32,10 @@ KNOWN = frozenset(
 
 
 def arguments(target: str, read: Sequence[Sizes], written: Sequence[Sizes]) -> list[Any]:
-    """What follows the tensors among the arguments of a call, as far as `nest.graph.program` asks for it.
+    """What follows the tensors among the arguments of a call, as far as `nest_torch.program` asks for it.
 
     An eager `dropout` is taken for one that drops nothing: whether it does is an argument, and what really drops
-    is captured as `native_dropout`.
+    is exported as `native_dropout`.
 
     Args:
         target: PyTorch's name of the call.

@@ -1,4 +1,4 @@
-"""A captured program followed from its inputs to its outputs: dimensions, and the operators that use them."""
+"""An exported program followed from its inputs to its outputs: dimensions, and the operators that use them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
@@ -6,17 +6,17 @@ from math import prod
 from attrs import define, field, frozen
 
 from nest.errors import InputErrors
-from nest.graph.program.axes import Atom, Dim, fresh, leaves, reshape, size
-from nest.graph.program.makers import MAKERS
-from nest.graph.program.naming import BATCH
-from nest.graph.program.recording import Call, Recorder
-from nest.graph.program.targets import NORMS, OPAQUE
-from nest.graph.program.values import CONSTANT, INPUT, PARAMETER, Extent, Recorded, Stored, Value
-from nest.models.captured.arguments import KNOWN, arguments, in_line
-from nest.models.captured.attention import CHECKS, FUSED, Attention
-from nest.models.captured.node import Node
-from nest.models.captured.placeholders import Placeholder, plain
-from nest.models.captured.stored_attention import stored_attention
+from nest_torch.exported.arguments import KNOWN, arguments, in_line
+from nest_torch.exported.attention import CHECKS, FUSED, Attention
+from nest_torch.exported.node import Node
+from nest_torch.exported.placeholders import Placeholder, plain
+from nest_torch.exported.stored_attention import stored_attention
+from nest_torch.program.axes import Atom, Dim, fresh, leaves, reshape, size
+from nest_torch.program.makers import MAKERS
+from nest_torch.program.naming import BATCH
+from nest_torch.program.recording import Call, Recorder
+from nest_torch.program.targets import NORMS, OPAQUE
+from nest_torch.program.values import CONSTANT, INPUT, PARAMETER, Extent, Recorded, Stored, Value
 
 SEQUENCE = "sequence"
 
@@ -259,7 +259,7 @@ class Tracer:
                     raise InputErrors(
                         [
                             f"in {operator.path or 'the program'} ({operator.target}) samples can no longer be told "
-                            "apart; capture the program with one sample."
+                            "apart; export the program with one sample."
                         ]
                     )
 

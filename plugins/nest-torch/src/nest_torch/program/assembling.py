@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from nest.graph.operator import Operator
 from nest.graph.operator_graph import OperatorGraph
-from nest.graph.program.layering import Layering
-from nest.graph.program.naming import Shapes
-from nest.graph.program.values import Recorded, Stored
 from nest.graph.tensor import Parameter, Tensor
+from nest_torch.program.layering import Layering
+from nest_torch.program.naming import Shapes
+from nest_torch.program.values import Recorded, Stored
 
 
 def graph_of(operators: Sequence[Recorded], layers: Layering, family: str) -> OperatorGraph:

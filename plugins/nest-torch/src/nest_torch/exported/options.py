@@ -1,4 +1,4 @@
-"""What a problem or a file says of a graph that was captured: the graph, and what the capture does not show."""
+"""What a problem or a file says beside the nodes of an exported program: what the nodes do not show."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -7,50 +7,41 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.errors import InputErrors
-from nest.models.captured.node import KEYS
+from nest_torch.exported.node import KEYS
 
 OPTIONS = ("repeat", "causal", "parameters")
-"""Keys beside the graph that nest reads; what else a script wrote beside its nodes says nothing to it."""
+"""Keys beside the nodes that nest reads; what else a script wrote there says nothing to it."""
 
 
 @frozen
-class CapturedSource:
-    """A graph and what is said beside it.
+class ExportedSource:
+    """The nodes of an exported program and what is said beside them.
 
     Attributes:
-        nodes: of a captured program; empty: `graph` is the content of an operator graph.
-        graph: the content of an operator graph; empty: there are nodes.
-        repeat: blocks the model has, of which fewer were captured; None: all were.
-        causal: whether attention is causal where nothing in the program tells; None: it is not.
+        nodes: as read from the file.
+        repeat: blocks the model has, of which fewer were exported; None: all were.
+        causal: whether attention is causal where nothing in the program says; None: it is not.
         parameters: sizes of parameters that follow from no node, by name.
     """
 
-    nodes: Sequence[Any] = ()
-    graph: Mapping[str, Any] = field(factory=dict)
+    nodes: Sequence[Any]
     repeat: int | None = None
     causal: bool | None = None
     parameters: Mapping[str, tuple[int, ...]] = field(factory=dict)
 
 
-def is_captured(source: Any) -> bool:
-    """Whether `source` is a mapping that holds one list of nodes, or under `graph` what does or an operator graph."""
-    return isinstance(source, Mapping) and _held(source) is not None
+def exported_nodes(source: Any) -> Sequence[Any] | None:
+    """The one list of nodes that a mapping, or the mapping under its `graph`, holds; None: there is none, or several.
 
-
-def is_operator_graph(source: Any) -> bool:
-    """Whether `source` is written like `nest.graph.OperatorGraph`."""
-    return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
-
-
-def _held(source: Mapping[str, Any]) -> Any:
-    """The list of nodes or the content of an operator graph that `source` holds; None: neither, or several."""
+    An operator graph, which the mapping may hold in its place, is none of ours.
+    """
+    if not isinstance(source, Mapping) or {"operators", "layers"} <= source.keys():
+        return None
     inner = source.get("graph")
-    if is_operator_graph(inner):
-        return inner
     if isinstance(inner, Mapping):
-        return _held(inner)
+        return exported_nodes(inner)
     lists = [value for value in source.values() if _is_program(value)]
-    return lists[0] if len(lists) == 1 and not is_operator_graph(source) else None
+    return lists[0] if len(lists) == 1 else None
 
 
 def _is_program(value: Any) -> bool:
@@ -59,24 +50,21 @@ def _is_program(value: Any) -> bool:
     return isinstance(value[0], Mapping) and value[0].keys() >= KEYS
 
 
-def captured(source: Mapping[str, Any]) -> CapturedSource:
-    """What `source`, for which `is_captured` holds, says.
+def read_source(source: Mapping[str, Any]) -> ExportedSource:
+    """The nodes and options of `source`.
 
     Raises:
-        InputErrors: there is no graph, or an option is misspelt or has no value that it can have.
+        InputErrors: there are no nodes, or an option is misspelt or has no value that it can have.
     """
     problems = [*_misspelt(source), *_misvalued(source)]
-    held = _held(source)
-    if held is None:
+    nodes = exported_nodes(source)
+    if nodes is None:
         problems.append("graph is missing: a list of nodes or an operator graph.")
-    if is_operator_graph(held):
-        stray = [key for key in ("causal", "parameters") if source.get(key) is not None]
-        problems += [f"`{key}` is for captured programs; an operator graph says it itself." for key in stray]
-    if problems:
+    if problems or nodes is None:
         raise InputErrors(problems)
     options: dict[str, Any] = {key: source[key] for key in OPTIONS if source.get(key) is not None}
     options["parameters"] = {name: tuple(sizes) for name, sizes in options.get("parameters", {}).items()}
-    return CapturedSource(graph=held, **options) if is_operator_graph(held) else CapturedSource(held, **options)
+    return ExportedSource(nodes, **options)
 
 
 def _misspelt(source: Mapping[str, Any]) -> list[str]:

@@ -1,9 +1,9 @@
 """Attention without a fused kernel: three operators that store the scores, as in nest's own models."""
 
-from nest.graph.program.axes import Dim, size
-from nest.graph.program.makers import meet
-from nest.graph.program.recording import Call, Recorder
-from nest.graph.program.values import Extent, Value
+from nest_torch.program.axes import Dim, size
+from nest_torch.program.makers import meet
+from nest_torch.program.recording import Call, Recorder
+from nest_torch.program.values import Extent, Value
 
 
 def stored_attention(recorder: Recorder, call: Call) -> Value:

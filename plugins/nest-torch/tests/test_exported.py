@@ -1,4 +1,4 @@
-"""Captured programs become the graphs of the models they are: FLOP, parameters, memory and axes are nest's own."""
+"""Exported programs become the graphs of the models they are: FLOP, parameters, memory and axes are nest's own."""
 
 import json
 import random
@@ -7,23 +7,26 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import Row, decoder
 
-import nest
+import nest_torch
+from nest import planner
 from nest.errors import InputError
 from nest.files import structure, unstructure
 from nest.graph import Operator, OperatorGraph, axis_size
-from nest.models import captured_program
+from nest.hooks.registry import registry
 from nest.models.transformer import importer as transformer
 from nest.spec import Training, TransformerSpec
-from tests.models.programs import Row, decoder
+from nest_torch.exported.importer import importer
 
+PLUGINS = registry(extra=[nest_torch])
 SEQUENCE = 32
 TRAINING = Training(1, SEQUENCE)
 WIDTHS: dict[str, int] = {"layers": 2, "hidden": 24, "heads": 6, "kv_heads": 2, "ffn": 40, "vocab": 96}
 
 
 def load(rows: list[Row], training: Training = TRAINING, **options: Any) -> OperatorGraph:
-    return captured_program.importer.load({"graph": rows, **options}, training)
+    return importer.load({"graph": rows, **options}, training)
 
 
 def own(training: Training = TRAINING, **widths: int) -> OperatorGraph:
@@ -123,8 +126,8 @@ PROBLEM: dict[str, Any] = {
 def test_plans_take_no_less_memory_and_no_less_time_than_the_models_own(fixed: dict[str, Any]) -> None:
     """Projections are products of their own, and read their input each; nothing else differs."""
     model = {"transformer": WIDTHS}
-    theirs = nest.evaluate({**PROBLEM, "model": {"graph": decoder()}, "fixed": fixed})
-    ours = nest.evaluate({**PROBLEM, "model": model, "fixed": fixed})
+    theirs = planner.evaluate({**PROBLEM, "model": {"graph": decoder()}, "fixed": fixed}, plugins=PLUGINS)
+    ours = planner.evaluate({**PROBLEM, "model": model, "fixed": fixed}, plugins=PLUGINS)
     assert [stage.memory for stage in theirs.stages] == pytest.approx([stage.memory for stage in ours.stages], rel=0.02)
     assert theirs.candidate == ours.candidate
     assert theirs.batch_time is not None
@@ -133,10 +136,10 @@ def test_plans_take_no_less_memory_and_no_less_time_than_the_models_own(fixed: d
 
 
 def test_plans_carry_the_program_and_are_searched_like_others() -> None:
-    plan = nest.solve({**PROBLEM, "model": {"graph": decoder(), "repeat": 4}})
+    plan = planner.solve({**PROBLEM, "model": {"graph": decoder(), "repeat": 4}}, plugins=PLUGINS)
     assert plan.status == "optimal"
     assert sum(len(stage.layers) for stage in plan.stages) == 6
-    assert nest.check(plan.to_dict()).ok
+    assert planner.check(plan.to_dict(), plugins=PLUGINS).ok
 
 
 def test_another_length_is_told_with_both() -> None:
@@ -286,25 +289,25 @@ def test_broken_programs_are_told_so(rows: list[Row], told: str) -> None:
 
 def test_files_hold_a_list_or_a_mapping_around_one() -> None:
     graph = load(decoder())
-    importer = captured_program.importer
     for source in ({"nodes": decoder(), "torch": "2.13"}, {"graph": {"rows": decoder()}, "repeat": 2}):
         assert importer.accepts(source)
         assert importer.load(source, TRAINING) == graph
-    for source in ({"nodes": []}, {"nodes": [1]}, {"a": decoder(), "b": decoder()}, {"graph": "x.json"}, [], None):
+    for source in (
+        {"nodes": []},
+        {"nodes": [1]},
+        {"a": decoder(), "b": decoder()},
+        {"graph": "x.json"},
+        {"graph": unstructure(own())},
+        [],
+        None,
+    ):
         assert not importer.accepts(source)
-
-
-def test_operator_graphs_are_repeated_too() -> None:
-    graph = captured_program.importer.load({"graph": unstructure(own()), "repeat": 7}, TRAINING)
-    assert figures(graph) == figures(own(layers=7))
-    with pytest.raises(InputError, match="captured programs"):
-        captured_program.importer.load({"graph": unstructure(own()), "causal": True}, TRAINING)
 
 
 @pytest.mark.parametrize(
     ("name", "layers"), [("llama7b_2layer_aten_graph.json", 2), ("llama7b_2layer_export_graph.json", 32)]
 )
-def test_llama_as_it_was_captured(shared: Any, name: str, layers: int) -> None:
+def test_llama_as_it_was_exported(shared: Any, name: str, layers: int) -> None:
     """FLOP of the file's own count; parameters, kept bytes and FLOP of nest's own Llama 2."""
     rows = json.loads((shared / "samples" / name).read_text())
     training = Training(1, 4096)

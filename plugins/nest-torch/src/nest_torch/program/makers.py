@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from nest.errors import InputError
-from nest.graph.program.axes import Dim, aligned, fresh, leaves, size, unify
-from nest.graph.program.recording import Call, Maker, Recorder, result_dims
-from nest.graph.program.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, GROUPED_PRODUCTS, LOSSES, NORMS, SOFTMAXES
-from nest.graph.program.values import PARAMETER, Extent, Value
+from nest_torch.program.axes import Dim, aligned, fresh, leaves, size, unify
+from nest_torch.program.recording import Call, Maker, Recorder, result_dims
+from nest_torch.program.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, GROUPED_PRODUCTS, LOSSES, NORMS, SOFTMAXES
+from nest_torch.program.values import PARAMETER, Extent, Value
 
 STATISTICS_BYTES = 4
 """Bytes of a log-sum-exp, which flash attention keeps in single precision (arXiv 2307.08691)."""

@@ -8,8 +8,8 @@ and waits for the same products.
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from nest.graph.program.targets import ACTIVATIONS, REDUCTIONS
-from nest.graph.program.values import Recorded, Stored
+from nest_torch.program.targets import ACTIVATIONS, REDUCTIONS
+from nest_torch.program.values import Recorded, Stored
 
 FUSED = ("elementwise", "activation", "norm", "softmax")
 """Kinds of operator that run together; all others run alone."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from nest.graph.program.axes import leaves
-from nest.graph.program.values import Recorded, Stored
+from nest_torch.program.axes import leaves
+from nest_torch.program.values import Recorded, Stored
 
 ATTENTION = "attention"
 

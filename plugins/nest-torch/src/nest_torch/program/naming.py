@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from nest.graph.program.axes import Atom, Dim, leaves
-from nest.graph.program.values import INPUT, Extent, Recorded
 from nest.graph.tensor import Shape
+from nest_torch.program.axes import Atom, Dim, leaves
+from nest_torch.program.values import INPUT, Extent, Recorded
 
 SPLIT = ("heads", "kv_heads", "ffn", "vocab")
 """Axes that tensor parallelism splits: no operator may need whole rows of them."""

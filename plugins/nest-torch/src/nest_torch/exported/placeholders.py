@@ -1,13 +1,13 @@
-"""Parameters, constants and inputs of a captured program: files name them only where they are read."""
+"""Parameters, constants and inputs of an exported program: files name them only where they are read."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import frozen
 
 from nest.errors import InputErrors
-from nest.graph.program.targets import EMBEDDINGS, NORMS
-from nest.graph.program.values import CONSTANT, INPUT, PARAMETER
-from nest.models.captured.node import Node
+from nest_torch.exported.node import Node
+from nest_torch.program.targets import EMBEDDINGS, NORMS
+from nest_torch.program.values import CONSTANT, INPUT, PARAMETER
 
 Sizes = tuple[int, ...]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from attrs import define, field
 
-from nest.graph.program.axes import Dim, aligned, fresh, leaves, size
-from nest.graph.program.targets import DROPOUTS, LINEAR, PRODUCTS_OF_NUMBERS, REDUCTIONS
-from nest.graph.program.values import CONSTANT, MADE, PARAMETER, Extent, Recorded, Stored, Value
-from nest.graph.program.views import SPLITS, VIEWS, joined, pieces
+from nest_torch.program.axes import Dim, aligned, fresh, leaves, size
+from nest_torch.program.targets import DROPOUTS, LINEAR, PRODUCTS_OF_NUMBERS, REDUCTIONS
+from nest_torch.program.values import CONSTANT, MADE, PARAMETER, Extent, Recorded, Stored, Value
+from nest_torch.program.views import SPLITS, VIEWS, joined, pieces
 
 
 @define

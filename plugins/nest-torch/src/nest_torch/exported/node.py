@@ -1,4 +1,4 @@
-"""Nodes of a captured program, as files have them: `name, op, inputs, shape, dtype, flops, module`."""
+"""Nodes of an exported program, as files have them: `name, op, inputs, shape, dtype, flops, module`."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _LIBRARIES = ("aten", "prim", "prims", "default")
 
 @frozen
 class Node:
-    """One call of a captured program.
+    """One call of an exported program.
 
     Attributes:
         name: unique; what other nodes read.

@@ -1,4 +1,4 @@
-"""Attention written out in a captured program: scores, softmax and weighted sum, as decompositions write it.
+"""Attention written out in an exported program: scores, softmax and weighted sum, as decompositions write it.
 
 Where they stand, one call stands for them: which kernel computes attention is the training's choice
 (`training.attention`), as with nest's own models. The sum it makes is kept under the name of the second product.
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from nest.graph.program.targets import SOFTMAXES
-from nest.graph.program.values import PARAMETER
-from nest.models.captured.node import Node
-from nest.models.captured.placeholders import PRODUCTS, TRANSPOSED, origin
+from nest_torch.exported.node import Node
+from nest_torch.exported.placeholders import PRODUCTS, TRANSPOSED, origin
+from nest_torch.program.targets import SOFTMAXES
+from nest_torch.program.values import PARAMETER
 
 FUSED = "scaled_dot_product_attention"
 """What PyTorch calls attention as one call; its kernels have longer names that begin or end likewise."""
@@ -31,7 +31,7 @@ CHECKS = ("_assert", "sym_", "_check")
 
 @frozen
 class Attention:
-    """Where a captured program computes attention.
+    """Where an exported program computes attention.
 
     Attributes:
         node: that makes the result.

@@ -75,7 +75,7 @@ def decoder(
 
     Args:
         layers: blocks.
-        samples: the batch it is captured with.
+        samples: the batch it is exported with.
         sequence: tokens of a sample.
         hidden, heads, kv_heads, ffn, vocab: widths.
         split: decomposed, with attention written out; else one call for each product and for attention.

@@ -4,7 +4,7 @@ from math import prod
 
 from attrs import define, field
 
-from nest.graph.program.axes import Dim, size
+from nest_torch.program.axes import Dim, size
 
 INPUT, PARAMETER, CONSTANT, MADE = "input", "parameter", "constant", "made"
 """Where a stored tensor comes from."""

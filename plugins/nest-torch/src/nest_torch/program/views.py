@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nest.graph.program.axes import Atom, Dim, aligned, fresh, part, reshape, size
+from nest_torch.program.axes import Atom, Dim, aligned, fresh, part, reshape, size
 
 Dims = tuple[Dim, ...]
 Shown = Callable[[Dims, Sequence[Any], Sequence[int]], Dims]
