@@ -11,24 +11,21 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.catalogue import CatalogueImporter
     from nest.topologies.dragonfly import DragonflyImporter
     from nest.topologies.fat_tree import FatTreeImporter
-    from nest.topologies.gml import GmlImporter
-    from nest.topologies.graphml import GraphmlImporter
+    from nest.topologies.graphs import GmlImporter, GraphmlImporter, NodeLinkImporter
+    from nest.topologies.grids import MeshImporter, TorusImporter
     from nest.topologies.htsim import HtsimImporter
     from nest.topologies.ibnetdiscover import IbnetdiscoverImporter
     from nest.topologies.infragraph import InfragraphImporter
     from nest.topologies.kubernetes import KubernetesImporter
     from nest.topologies.matrix import MatrixImporter
-    from nest.topologies.mesh import MeshImporter
     from nest.topologies.nccl_xml import NcclXmlImporter
     from nest.topologies.netq import NetqDomainsImporter, NetqImporter
-    from nest.topologies.node_link import NodeLinkImporter
     from nest.topologies.ns3 import Ns3Importer
     from nest.topologies.nvidia_smi import NvidiaSmiImporter
     from nest.topologies.rail_optimised import RailOptimisedImporter
     from nest.topologies.slurm_conf import SlurmConfImporter
     from nest.topologies.slurm_yaml import SlurmYamlImporter
     from nest.topologies.topograph import TopographInstancesImporter, TopographModelImporter
-    from nest.topologies.torus import TorusImporter
 
     return [
         CatalogueImporter(),

@@ -15,11 +15,10 @@ from attrs import define, field
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.clos import Fabric, Machine
-from nest.topologies.reading.fabrics import fabric_network, figures
-from nest.topologies.reading.layers import left_out
-from nest.topologies.reading.rates import infiniband_rate
-from nest.topologies.reading.text import beginning, text_of
+from nest.topologies.files import beginning, text_of
+from nest.topologies.switched.clos import Fabric, Machine, fabric_network, figures
+from nest.topologies.switched.profiles import infiniband_rate
+from nest.topologies.switched.tree import left_out
 
 _NODE = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"(?:\s*#\s*"(.*?)"(?=\s|$))?')
 _PORT = re.compile(

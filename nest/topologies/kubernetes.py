@@ -15,10 +15,9 @@ from attrs import frozen
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.layers import Located, left_out, tree_of_layers
-from nest.topologies.reading.products import product_device
-from nest.topologies.reading.profiles import USUAL
-from nest.topologies.reading.switched import switched
+from nest.topologies.switched.network import switched
+from nest.topologies.switched.profiles import USUAL, product_device
+from nest.topologies.switched.tree import Located, left_out, tree_of_layers
 
 TIER = re.compile(r"(?:fabric\.topograph\.run|network\.topology\.nvidia\.com)/tier-(\d{1,3})")
 FABRICS: tuple[tuple[str, ...], ...] = (

@@ -13,13 +13,11 @@ from typing import Any
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.clos import Fabric, Machine
-from nest.topologies.reading.fabrics import fabric_network, figures
-from nest.topologies.reading.layers import Located, left_out, tree_of_layers
-from nest.topologies.reading.profiles import USUAL
-from nest.topologies.reading.rates import ethernet
-from nest.topologies.reading.switched import switched
-from nest.topologies.reading.text import beginning, text_of
+from nest.topologies.files import beginning, text_of
+from nest.topologies.switched.clos import Fabric, Machine, fabric_network, figures
+from nest.topologies.switched.network import switched
+from nest.topologies.switched.profiles import USUAL, ethernet
+from nest.topologies.switched.tree import Located, left_out, tree_of_layers
 
 GRAPH_MARKS = ('"compounded_nodes"', '"compounded_links"')
 DOMAIN_MARK = '"DomainUUID"'

@@ -8,8 +8,8 @@ from typing import Any
 from nest.errors import InputError
 from nest.network.imported import Imported, PartOf
 from nest.spec import LinkProfile
-from nest.topologies.reading.slurm import Block, Ring, Switch, block, ring, tree
-from nest.topologies.reading.text import beginning, path_of, text_of
+from nest.topologies.files import beginning, path_of, text_of
+from nest.topologies.switched.slurm import Block, Ring, Switch, block, ring, tree
 
 KEYS = {
     "switchname": ("nodes", "switches", "linkspeed"),

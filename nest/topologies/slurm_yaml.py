@@ -10,8 +10,8 @@ from nest.errors import InputError
 from nest.files import read_value, structure
 from nest.network.imported import Imported, PartOf
 from nest.spec import LinkProfile
-from nest.topologies.reading.slurm import Block, Region, Ring, Switch, block, ring, torus, tree
-from nest.topologies.reading.text import beginning, path_of, text_of
+from nest.topologies.files import beginning, path_of, text_of
+from nest.topologies.switched.slurm import Block, Region, Ring, Switch, block, ring, torus, tree
 
 KINDS = ("tree", "block", "ring", "torus3d", "flat")
 """Of a topology; each has exactly one."""

@@ -9,11 +9,9 @@ from attrs import frozen
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.host_grid import host_grid
-from nest.topologies.reading.hostlist import expanded
-from nest.topologies.reading.joined import joined
-from nest.topologies.reading.switch_tree import Host, SwitchTree
-from nest.topologies.reading.switched import switched
+from nest.topologies.files import expanded
+from nest.topologies.switched.network import host_grid, switched
+from nest.topologies.switched.tree import Host, SwitchTree, joined
 
 
 @frozen

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from nest.topologies.reading.switch_tree import Host, SwitchTree
+from nest.topologies.switched.tree import Host, SwitchTree
 
 DEVICES = 2
 """Accelerators of a host."""

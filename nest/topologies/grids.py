@@ -1,10 +1,10 @@
-"""Tori, as the inter-chip interconnect of TPU v4 (Jouppi et al., arXiv 2304.01433, section 2)."""
+"""Tori and meshes: grids of devices, neighbours linked."""
 
 from typing import Any
 
 from nest.network.graph import LinkGraph
 from nest.network.grid import grid
-from nest.spec import TorusSpec
+from nest.spec import MeshSpec, TorusSpec
 
 
 class TorusImporter:
@@ -24,3 +24,21 @@ class TorusImporter:
         """
         wrap = source.wrap * len(source.shape) if len(source.wrap) == 1 else source.wrap
         return grid(source.shape, wrap, source.bandwidth, source.latency)
+
+
+class MeshImporter:
+    """Reads `mesh: {shape, bandwidth, latency}`."""
+
+    name = "mesh"
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a mesh."""
+        return isinstance(source, MeshSpec)
+
+    def load(self, source: MeshSpec) -> LinkGraph:
+        """Its devices and links.
+
+        Raises:
+            InputError: it has too many devices, or fewer than two.
+        """
+        return grid(source.shape, [False] * len(source.shape), source.bandwidth, source.latency)

@@ -13,12 +13,11 @@ from nest.errors import InputError
 from nest.network import LinkGraph, pairs
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile, TierSpec
-from nest.topologies.reading import switched as module
-from nest.topologies.reading.joined import joined
-from nest.topologies.reading.switch_tree import MOST_TIERS, Host, SwitchTree
-from nest.topologies.reading.switched import switched
+from nest.topologies.switched import network as module
+from nest.topologies.switched.network import switched
+from nest.topologies.switched.tree import MOST_TIERS, Host, SwitchTree, joined
 from nest.units import BytesPerSecond, Seconds
-from tests.topologies.reading.trees import DEVICES, between, trees
+from tests.topologies.switched.trees import DEVICES, between, trees
 
 PROFILE = LinkProfile(
     devices_per_host=DEVICES,

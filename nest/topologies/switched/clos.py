@@ -3,17 +3,25 @@
 Hosts that hang on the same leaf switches, one link on each (their rails), are near one another: these switches together
 are one switch of the tree, and so are the switches that join several of those, tier by tier. What such a switch offers
 upwards is what the worst of its members offers the accelerators behind it, so that a tree never promises more than the
-fabric has: bandwidth upwards over links downwards, which is true oversubscription.
+fabric has: bandwidth upwards over links downwards, which is true oversubscription. A fabric that is no tree is planned
+link by link.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.errors import InputError
-from nest.topologies.reading.switch_tree import Host, SwitchTree
+from nest.network.builder import NetworkBuilder
+from nest.network.graph import LinkGraph, check_size
+from nest.network.imported import Imported
+from nest.spec import LinkProfile, TierSpec
+from nest.topologies.switched.network import switched
+from nest.topologies.switched.profiles import completed, nominal_bandwidth
+from nest.topologies.switched.tiers import Tier, inside
+from nest.topologies.switched.tree import Host, SwitchTree
 
 
 @frozen
@@ -99,7 +107,7 @@ def folded(machines: Sequence[Machine], fabric: Fabric, *, devices: int | None =
     )
     counts = Counter(host.switch for host in hosts)
     for upper in tiers[1:]:
-        joined = _joined(groups, upper, fabric)
+        joined = _joined_groups(groups, upper, fabric)
         for name, (members, below) in joined.items():
             for group in below:
                 parents[group] = name
@@ -176,7 +184,7 @@ def _groups(machines: Sequence[Machine], leaves: Sequence[str]) -> dict[str, lis
     return found
 
 
-def _joined(
+def _joined_groups(
     groups: Mapping[str, Sequence[str]], upper: Sequence[str], fabric: Fabric
 ) -> dict[str, tuple[list[str], list[str]]]:
     """The switches of the next tier that join groups: for each joint group its switches, and the groups below it."""
@@ -232,3 +240,138 @@ def _collected(first: dict[str, str]) -> dict[str, list[str]]:
             leader = first[leader]
         found.setdefault(leader, []).append(each)
     return {members[0]: members for members in found.values()}
+
+
+def fabric_graph(
+    machines: Sequence[Machine], fabric: Fabric, inner: Tier, network: Tier, devices: int, usual_rate: float
+) -> LinkGraph:
+    """The accelerators of `machines` with all links, those between switches shared by all that send over them.
+
+    Accelerators take the links of their host in turn, as many for each as there are; where there are fewer links than
+    accelerators they share them.
+
+    Args:
+        machines: the hosts, all with a link to some switch.
+        fabric: the switches, with the links between them.
+        inner: the links inside a host.
+        network: what one link of the network is made of: its share of the nominal bandwidth is reached.
+        devices: accelerators of each host.
+        usual_rate: nominal bytes per second and direction of a link whose rate is not known.
+
+    Raises:
+        InputError: it has too many devices or switches, or not all are connected.
+    """
+    check_size(devices * len(machines), 0, 0)
+    level, inside = network.level, inner.level
+    reached = level.bandwidth / network.bandwidth
+    built = NetworkBuilder()
+    switches: dict[str, int] = {}
+    for machine in machines:
+        accelerators = [built.device(f"{machine.name}.{index}") for index in range(devices)]
+        for index, (one, share) in _taken(accelerators, len(machine.links)):
+            switch, rate = machine.links[index]
+            if switch not in switches:
+                switches[switch] = built.switch(f"switch {switch}")
+            built.link(one, switches[switch], reached * share * (rate or usual_rate), level.latency / 2)
+        if devices > 1:
+            middle = built.switch(f"inside {machine.name}")
+            for one in accelerators:
+                built.link(one, middle, inside.bandwidth, inside.latency / 2)
+    waiting, seen = list(switches), set(switches)
+    for switch in waiting:
+        for other, rate in fabric.beside(switch).items():
+            if other not in seen:
+                seen.add(other)
+                waiting.append(other)
+                switches[other] = built.switch(f"switch {other}")
+            if switch < other:
+                built.link(switches[switch], switches[other], reached * (rate or usual_rate), 0.0)
+    return built.built()
+
+
+def _taken(accelerators: Sequence[int], links: int) -> list[tuple[int, tuple[int, float]]]:
+    """For links of a host the accelerator that takes it, and its share."""
+    count = len(accelerators)
+    if links >= count:
+        return [(index, (accelerators[index * count // links], 1.0)) for index in range(links)]
+    taken = [index * links // count for index in range(count)]
+    return [(index, (one, 1 / taken.count(index))) for index, one in zip(taken, accelerators, strict=True)]
+
+
+WHOLE = (4, 8, 16)
+"""Accelerators of hosts as they are sold (trays of NVL72, DGX and HGX systems): so many adapters have one each."""
+
+
+@frozen
+class Figures:
+    """What hosts on a fabric have that their file does not say.
+
+    Attributes:
+        profile: complete.
+        devices: accelerators of a host.
+        sentences: where these are from, one each.
+    """
+
+    profile: LinkProfile
+    devices: int
+    sentences: tuple[str, ...] = ()
+
+    @property
+    def link_rate(self) -> float:
+        """Nominal bytes per second and direction of all links of a host together, as the profile has them."""
+        return nominal_bandwidth(self.profile.tiers[0], "tiers[0]") * self.devices
+
+
+def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierSpec | None = None) -> Figures:
+    """The figures of hosts with `links` to a fabric.
+
+    Args:
+        given: what the user gives; None: nothing.
+        usual: name of the catalogue's profile that completes it.
+        links: of each host.
+        made_of: the links of the network, where the file says and the user does not.
+    """
+    chosen = completed(given, usual)
+    source = f"link profile {chosen.name}" if chosen.name else "the link profile"
+    if made_of is not None and (given is None or not given.tiers):
+        chosen = evolve(chosen, tiers=(made_of,))
+    devices, sentences = chosen.devices_per_host or 1, []
+    if given is None or given.devices_per_host is None:
+        told = f"A host has {devices} accelerators: {source}."
+        if links in WHOLE:
+            devices = links
+            told = f"A host has {devices} accelerators: one for each of its links to the network."
+        sentences.append(told)
+    if chosen.device is not None and (given is None or given.device is None):
+        sentences.append(f"The accelerators are {chosen.device}: {source}.")
+    return Figures(evolve(chosen, devices_per_host=devices), devices, tuple(sentences))
+
+
+def fabric_network(
+    machines: Sequence[Machine], fabric: Fabric, found: Figures, assumptions: Sequence[str] = ()
+) -> Imported:
+    """The network of `machines`: levels where the fabric is a tree of tiers and regular, otherwise a graph.
+
+    Args:
+        machines: all with equally many links.
+        fabric: the switches.
+        found: what the hosts have that the file does not say.
+        assumptions: what the importer itself took for granted.
+
+    Raises:
+        InputError: there are no hosts, they cannot reach one another, or an irregular fabric is too large.
+    """
+    if not machines:
+        raise InputError("no host hangs on a switch.")
+    sentences = [*assumptions, *found.sentences]
+    try:
+        tree = folded(machines, fabric, devices=found.devices)
+    except NoTreeError as error:
+        sentences.append(f"Every link is planned by itself, because {error}")
+    else:
+        return switched(tree, found.profile, assumptions=sentences)
+    inner = inside("host", found.profile.host, "host")  # type: ignore[arg-type]
+    network = inside("network", found.profile.tiers[0], "tiers[0]")
+    rate = found.link_rate / len(machines[0].links)
+    graph = fabric_graph(machines, fabric, inner, network, found.devices, rate)
+    return Imported(graph, (), found.profile.device, tuple(sentences), found.devices)

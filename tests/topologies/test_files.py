@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputError
-from nest.topologies.reading.hostlist import MOST_HOSTS, expanded
+from nest.topologies.files import MOST_HOSTS, expanded
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ from nest.catalogue import profile
 from nest.errors import InputError
 from nest.network import pairs
 from nest.network.graph import LinkGraph
-from nest.topologies.reading.clos import Fabric, Machine, NoTreeError, folded
-from nest.topologies.reading.clos_graph import fabric_graph
-from nest.topologies.reading.fabrics import figures
-from nest.topologies.reading.switch_tree import SwitchTree
-from nest.topologies.reading.tiers import inside, network_tiers
+from nest.topologies.switched.clos import Fabric, Machine, NoTreeError, fabric_graph, figures, folded
+from nest.topologies.switched.tiers import inside, network_tiers
+from nest.topologies.switched.tree import SwitchTree
 from tests.topologies.fabrics import FatTree, fat_trees
 
 FIGURES = figures(profile("h100-ndr"), "h100-ndr", 0)
