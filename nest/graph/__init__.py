@@ -22,9 +22,23 @@ Axes have standard names, by which strategies recognise what they may split:
 """
 
 from nest.graph.block import COPIES, Axis, Block, Fold
-from nest.graph.operator import COLLECTIVES, Collective, Communication, Operator, Routing
+from nest.graph.operator import (
+    COLLECTIVES,
+    Collective,
+    Communication,
+    Operator,
+    Parameter,
+    Routing,
+    Shape,
+    Tensor,
+    axis_size,
+    divide,
+    divide_axes,
+    elements,
+    has_axis,
+    scale,
+)
 from nest.graph.operator_graph import LayerTensor, OperatorGraph
-from nest.graph.tensor import Parameter, Shape, Tensor, axis_size, divide, divide_axes, elements, has_axis, scale
 
 __all__ = [
     "COLLECTIVES",

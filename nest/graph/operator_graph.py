@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
-from nest.graph.operator import Operator
-from nest.graph.tensor import Parameter, Shape, Tensor, scale
+from nest.graph.operator import Operator, Parameter, Shape, Tensor, scale
 
 if TYPE_CHECKING:
     import networkx

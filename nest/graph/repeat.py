@@ -5,9 +5,8 @@ import re
 from attrs import evolve
 
 from nest.errors import InputError
-from nest.graph.operator import Operator
+from nest.graph.operator import Operator, Tensor
 from nest.graph.operator_graph import OperatorGraph
-from nest.graph.tensor import Tensor
 
 MOST_BLOCKS = 100_000
 """Blocks a graph may be repeated to; a thousand are many."""

@@ -1,7 +1,7 @@
 """DeepSeek-V2 (arXiv 2405.04434): latent attention, routed and shared experts."""
 
-from nest.models.building.importer import ConfigImporter
-from nest.models.building.latent_decoder import read_latent_decoder
+from nest.models.building.config import ConfigImporter
+from nest.models.building.decoder import read_latent_decoder
 
 LITE = {
     "model_type": "deepseek_v2",

@@ -1,6 +1,8 @@
 """Devices and switches joined by links."""
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 
 import numpy
 from attrs import frozen
@@ -143,3 +145,63 @@ def _check_connected(graph: LinkGraph) -> None:
         raise InputError(
             f"the network is not connected: no links lead from {graph.names[first]!r:.60} to {lost[0]!r:.60}{others}."
         )
+
+
+class NetworkBuilder:
+    """Nodes and links in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._is_device: list[bool] = []
+        self._links: list[tuple[int, int, float, float]] = []
+
+    def device(self, name: str) -> int:
+        """Add a device; its number."""
+        return self._node(name, is_device=True)
+
+    def switch(self, name: str) -> int:
+        """Add a switch; its number."""
+        return self._node(name, is_device=False)
+
+    def link(self, one: int, two: int, bandwidth: float, latency: float) -> None:
+        """Add a link: two nodes, bytes per second and direction, seconds."""
+        self._links.append((one, two, bandwidth, latency))
+
+    def built(self, *, shared: bool = True) -> LinkGraph:
+        """The network.
+
+        Raises:
+            InputError: it is none; `link_graph` says what may be wrong.
+        """
+        return link_graph(self._names, self._is_device, self._links, shared=shared)
+
+    def _node(self, name: str, *, is_device: bool) -> int:
+        self._names.append(name)
+        self._is_device.append(is_device)
+        return len(self._names) - 1
+
+
+def grid(shape: Sequence[int], wrap: Sequence[bool], bandwidth: float, latency: float) -> LinkGraph:
+    """Devices at the points of a grid, named by their coordinates (`0,3,1`), numbered with the last varying fastest.
+
+    Args:
+        shape: devices along each dimension.
+        wrap: for each dimension, whether its rows close to rings; two devices in a row have one link either way.
+        bandwidth: of one link, bytes per second and direction.
+        latency: of one link, seconds.
+
+    Raises:
+        InputError: there are too many devices, or fewer than two.
+    """
+    count = prod(shape)
+    check_size(count, count, count * len(shape))
+    strides = [prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
+    points = list(product(*(range(length) for length in shape)))
+    links = []
+    for index, point in enumerate(points):
+        for length, stride, closed, place in zip(shape, strides, wrap, point, strict=True):
+            if place + 1 < length:
+                links.append((index, index + stride, bandwidth, latency))
+            elif closed and length > 2:
+                links.append((index, index - place * stride, bandwidth, latency))
+    return link_graph([",".join(map(str, point)) for point in points], [True] * count, links)

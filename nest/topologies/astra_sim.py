@@ -15,8 +15,7 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.network.imported import Imported
 from nest.spec import LevelSpec
 from nest.units import BytesPerSecond, Seconds

@@ -3,8 +3,7 @@
 from itertools import combinations
 from typing import Any
 
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import DragonflySpec
 
 

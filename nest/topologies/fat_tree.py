@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import FatTreeSpec
 
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from nest.network.graph import LinkGraph
-from nest.network.grid import grid
+from nest.network.graph import LinkGraph, grid
 from nest.spec import MeshSpec, TorusSpec
 
 

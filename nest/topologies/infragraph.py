@@ -13,8 +13,7 @@ from typing import Any
 from nest.catalogue import link as catalogue_link
 from nest.catalogue import links as catalogue_links
 from nest.errors import InputError
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import MOST_LINKS, MOST_NODES
+from nest.network.graph import MOST_LINKS, MOST_NODES, NetworkBuilder
 from nest.network.imported import Imported
 
 DEEPEST = 8

@@ -36,9 +36,9 @@ from nest.topologies.hosts.nccl_system import (
     Attributes,
     Place,
     System,
-    adapter_share,
     bus,
     hexadecimal,
+    nic_share,
     read_system,
 )
 from nest.topologies.hosts.network import Bus, Machine, imported
@@ -50,7 +50,7 @@ _INSIDE = {"system": (None, "cpu", "/system"), "graphs": (None, "graph", "/graph
 
 
 class NcclXmlImporter:
-    """Reads the system they describe: processors, PCI devices, GPUs with their direct links, and network adapters."""
+    """Reads the system they describe: processors, PCI devices, GPUs with their direct links, and NICs."""
 
     name = "nccl-xml"
     profiled = True
@@ -134,7 +134,7 @@ def machine(system: System, profile: LinkProfile | None, told: list[str]) -> Mac
         usual_link=usual,
         hosts=tuple(each.place.host for each in found),
         device=device,
-        adapters=adapter_share(system.adapters, [each.place.host for each in found], told),
+        nics=nic_share(system.nics, [each.place.host for each in found], told),
     )
 
 
@@ -149,7 +149,7 @@ def _unclassified(system: System, profile: LinkProfile | None, told: list[str]) 
     wanted = None if profile is None else profile.devices_per_host
     if wanted is None or wanted > there:
         raise InputError(
-            f"its {there} PCI devices have no class, which tells GPUs from network adapters; name a link profile with "
+            f"its {there} PCI devices have no class, which tells GPUs from NICs; name a link profile with "
             "`devices_per_host`, or import the file that NCCL_TOPO_DUMP_FILE writes on such a machine."
         )
     told.append(f"the {there} PCI devices have no class; {wanted} are taken to be GPUs, as the link profile has it.")

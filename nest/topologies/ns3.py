@@ -16,8 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import check_size
+from nest.network.graph import NetworkBuilder, check_size
 from nest.network.imported import Imported
 from nest.topologies.files import beginning, text_of
 

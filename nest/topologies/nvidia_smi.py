@@ -231,7 +231,7 @@ def _header(lines: list[str]) -> int | None:
 def _connections(lines: list[str]) -> Connections:
     """The matrix of the GPUs, from either triangle.
 
-    Cells are separated by spaces or tabs; those of adapters stand behind those of GPUs and are not needed.
+    Cells are separated by spaces or tabs; those of NICs stand behind those of GPUs and are not needed.
     """
     header = _header(lines)
     if header is None:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import RailOptimisedSpec
 
 

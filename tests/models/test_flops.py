@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.graph import OperatorGraph, axis_size, elements
-from nest.models.building.attention_core import mean_keys
+from nest.models.building.attention import mean_keys
 
 SEQUENCE = 32
 

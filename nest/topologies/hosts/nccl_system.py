@@ -62,14 +62,14 @@ class System:
         bridges: PCI bridges by where they hang; the name of one is its bus number.
         accelerators: with a `gpu`, or told by their class.
         unclassified: PCI devices without class and content.
-        adapters: where each `net` hangs, with its attributes.
+        nics: where each `net` hangs, with its attributes.
     """
 
     processors: list[tuple[int, str, Attributes]] = Factory(list)
     bridges: list[tuple[str, Place]] = Factory(list)
     accelerators: list[Accelerator] = Factory(list)
     unclassified: list[Place] = Factory(list)
-    adapters: list[tuple[Place, Attributes]] = Factory(list)
+    nics: list[tuple[Place, Attributes]] = Factory(list)
 
 
 def read_system(root: "Element") -> System:
@@ -100,7 +100,7 @@ def _read(top: "Element", place: Place, system: System) -> None:
         if depth > DEEPEST:
             raise InputError(f"its PCI devices are nested more than {DEEPEST} deep.")
         if element.tag == "nic":
-            system.adapters += [(place, net.attrib) for net in element if net.tag == "net"]
+            system.nics += [(place, net.attrib) for net in element if net.tag == "net"]
         elif element.tag == "pci":
             below = _read_pci(element, place, system)
             waiting += [(child, below, depth + 1) for child in reversed(element)]
@@ -160,36 +160,34 @@ MEGABIT = 1e6 / 8
 
 FASTEST = 1_600_000
 """Mbit/s of the fastest port there is (1.6 Tbit/s Ethernet, IEEE 802.3dj): a higher `speed` is in kbit/s, as
-libraries for some adapters give it."""
+libraries for some NICs give it."""
 
 INFINIBAND_CLASS = "0x0207"
 """PCI class of InfiniBand controllers (PCI Code and ID Assignment Specification 1.11, section 1.3)."""
 
 
-def adapter_share(
-    adapters: Sequence[tuple[Place, Attributes]], devices: Sequence[int], told: list[str]
-) -> TierSpec | None:
-    """The adapters' nominal bandwidth per device and direction, and their link; None: no adapter has a rate.
+def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], told: list[str]) -> TierSpec | None:
+    """The NICs' nominal bandwidth per device and direction, and their link; None: no NIC has a rate.
 
-    Adapters slower than the fastest are for management. An adapter carries no more than its slot, whose ports share it.
+    NICs slower than the fastest are for management. A NIC carries no more than its slot, whose ports share it.
 
     Args:
-        adapters: where each `net` hangs, with its attributes.
+        nics: where each `net` hangs, with its attributes.
         devices: of each accelerator, the number of its host.
         told: sentences on what was assumed are added to it.
     """
     rates: dict[tuple[int, str], tuple[float, Place, str]] = {}
-    for place, net in adapters:
+    for place, net in nics:
         rate = _rate(net, told)
         if rate is not None:
             key = (place.host, net.get("dev") or net.get("name", ""))  # Sockets are listed at every processor.
-            rates.setdefault(key, (rate, place, net.get("name", "adapter")))
+            rates.setdefault(key, (rate, place, net.get("name", "NIC")))
     if not rates:
         return None
     fastest = max(rate for rate, _, _ in rates.values())
     slower = sorted({f"{name!r:.40}" for rate, _, name in rates.values() if rate < fastest})
     if slower:
-        told.append(f"adapters slower than the fastest are taken to be for management: {', '.join(slower)}.")
+        told.append(f"NICs slower than the fastest are taken to be for management: {', '.join(slower)}.")
     slots: dict[tuple[int, str], float] = {}
     used = [(place, name) for rate, place, name in rates.values() if rate == fastest]
     for number, (place, _) in enumerate(used):
@@ -203,15 +201,15 @@ def adapter_share(
 
 
 def _rate(net: Attributes, told: list[str]) -> float | None:
-    """Bytes per second and direction of an adapter; None: it has no rate, or does not take part."""
+    """Bytes per second and direction of a NIC; None: it has no rate, or does not take part."""
     try:
         speed = float(net.get("speed", ""))
     except ValueError:
         return None
-    if not 0 < speed < 1e12 or net.get("net") == "0":  # Some adapters give -1.
+    if not 0 < speed < 1e12 or net.get("net") == "0":  # Some NICs give -1.
         return None
     if speed > FASTEST:
-        sentence = f"adapter speeds of {speed:.0f} are taken to be in kbit/s: no adapter has {speed / 1e6:g} Tbit/s."
+        sentence = f"NIC speeds of {speed:.0f} are taken to be in kbit/s: no NIC has {speed / 1e6:g} Tbit/s."
         if sentence not in told:
             told.append(sentence)
         speed /= 1e3
@@ -219,7 +217,7 @@ def _rate(net: Attributes, told: list[str]) -> float | None:
 
 
 def _slot(place: Place) -> float:
-    """Bytes per second and direction of an adapter's PCI Express; unlimited where the file does not say."""
+    """Bytes per second and direction of a NIC's PCI Express; unlimited where the file does not say."""
     pci = place.pci or {}
     rate, width = pci_rate(pci.get("link_speed", "")), pci.get("link_width", "")
     if rate is None:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile, TierSpec
 from nest.topologies.hosts.hardware import PCI_LINK, Fabric, reached
@@ -46,7 +45,7 @@ class Machine:
         usual_link: link of the catalogue that joins such devices in a machine; None: it is not known what they are.
         hosts: for each device, the number of its machine, where a file has several that share a fabric; empty: one.
         device: the accelerator by its name in the catalogue; None: the file does not say, or the catalogue has none.
-        adapters: the network adapters' share of each device; None: the file has no rates.
+        nics: the NICs' share of each device; None: the file has no rates.
     """
 
     devices: tuple[str, ...]
@@ -59,7 +58,7 @@ class Machine:
     usual_link: str | None = None
     hosts: tuple[int, ...] = ()
     device: str | None = None
-    adapters: TierSpec | None = None
+    nics: TierSpec | None = None
 
     @property
     def devices_per_host(self) -> int | None:
@@ -100,7 +99,7 @@ def imported(machine: Machine, profile: LinkProfile | None, assumptions: Sequenc
         device=machine.device or (None if profile is None else profile.device),
         assumptions=tuple(told),
         devices_per_host=machine.devices_per_host,
-        adapters=machine.adapters,
+        adapters=machine.nics,
     )
 
 

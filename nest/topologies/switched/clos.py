@@ -14,8 +14,7 @@ from itertools import pairwise
 from attrs import evolve, frozen
 
 from nest.errors import InputError
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.network.imported import Imported
 from nest.spec import LinkProfile, TierSpec
 from nest.topologies.switched.network import switched
@@ -30,7 +29,7 @@ class Machine:
 
     Attributes:
         name: as jobs are started on it.
-        links: the switch at the other end of each, in the order of its adapters, and bytes per second and direction;
+        links: the switch at the other end of each, in the order of its NICs, and bytes per second and direction;
             None: not known.
         domain: the NVLink domain it is in, together with others; None: none.
     """
@@ -299,7 +298,7 @@ def _taken(accelerators: Sequence[int], links: int) -> list[tuple[int, tuple[int
 
 
 WHOLE = (4, 8, 16)
-"""Accelerators of hosts as they are sold (trays of NVL72, DGX and HGX systems): so many adapters have one each."""
+"""Accelerators of hosts as they are sold (trays of NVL72, DGX and HGX systems): so many NICs have one each."""
 
 
 @frozen

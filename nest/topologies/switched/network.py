@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from attrs import evolve
 
 from nest.errors import InputError
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import MOST_DEVICES, LinkGraph, check_size
+from nest.network.graph import MOST_DEVICES, LinkGraph, NetworkBuilder, check_size
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile
 from nest.topologies.switched.profiles import USUAL, Completed, sourced, taken

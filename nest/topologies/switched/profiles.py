@@ -169,7 +169,7 @@ LANE = {
 to QDR signal 10 bits for 8, FDR10 and FDR 66 for 64; from EDR on the name is the rate of data."""
 
 LANES = 4
-"""Lanes of a port whose width is not written: ports of adapters and switches have four ("4x")."""
+"""Lanes of a port whose width is not written: ports of NICs and switches have four ("4x")."""
 
 _RATE = re.compile(r"(?:(\d+)\s*[xX]\s*)?(SDR|DDR|QDR|FDR10|FDR|EDR|HDR100|HDR|NDR200|NDR|XDR)", re.IGNORECASE)
 _HALVES = {"HDR100": ("HDR", 2), "NDR200": ("NDR", 2)}

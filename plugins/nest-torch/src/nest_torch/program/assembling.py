@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from nest.graph.operator import Operator
+from nest.graph.operator import Operator, Parameter, Tensor
 from nest.graph.operator_graph import OperatorGraph
-from nest.graph.tensor import Parameter, Tensor
 from nest_torch.program.layering import Layering
 from nest_torch.program.naming import Shapes
 from nest_torch.program.values import Recorded, Stored

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from nest.graph.tensor import Shape
+from nest.graph.operator import Shape
 from nest_torch.program.axes import Atom, Dim, leaves
 from nest_torch.program.values import INPUT, Extent, Recorded
 
