@@ -1,7 +1,7 @@
 """Graphs as networkx, igraph, yEd and Gephi write them: node-link JSON, GraphML, GML."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -45,18 +45,13 @@ class GraphmlImporter:
         Raises:
             InputError: it is no GraphML, too large, or something in it cannot be.
         """
-        from networkx import NetworkXError, node_link_data, parse_graphml
+        from networkx import parse_graphml
 
         text = text_of(source)
         if "<!ENTITY" in text:
             raise InputError("the file declares XML entities, which are not read.")
         check_size(0, text.count("<node"), text.count("<edge") // 2)
-        try:
-            graph = parse_graphml(text)
-        except (NetworkXError, ParseError, KeyError, ValueError, TypeError, AttributeError, StopIteration) as error:
-            reason = " ".join(str(error).split()).rstrip(".") or "it cannot be parsed"
-            raise InputError(f"the file is not GraphML: {reason:.200}.") from None
-        return read_graph(dict(node_link_data(graph, edges="edges")))
+        return _parsed("GraphML", lambda: parse_graphml(text))
 
 
 _NODE, _EDGE = re.compile(r"\bnode\s*\["), re.compile(r"\bedge\s*\[")
@@ -78,15 +73,25 @@ class GmlImporter:
         Raises:
             InputError: it is no GML, too large, or something in it cannot be.
         """
-        from networkx import NetworkXError, node_link_data, parse_gml
+        from networkx import parse_gml
 
         text = text_of(source)
         nodes = len(_NODE.findall(text))
         check_size(0, nodes, len(_EDGE.findall(text)) // 2)
         labelled = len(_LABEL.findall(text)) >= nodes
-        try:
-            graph = parse_gml(text, label="label" if labelled else "id")
-        except (NetworkXError, KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
-            reason = " ".join(str(error).split()).rstrip(".") or "it cannot be parsed"
-            raise InputError(f"the file is not GML: {reason:.200}.") from None
-        return read_graph(dict(node_link_data(graph, edges="edges")))
+        return _parsed("GML", lambda: parse_gml(text, label="label" if labelled else "id"))
+
+
+# What networkx's parsers raise of broken files.
+_BROKEN = (ParseError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
+
+
+def _parsed(kind: str, parse: Callable[[], Any]) -> LinkGraph:
+    from networkx import NetworkXError
+
+    try:
+        graph = parse()
+    except (NetworkXError, *_BROKEN) as error:
+        reason = " ".join(str(error).split()).rstrip(".") or "it cannot be parsed"
+        raise InputError(f"the file is not {kind}: {reason:.200}.") from None
+    return LinkGraph.from_networkx(graph)

@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 
 from nest.catalogue import link
 from nest.errors import InputError
+from nest.network.graph import components
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.files import beginning, text_of
@@ -27,7 +28,7 @@ from nest.topologies.hosts.hardware import (
     pci_reached,
     slot_bandwidth,
 )
-from nest.topologies.hosts.network import Bus, Machine, imported, joined
+from nest.topologies.hosts.network import Bus, Machine, imported
 
 NEAREST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Paths over PCI Express, nearest first."""
@@ -93,7 +94,7 @@ def _switched(count: int, links: Mapping[tuple[int, int], int]) -> dict[int, tup
     Where a GPU seems to have more links than any has, the same links lead to all its peers: over a switch.
     """
     found = {}
-    for number, group in enumerate(joined(range(count), links)):
+    for number, group in enumerate(components(range(count), links)):
         each = {
             gpu: [links[pair] for pair in links if gpu in pair and pair[0] in group and pair[1] in group]
             for gpu in group
@@ -133,12 +134,12 @@ def _buses(connections: Connections, device: str | None, told: list[str]) -> tup
 
     for most, label in (("PIX", "PCI switch"), ("PXB", "PCI switches")):
         near = NEAREST[: NEAREST.index(most) + 1]
-        for group in joined(range(count), [pair for pair, kind in kinds.items() if kind in near]):
+        for group in components(range(count), [pair for pair, kind in kinds.items() if kind in near]):
             if len({above[gpu] for gpu in group}) > 1:
                 join(group, f"{label} of {connections.names[group[0]]}")
     alike = [pair for pair, kind in kinds.items() if kind in NEAREST[:-1] or _alike(pair, kinds, count)]
     processors = []
-    for group in joined(range(count), alike):
+    for group in components(range(count), alike):
         processors.append(f"processor of {connections.names[group[0]]}")
         join(group, processors[-1])
     if len(processors) > 1:

@@ -57,7 +57,7 @@ class SlurmConfImporter:
             kind, name = next(iter(pairs.items()))
             nodes = pairs.get("nodes", "")
             if kind == "switchname":
-                switches.append(Switch(name, nodes, pairs.get("switches", "")))
+                switches.append(Switch(name, pairs.get("switches", ""), nodes))
             elif kind == "blockname":
                 blocks.append(Block(name, nodes))
             elif kind == "ringname":

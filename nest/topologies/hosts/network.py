@@ -1,12 +1,12 @@
 """One machine as its file describes it, and its network: one level where its devices are joined alike, else a graph."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
-from nest.network.graph import LinkGraph, NetworkBuilder, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size, components
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile, TierSpec
 from nest.topologies.hosts.hardware import PCI_LINK, Fabric, reached
@@ -107,7 +107,7 @@ def _with_meshes(machine: Machine, told: list[str]) -> Machine:
     """Devices with equally many direct links to each other and to no others, as devices at a switch."""
     switched, bundles = dict(machine.switched), dict(machine.bundles)
     free = 1 + max((number for number, _ in switched.values()), default=-1)
-    for number, group in enumerate(joined(range(len(machine.devices)), bundles), free):
+    for number, group in enumerate(components(range(len(machine.devices)), bundles), free):
         inside = [pair for pair in bundles if pair[0] in group]
         counts = {bundles[pair] for pair in inside}
         if len(counts) > 1 or len(inside) < len(group) * (len(group) - 1) // 2 or len(group) < 2:
@@ -170,17 +170,6 @@ def _completed(machine: Machine, profile: LinkProfile | None, told: list[str]) -
     return _level(machine, told)
 
 
-def joined(members: Iterable[int], pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Members in groups that pairs join, each ascending, by their first."""
-    group = {member: [member] for member in members}
-    for one, two in pairs:
-        if group[one] is not group[two]:
-            merged = sorted(group[one] + group[two])
-            for member in merged:
-                group[member] = merged
-    return [each for member, each in group.items() if each[0] == member]
-
-
 def _graph(machine: Machine, told: list[str]) -> LinkGraph:
     """The graph of direct links; with PCI Express and the processors where those do not join all devices."""
     links = [] if machine.fabric is None else _fabric_links(machine, machine.fabric, told)
@@ -239,14 +228,6 @@ def _bus_links(machine: Machine) -> Links:
 
 def _joined(devices: Sequence[str], links: Links) -> bool:
     """Whether `links` join all devices."""
-    neighbours: dict[str, list[str]] = {}
-    for one, two, _, _ in links:
-        neighbours.setdefault(one, []).append(two)
-        neighbours.setdefault(two, []).append(one)
-    met, waiting = {devices[0]}, [devices[0]]
-    while waiting:
-        for name in neighbours.get(waiting.pop(), ()):
-            if name not in met:
-                met.add(name)
-                waiting.append(name)
-    return met.issuperset(devices)
+    ends = [link[:2] for link in links]
+    nodes = dict.fromkeys([*devices, *(name for pair in ends for name in pair)])
+    return set(components(nodes, ends)[0]).issuperset(devices)

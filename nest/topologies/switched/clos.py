@@ -14,7 +14,7 @@ from itertools import pairwise
 from attrs import evolve, frozen
 
 from nest.errors import InputError
-from nest.network.graph import LinkGraph, NetworkBuilder, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size, components
 from nest.network.imported import Imported
 from nest.spec import LinkProfile, TierSpec
 from nest.topologies.switched.network import switched
@@ -188,18 +188,16 @@ def _joined_groups(
 ) -> dict[str, tuple[list[str], list[str]]]:
     """The switches of the next tier that join groups: for each joint group its switches, and the groups below it."""
     of_switch = {switch: name for name, members in groups.items() for switch in members}
-    first: dict[str, str] = {switch: switch for switch in upper}
-    first |= {name: name for name in groups}
+    links: list[tuple[str, str]] = []
     for switch in upper:
         near = fabric.beside(switch)
         ends = dict.fromkeys(of_switch[each] for each in near if each in of_switch)
         further = any(each not in of_switch for each in near)
         if len(ends) < 2 and not further:
             continue  # It joins nothing: a leaf switch of hosts that are not planned with, or the top of one group.
-        for group in ends:
-            _unite(first, switch, group)
+        links += [(switch, group) for group in ends]
     found: dict[str, tuple[list[str], list[str]]] = {}
-    for members in _collected(first).values():
+    for members in components([*upper, *groups], links):
         switches = [each for each in members if each not in groups]
         below = [each for each in members if each in groups]
         if switches and below:
@@ -218,27 +216,6 @@ def _upward(members: Sequence[str], above: set[str], behind: Mapping[str, float]
             return None
         shares.append(width / behind[switch])
     return min(shares, default=None)
-
-
-def _unite(first: dict[str, str], one: str, two: str) -> None:
-    """Put two things into one group; `first` leads from each to another of its group, from one of them to itself."""
-    ends = []
-    for each in (one, two):
-        while first[each] != each:
-            first[each] = each = first[first[each]]
-        ends.append(each)
-    first[ends[1]] = ends[0]
-
-
-def _collected(first: dict[str, str]) -> dict[str, list[str]]:
-    """The groups, in the order in which their first members were listed."""
-    found: dict[str, list[str]] = {}
-    for each in first:
-        leader = each
-        while first[leader] != leader:
-            leader = first[leader]
-        found.setdefault(leader, []).append(each)
-    return {members[0]: members for members in found.values()}
 
 
 def fabric_graph(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from math import prod
 
-from attrs import frozen
+from attrs import astuple, frozen
 
 from nest.errors import InputError
 from nest.network.imported import Imported
@@ -16,29 +16,24 @@ from nest.topologies.switched.tree import Host, SwitchTree, joined
 
 @frozen
 class Switch:
-    """A line of topology/tree.
+    """A switch of topology/tree.
 
     Attributes:
-        name: of the switch.
+        switch: its name.
+        children: switches below it, as a list of hosts.
         nodes: hosts on it, as a list of hosts.
-        switches: switches below it, as a list of hosts.
     """
 
-    name: str
+    switch: str
+    children: str = ""
     nodes: str = ""
-    switches: str = ""
 
 
 @frozen
 class Block:
-    """A line of topology/block.
+    """A block of topology/block: its name, and its hosts as a list of hosts."""
 
-    Attributes:
-        name: of the block.
-        nodes: its hosts, as a list of hosts.
-    """
-
-    name: str
+    block: str
     nodes: str = ""
 
 
@@ -76,11 +71,11 @@ def tree(
     _check_named(switches)
     if part is not None:
         switches = _below(part, switches)
-    domains = {node: block.name for block in blocks for node in expanded(block.nodes)}
+    domains = {node: each.block for each in blocks for node in expanded(each.nodes)}
     hosts = [
-        Host(node, switch.name, domain=domains.get(node)) for switch in switches for node in expanded(switch.nodes)
+        Host(node, switch.switch, domain=domains.get(node)) for switch in switches for node in expanded(switch.nodes)
     ]
-    links = [(child, switch.name) for switch in switches for child in expanded(switch.switches)]
+    links = [(child, switch.switch) for switch in switches for child in expanded(switch.children)]
     named, parents, sentences = joined(hosts, links)
     return switched(SwitchTree(named, parents, roots_told=ONE_OF_THEM), profile, assumptions=[*assumptions, *sentences])
 
@@ -88,12 +83,12 @@ def tree(
 def _check_named(switches: Sequence[Switch]) -> None:
     seen: set[str] = set()
     for switch in switches:
-        if switch.name in seen:
-            raise InputError(f"switch {switch.name!r:.60} is described twice; Slurm takes one line a switch.")
-        seen.add(switch.name)
-        if switch.name in expanded(switch.switches):
-            raise InputError(f"switch {switch.name!r:.60} is below itself; leave it out of its own `Switches`.")
-    below = (child for switch in switches for child in expanded(switch.switches))
+        if switch.switch in seen:
+            raise InputError(f"switch {switch.switch!r:.60} is described twice; Slurm takes one line a switch.")
+        seen.add(switch.switch)
+        if switch.switch in expanded(switch.children):
+            raise InputError(f"switch {switch.switch!r:.60} is below itself; leave it out of its own `Switches`.")
+    below = (child for switch in switches for child in expanded(switch.children))
     lost = next((child for child in below if child not in seen), None)
     if lost is not None:
         raise InputError(f"switch {lost!r:.60} is below another one, but has no line of its own; add it.")
@@ -101,7 +96,7 @@ def _check_named(switches: Sequence[Switch]) -> None:
 
 def _below(part: str, switches: Sequence[Switch]) -> list[Switch]:
     """The switch called `part` and those below it."""
-    children = {switch.name: expanded(switch.switches) for switch in switches}
+    children = {switch.switch: expanded(switch.children) for switch in switches}
     if part not in children:
         raise InputError(f"there is no switch {part!r:.60} in the file; it has {_listed(list(children))}.")
     inside, waiting = {part}, [part]
@@ -109,7 +104,7 @@ def _below(part: str, switches: Sequence[Switch]) -> list[Switch]:
         fresh = [child for child in children[waiting.pop()] if child not in inside]
         inside.update(fresh)
         waiting += fresh
-    return [switch for switch in switches if switch.name in inside]
+    return [switch for switch in switches if switch.switch in inside]
 
 
 def block(
@@ -135,20 +130,20 @@ def block(
         InputError: sizes are none that Slurm takes, or no block is called `part`.
     """
     _check_sizes(sizes)
-    names = [each.name for each in blocks]
+    names = [each.block for each in blocks]
     if part is not None and part not in names:
         raise InputError(f"there is no block {part!r:.60} in the file; it has {_listed(names)}.")
-    chosen = [each for each in blocks if part in (None, each.name)]
+    chosen = [each for each in blocks if part in (None, each.block)]
     twice = next((name for name, run in groupby(sorted(names)) if len(list(run)) > 1), None)
     if twice is not None:
         raise InputError(f"block {twice!r:.60} is described twice; Slurm takes one line a block.")
     hosts = [
-        Host(node, f"block {each.name}", domain=each.name)
+        Host(node, f"block {each.block}", domain=each.block)
         for each in chosen
         for node in dict.fromkeys(expanded(each.nodes))
     ]
     parents: dict[str, str] = {}
-    below, counts = [f"block {each.name}" for each in chosen], [size // sizes[0] for size in sizes[1:]]
+    below, counts = [f"block {each.block}" for each in chosen], [size // sizes[0] for size in sizes[1:]]
     within, tiers = 1, ["block"]
     for count in [count for count in counts if count < len(chosen)]:
         width = count // within
@@ -181,14 +176,9 @@ def _listed(names: Sequence[str]) -> str:
 
 @frozen
 class Ring:
-    """A line of topology/ring.
+    """A ring of topology/ring: its name, and its hosts in order as a list of hosts."""
 
-    Attributes:
-        name: of the ring.
-        nodes: its hosts in order, as a list of hosts.
-    """
-
-    name: str
+    ring: str
     nodes: str = ""
 
 
@@ -208,12 +198,21 @@ def ring(
     Raises:
         InputError: there are several rings and none is named, none is called `part`, or it has no hosts.
     """
-    chosen = _one([each.name for each in rings], part, "ring")
+    chosen = _one([each.ring for each in rings], part, "ring")
     hosts = expanded(rings[chosen].nodes)
     if not hosts:
-        raise InputError(f"ring {rings[chosen].name!r:.60} has no hosts.")
+        raise InputError(f"ring {rings[chosen].ring!r:.60} has no hosts.")
     places: dict[tuple[int, ...], str] = {(place,): name for place, name in enumerate(hosts)}
     return host_grid((len(hosts),), places, profile, assumptions)
+
+
+@frozen
+class Point:
+    """A point of a torus, or its points along each axis."""
+
+    x: int = 0
+    y: int = 0
+    z: int = 0
 
 
 @frozen
@@ -221,18 +220,18 @@ class Region:
     """Hosts of a part of a torus.
 
     Attributes:
-        anchor: coordinates of its first point.
         dims: points along each axis.
         nodes: its hosts, the first axis counting fastest, as a list of hosts.
+        anchor: its first point.
     """
 
-    anchor: tuple[int, int, int]
-    dims: tuple[int, int, int]
+    dims: Point
     nodes: str
+    anchor: Point = Point()
 
 
 def torus(
-    dims: tuple[int, int, int], regions: Sequence[Region], profile: LinkProfile | None, assumptions: Sequence[str] = ()
+    dims: Point, regions: Sequence[Region], profile: LinkProfile | None, assumptions: Sequence[str] = ()
 ) -> Imported:
     """The network of topology/torus3d: each host joined to the next one along x, y and z, the last to the first.
 
@@ -248,24 +247,26 @@ def torus(
     Raises:
         InputError: the hosts do not fit into the torus.
     """
+    size = astuple(dims)
     places: dict[tuple[int, ...], str] = {}
     for region in regions:
-        if min(*dims, *region.dims) < 1 or min(region.anchor) < 0:
+        part, anchor = astuple(region.dims), astuple(region.anchor)
+        if min(*size, *part) < 1 or min(anchor) < 0:
             raise InputError("a torus has at least one host along each axis, and places count from 0.")
-        if any(first + count > most for first, count, most in zip(region.anchor, region.dims, dims, strict=True)):
-            raise InputError(f"a region of {_by(region.dims)} hosts does not fit into the torus of {_by(dims)}.")
+        if any(first + count > most for first, count, most in zip(anchor, part, size, strict=True)):
+            raise InputError(f"a region of {_by(part)} hosts does not fit into the torus of {_by(size)}.")
         hosts = expanded(region.nodes)
-        if len(hosts) != prod(region.dims):
-            raise InputError(f"{len(hosts)} hosts are listed for {_by(region.dims)} places; list as many as there are.")
+        if len(hosts) != prod(part):
+            raise InputError(f"{len(hosts)} hosts are listed for {_by(part)} places; list as many as there are.")
         for index, name in enumerate(hosts):
-            steps = (index % region.dims[0], index // region.dims[0] % region.dims[1], index // prod(region.dims[:2]))
-            point = tuple(first + step for first, step in zip(region.anchor, steps, strict=True))
+            steps = (index % part[0], index // part[0] % part[1], index // prod(part[:2]))
+            point = tuple(first + step for first, step in zip(anchor, steps, strict=True))
             if point in places:
                 raise InputError(f"hosts {places[point]!r:.60} and {name!r:.60} are at the same place of the torus.")
             places[point] = name
     if not places:
         raise InputError("the torus has no hosts.")
-    return host_grid(dims, places, profile, assumptions)
+    return host_grid(size, places, profile, assumptions)
 
 
 def _by(dims: Sequence[int]) -> str:
