@@ -4,8 +4,7 @@ from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
 from nest.models import (
     bert,
-    deepseek_v2,
-    deepseek_v3,
+    deepseek,
     gpt2,
     llama,
     mistral,
@@ -24,8 +23,8 @@ def nest_model_importers() -> list[ModelImporter]:
     """The families nest knows without plug-ins."""
     return [
         bert.importer,
-        deepseek_v2.importer,
-        deepseek_v3.importer,
+        deepseek.deepseek_v2,
+        deepseek.deepseek_v3,
         gpt2.importer,
         llama.importer,
         mistral.importer,

@@ -24,7 +24,7 @@ def prime_blocks(number: int) -> list[int]:
     return blocks[1:]
 
 
-def grown(distance: NDArray[numpy.float64] | NDArray[numpy.int16], start: int = 0) -> Numbers:
+def neighbour_order(distance: NDArray[numpy.float64] | NDArray[numpy.int16], start: int = 0) -> Numbers:
     """Devices in the order in which a group grows from `start`, nearest first.
 
     The next device has the least sum of distances to the block that is being filled, then to the block around it, and

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nest.instance.cluster import Level
 from nest.instance.pairs import Hops, Pairs
 from nest.network.graph import Floats, Numbers
-from nest.network.hierarchy import ROWS, Tier, grown, tiers
+from nest.network.hierarchy import ROWS, Tier, neighbour_order, tiers
 
 REFERENCE_MESSAGE = 2.0**20
 """Bytes: at 50 GB/s such a message takes 21 us, so that bandwidth decides and latencies of microseconds still count."""
@@ -103,7 +103,7 @@ def reduce(pairs: Pairs, message: float = REFERENCE_MESSAGE) -> Reduced:
 def _reductions(pairs: Pairs, message: float) -> Iterator[Reduction]:
     listed = _reduction(HOPS, pairs, numpy.arange(pairs.size), message)
     for method in (BANDWIDTH,) if pairs.hops is None else (HOPS, BANDWIDTH):
-        order = listed.order if listed.exact else grown(_distance(pairs, method))
+        order = listed.order if listed.exact else neighbour_order(_distance(pairs, method))
         own = listed if (order[1:] > order[:-1]).all() else _reduction(method, pairs, order, message)
         best = min(listed, own, key=lambda each: (each.stretch.mean, each.stretch.largest))
         yield Reduction(method, best.levels, best.order, best.stretch)

@@ -4,7 +4,7 @@ from itertools import combinations
 
 from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import DragonflySpec
-from nest.topologies.described import DescribedNetwork
+from nest.topologies.parametric import ParametricNetwork
 
 
 def _dragonfly(source: DragonflySpec) -> LinkGraph:
@@ -52,4 +52,4 @@ def _first(own: float | None, usual: float) -> float:
     return usual if own is None else own
 
 
-importer = DescribedNetwork("dragonfly", DragonflySpec, _dragonfly)
+importer = ParametricNetwork("dragonfly", DragonflySpec, _dragonfly)

@@ -5,7 +5,7 @@ from math import prod
 
 from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import FatTreeSpec
-from nest.topologies.described import DescribedNetwork
+from nest.topologies.parametric import ParametricNetwork
 
 
 def _fat_tree(source: FatTreeSpec) -> LinkGraph:
@@ -66,4 +66,4 @@ def _ratios(written: Sequence[float], tiers: int) -> list[float]:
     return [*written, *[1.0] * (tiers - len(written))]
 
 
-importer = DescribedNetwork("fat-tree", FatTreeSpec, _fat_tree)
+importer = ParametricNetwork("fat-tree", FatTreeSpec, _fat_tree)

@@ -57,7 +57,7 @@ _RANGE = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
 _PART = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
 
 
-def expanded(text: str) -> tuple[str, ...]:
+def host_names(text: str) -> tuple[str, ...]:
     """The names that a list of hosts stands for, in its order; those that it has twice are there twice.
 
     Names are separated by commas or blanks. Ranges in brackets count up; a first number with leading zeros gives its

@@ -2,7 +2,7 @@
 
 from nest.network.graph import LinkGraph, grid
 from nest.spec import MeshSpec, TorusSpec
-from nest.topologies.described import DescribedNetwork
+from nest.topologies.parametric import ParametricNetwork
 
 
 def _torus(source: TorusSpec) -> LinkGraph:
@@ -14,5 +14,5 @@ def _mesh(source: MeshSpec) -> LinkGraph:
     return grid(source.shape, [False] * len(source.shape), source.bandwidth, source.latency)
 
 
-torus = DescribedNetwork("torus", TorusSpec, _torus)
-mesh = DescribedNetwork("mesh", MeshSpec, _mesh)
+torus = ParametricNetwork("torus", TorusSpec, _torus)
+mesh = ParametricNetwork("mesh", MeshSpec, _mesh)

@@ -16,7 +16,7 @@ from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.files import beginning, text_of
-from nest.topologies.switched.clos import Fabric, Machine, fabric_network, figures
+from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures
 from nest.topologies.switched.profiles import infiniband_rate
 from nest.topologies.switched.tree import left_out
 
@@ -122,7 +122,7 @@ def _parsed(text: str) -> _Discovered:
     return found
 
 
-def _machines(found: _Discovered) -> tuple[list[Machine], list[str]]:
+def _machines(found: _Discovered) -> tuple[list[FabricHost], list[str]]:
     """The hosts to plan with, by name, and sentences on those left out."""
     links: dict[str, list[tuple[int, str, float | None]]] = defaultdict(list)
     for one, two, rate in found.links():
@@ -140,7 +140,7 @@ def _machines(found: _Discovered) -> tuple[list[Machine], list[str]]:
     for name in sorted(hosts, key=_natural):
         nics = sorted(hosts[name], key=lambda each: (_natural(each[0]), each[1]))
         own = [(there, rate) for _, each in nics for _, there, rate in sorted(links[each])]
-        machines.append(Machine(name, tuple(own)))
+        machines.append(FabricHost(name, tuple(own)))
     counts = Counter(len(each.links) for each in machines)
     usual = max(counts, key=lambda count: (count * counts[count], count), default=0)
     if len(counts) > 1:

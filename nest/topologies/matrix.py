@@ -9,7 +9,7 @@ from nest.errors import InputError
 from nest.instance.pairs import Pairs
 from nest.network.graph import check_size
 from nest.spec import MatrixSpec
-from nest.topologies.described import DescribedNetwork
+from nest.topologies.parametric import ParametricNetwork
 
 
 def _matrix(source: MatrixSpec) -> Pairs:
@@ -48,4 +48,4 @@ def _check(matrix: NDArray[numpy.float64], name: str, must: str, good: NDArray[n
         raise InputError(f"matrix.{name}[{row}][{column}] {told}; between two devices it must be {must}.")
 
 
-importer = DescribedNetwork("matrix", MatrixSpec, _matrix)
+importer = ParametricNetwork("matrix", MatrixSpec, _matrix)

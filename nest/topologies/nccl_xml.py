@@ -41,7 +41,7 @@ from nest.topologies.hosts.nccl_system import (
     nic_share,
     read_system,
 )
-from nest.topologies.hosts.network import Bus, Machine, imported
+from nest.topologies.hosts.network import Bus, Machine, host_network
 
 _BEFORE = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _FIRST = re.compile(r"\s*<(system|graphs)(?=[\s>/])[^>]*>\s*(?:<(/?\w+)|$)")
@@ -87,7 +87,7 @@ class NcclXmlImporter:
                 "file that NCCL_TOPO_DUMP_FILE writes."
             )
         assumptions: list[str] = []
-        return imported(machine(read_system(root), profile, assumptions), profile, assumptions)
+        return host_network(machine(read_system(root), profile, assumptions), profile, assumptions)
 
 
 MOST_COUNT = 1024
@@ -101,22 +101,22 @@ GPU, PROCESSOR, SWITCH = "a GPU", "a processor", "a switch"
 """What a direct link leads to."""
 
 
-def machine(system: System, profile: LinkProfile | None, told: list[str]) -> Machine:
+def machine(system: System, profile: LinkProfile | None, notes: list[str]) -> Machine:
     """The machine that `system` lists.
 
     Args:
         system: as read.
         profile: its `device` says of what generation NVLink is, where the file does not.
-        told: sentences on what was assumed are added to it.
+        notes: sentences on what was assumed are added to it.
 
     Raises:
         InputError: it has no GPUs, or something in it cannot be.
     """
-    found = _ordered(system.accelerators or _unclassified(system, profile, told))
-    device = _device(found, told)
+    found = _ordered(system.accelerators or _unclassified(system, profile, notes))
+    device = _device(found, notes)
     names = tuple(f"GPU{index}" for index in range(len(found)))
-    fabric = _fabric(found, device or (None if profile is None else profile.device), told)
-    direct = _Direct(found, told)
+    fabric = _fabric(found, device or (None if profile is None else profile.device), notes)
+    direct = _Direct(found, notes)
     usual = None if any(each.links for each in found) else _usual_link(found, device)
     buses: list[Bus] = []
     rests_on: list[str] = []
@@ -130,15 +130,15 @@ def machine(system: System, profile: LinkProfile | None, told: list[str]) -> Mac
         switched=direct.switched,
         buses=tuple(buses),
         assumed_of_buses=tuple(rests_on),
-        complete=usual is None and found[0].told is not None,
+        complete=usual is None and found[0].attributes is not None,
         usual_link=usual,
         hosts=tuple(each.place.host for each in found),
         device=device,
-        nics=nic_share(system.nics, [each.place.host for each in found], told),
+        nics=nic_share(system.nics, [each.place.host for each in found], notes),
     )
 
 
-def _unclassified(system: System, profile: LinkProfile | None, told: list[str]) -> list[Accelerator]:
+def _unclassified(system: System, profile: LinkProfile | None, notes: list[str]) -> list[Accelerator]:
     """The GPUs among PCI devices of no class: as many as the profile has in a machine.
 
     Which they are does not matter: without a class the file does not say how they are joined, either.
@@ -152,7 +152,7 @@ def _unclassified(system: System, profile: LinkProfile | None, told: list[str]) 
             f"its {there} PCI devices have no class, which tells GPUs from NICs; name a link profile with "
             "`devices_per_host`, or import the file that NCCL_TOPO_DUMP_FILE writes on such a machine."
         )
-    told.append(f"the {there} PCI devices have no class; {wanted} are taken to be GPUs, as the link profile has it.")
+    notes.append(f"the {there} PCI devices have no class; {wanted} are taken to be GPUs, as the link profile has it.")
     return [Accelerator(place) for place in system.unclassified[:wanted]]
 
 
@@ -164,7 +164,7 @@ def _usual_link(found: Sequence[Accelerator], device: str | None) -> str | None:
     """
     if device is not None:
         return own_link(device)
-    attributes = found[0].told or {}
+    attributes = found[0].attributes or {}
     known = attributes.get("sm", "")
     if "vendor" in (found[0].place.pci or {}) or "gcn" in attributes or not known.isdecimal():
         return None
@@ -173,14 +173,14 @@ def _usual_link(found: Sequence[Accelerator], device: str | None) -> str | None:
 
 def _ordered(accelerators: Sequence[Accelerator]) -> tuple[Accelerator, ...]:
     """In the order of `dev`, as CUDA counts them, machine by machine; as listed where it does not tell them apart."""
-    numbers = [(each.place.host, (each.told or {}).get("dev", "")) for each in accelerators]
+    numbers = [(each.place.host, (each.attributes or {}).get("dev", "")) for each in accelerators]
     if len(set(numbers)) < len(numbers) or not all(number.isdecimal() for _, number in numbers):
         return tuple(accelerators)
     places = sorted(range(len(numbers)), key=lambda index: (numbers[index][0], int(numbers[index][1])))
     return tuple(accelerators[index] for index in places)
 
 
-def _device(found: Sequence[Accelerator], told: list[str]) -> str | None:
+def _device(found: Sequence[Accelerator], notes: list[str]) -> str | None:
     """The accelerator by its name in the catalogue, where PCI vendor and device tell it."""
     pcis = [each.place.pci or {} for each in found]
     numbers = {(hexadecimal(pci.get("vendor", "")), hexadecimal(pci.get("device", ""))) for pci in pcis}
@@ -191,23 +191,23 @@ def _device(found: Sequence[Accelerator], told: list[str]) -> str | None:
         if (vendor, number) in PRODUCTS:
             product, device = PRODUCTS[vendor, number]
             if device is None:
-                told.append(f"the GPUs are {product}, which the catalogue does not have; the problem gives `device`.")
+                notes.append(f"the GPUs are {product}, which the catalogue does not have; the problem gives `device`.")
             return device
-        told.append(f"the GPUs are device {number:#06x} of PCI vendor {vendor:#06x}, which is not known by name.")
+        notes.append(f"the GPUs are device {number:#06x} of PCI vendor {vendor:#06x}, which is not known by name.")
         return None
-    capable = (found[0].told or {}).get("sm", "")
-    if capable.isdecimal() and int(capable) in CAPABILITIES and "gcn" not in (found[0].told or {}):
-        told.append(f"the GPUs have compute capability {int(capable) / 10:g}: {CAPABILITIES[int(capable)]}.")
+    capable = (found[0].attributes or {}).get("sm", "")
+    if capable.isdecimal() and int(capable) in CAPABILITIES and "gcn" not in (found[0].attributes or {}):
+        notes.append(f"the GPUs have compute capability {int(capable) / 10:g}: {CAPABILITIES[int(capable)]}.")
     return None
 
 
-def _fabric(found: Sequence[Accelerator], device: str | None, told: list[str]) -> Fabric:
-    attributes = found[0].told or {}
+def _fabric(found: Sequence[Accelerator], device: str | None, notes: list[str]) -> Fabric:
+    attributes = found[0].attributes or {}
     if "gcn" in attributes:
         return infinity_fabric(attributes["gcn"])
     known = int(attributes["sm"]) if attributes.get("sm", "").isdecimal() else capability(device)
     if known is None and any(each.links for each in found):
-        told.append("the file does not say of what generation NVLink is; its links are taken to have 25 GB/s each.")
+        notes.append("the file does not say of what generation NVLink is; its links are taken to have 25 GB/s each.")
     return nvlink(USUAL_CAPABILITY if known is None else known)
 
 
@@ -219,7 +219,7 @@ class _Direct:
         to_processor: for accelerators with links to a processor, how many.
     """
 
-    def __init__(self, found: Sequence[Accelerator], told: list[str]) -> None:
+    def __init__(self, found: Sequence[Accelerator], notes: list[str]) -> None:
         self._place = {_key(each.place): index for index, each in enumerate(found)}
         counted: Counter[tuple[int, int]] = Counter()
         switched: Counter[int] = Counter()
@@ -246,9 +246,9 @@ class _Direct:
             both = [counted[pair] for pair in ((one, two), (two, one)) if counted[pair]]
             self.bundles[one, two] = min(both)
         if lost:
-            told.append(f"{lost} links lead to GPUs that the file does not list; they are left out.")
+            notes.append(f"{lost} links lead to GPUs that the file does not list; they are left out.")
         if itself:
-            told.append(f"{itself} links lead from a GPU to itself; they are left out.")
+            notes.append(f"{itself} links lead from a GPU to itself; they are left out.")
 
 
 def _key(place: Place) -> tuple[int, str]:

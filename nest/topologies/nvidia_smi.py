@@ -28,7 +28,7 @@ from nest.topologies.hosts.hardware import (
     pci_reached,
     slot_bandwidth,
 )
-from nest.topologies.hosts.network import Bus, Machine, imported
+from nest.topologies.hosts.network import Bus, Machine, host_network
 
 NEAREST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Paths over PCI Express, nearest first."""
@@ -52,13 +52,13 @@ class Connections:
     kinds: Mapping[tuple[int, int], str]
 
 
-def machine(connections: Connections, profile: LinkProfile | None, told: list[str]) -> Machine:
+def machine(connections: Connections, profile: LinkProfile | None, notes: list[str]) -> Machine:
     """The machine with such connections.
 
     Args:
         connections: of every two GPUs.
         profile: its `device` tells the generation of NVLink, and PCI Express.
-        told: sentences on what was assumed are added to it.
+        notes: sentences on what was assumed are added to it.
 
     Raises:
         InputError: a connection is missing, or of a kind that is not known.
@@ -80,7 +80,7 @@ def machine(connections: Connections, profile: LinkProfile | None, told: list[st
     buses = _buses(connections, device, rests_on)
     return Machine(
         devices=names,
-        fabric=_fabric(device, told) if links else None,
+        fabric=_fabric(device, notes) if links else None,
         bundles={pair: count for pair, count in links.items() if pair[0] not in switched},
         switched=switched,
         buses=buses,
@@ -104,25 +104,25 @@ def _switched(count: int, links: Mapping[tuple[int, int], int]) -> dict[int, tup
     return found
 
 
-def _fabric(device: str | None, told: list[str]) -> Fabric:
+def _fabric(device: str | None, notes: list[str]) -> Fabric:
     known = capability(device)
     fabric = nvlink(USUAL_CAPABILITY if known is None else known)
     if known is None:
-        told.append(
+        notes.append(
             f"the file does not say how fast an NVLink is; it is taken to have {fabric.rate / 1e9:g} GB/s per "
             f"direction, as NVLink 2 to 4. NVLink 5 has {nvlink(100).rate / 1e9:g}: name the device in a link profile."
         )
         return evolve(fabric, link="nvlink")
-    told.append(
+    notes.append(
         f"one NVLink of {device} has {fabric.rate / 1e9:g} GB/s per direction ({fabric.link} of the catalogue)."
     )
     return fabric
 
 
-def _buses(connections: Connections, device: str | None, told: list[str]) -> tuple[Bus, ...]:
+def _buses(connections: Connections, device: str | None, notes: list[str]) -> tuple[Bus, ...]:
     """A tree of PCI Express over the GPUs, and the processors with paths between every two of them."""
     kinds, count = connections.kinds, len(connections.names)
-    bandwidth = _pci(device, told)
+    bandwidth = _pci(device, notes)
     above = list(connections.names)  # The bridge or processor that each GPU has reached.
     buses: list[Bus] = []
 
@@ -143,7 +143,7 @@ def _buses(connections: Connections, device: str | None, told: list[str]) -> tup
         processors.append(f"processor of {connections.names[group[0]]}")
         join(group, processors[-1])
     if len(processors) > 1:
-        told.append(
+        notes.append(
             f"the file does not say how fast the links between processors are; {UNKNOWN_PROCESSOR / 1e9:g} GB/s per "
             "direction are assumed, what NCCL plans with for Intel's of 2017 to 2022."
         )
@@ -163,7 +163,7 @@ def _alike(pair: tuple[int, int], kinds: Mapping[tuple[int, int], str], count: i
     )
 
 
-def _pci(device: str | None, told: list[str]) -> float:
+def _pci(device: str | None, notes: list[str]) -> float:
     """Bytes per second and direction that messages reach on the PCI Express of one GPU."""
     nominal = slot_bandwidth(device)
     whose = f"as the catalogue has of {device}"
@@ -172,7 +172,7 @@ def _pci(device: str | None, told: list[str]) -> float:
         whose = f"{PCI_LINK} of the catalogue"
         assert nominal is not None  # The library has it.
     bandwidth = pci_reached(nominal)
-    told.append(
+    notes.append(
         f"the file does not say how fast PCI Express is; {nominal / 1e9:g} GB/s per direction are assumed ({whose}), "
         f"of which messages reach {bandwidth / nominal:.0%}."
     )
@@ -214,7 +214,7 @@ class NvidiaSmiImporter:
         """
         connections = _connections(_lines(text_of(source)))
         assumptions: list[str] = []
-        return imported(machine(connections, profile, assumptions), profile, assumptions)
+        return host_network(machine(connections, profile, assumptions), profile, assumptions)
 
 
 def _lines(text: str) -> list[str]:

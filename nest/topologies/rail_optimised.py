@@ -2,7 +2,7 @@
 
 from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import RailOptimisedSpec
-from nest.topologies.described import DescribedNetwork
+from nest.topologies.parametric import ParametricNetwork
 
 
 def _rail_optimised(source: RailOptimisedSpec) -> LinkGraph:
@@ -26,4 +26,4 @@ def _rail_optimised(source: RailOptimisedSpec) -> LinkGraph:
     return network.built()
 
 
-importer = DescribedNetwork("rail-optimised", RailOptimisedSpec, _rail_optimised)
+importer = ParametricNetwork("rail-optimised", RailOptimisedSpec, _rail_optimised)

@@ -10,10 +10,10 @@ from typing import Any
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.files import expanded
-from nest.topologies.switched.network import switched
+from nest.topologies.files import host_names
+from nest.topologies.switched.network import switched_network
 from nest.topologies.switched.profiles import USUAL, product_device
-from nest.topologies.switched.tree import Located, tree_of_layers
+from nest.topologies.switched.tree import LocatedHost, tree_of_layers
 
 PRODUCT = "nvidia.com/gpu.product"
 DOMAIN_PROFILE = "gb200-nvl72-ndr"
@@ -77,7 +77,7 @@ class TopographInstancesImporter:
             layers = item.get("network_layers") or ()
             if not isinstance(layers, (list, tuple)):
                 raise InputError(f"{place}.network_layers must be a list of switches, the nearest first.")
-            hosts.append(Located(str(item["id"]), tuple(str(each) for each in layers if each), domain(labels)))
+            hosts.append(LocatedHost(str(item["id"]), tuple(str(each) for each in layers if each), domain(labels)))
             products.add(str(labels.get(PRODUCT, "")))
         products.discard("")
         if len(products) > 1:
@@ -102,11 +102,11 @@ def _refused(source: Mapping[str, Any]) -> InputError:
     )
 
 
-def _imported(hosts: list[Located], product: str | None, profile: LinkProfile | None) -> Imported:
+def _imported(hosts: list[LocatedHost], product: str | None, profile: LinkProfile | None) -> Imported:
     tree, sentences = tree_of_layers(hosts)
     device = None if product is None else product_device(product, profile)
     usual = DOMAIN_PROFILE if any(host.domain for host in tree.hosts) else USUAL
-    return switched(tree, profile, usual=usual, device=device, assumptions=sentences)
+    return switched_network(tree, profile, usual=usual, device=device, assumptions=sentences)
 
 
 BLOCKS, OLD_BLOCKS = "blocks", "capacity_blocks"
@@ -157,7 +157,7 @@ class Model:
         types = {str(block["type"]) for block in self._blocks if block.get("type")}
         self.product = types.pop() if len(types) == 1 else None
 
-    def hosts(self) -> Iterator[Located]:
+    def hosts(self) -> Iterator[LocatedHost]:
         """Every host, in the order of the file."""
         seen: dict[str, str] = {}
         for place, names, switch, keys in self._groups():
@@ -169,7 +169,7 @@ class Model:
                     raise InputError(f"{place} names {name!r:.60}, which {seen[name]} has already; keep one.")
                 seen[name] = place
                 own = mapping(self._nodes.get(name), f"nodes.{name}")
-                yield Located(
+                yield LocatedHost(
                     name, layers, domain(mapping(own.get("attributes"), f"nodes.{name}.attributes")) or shared
                 )
 
@@ -225,7 +225,7 @@ def _hosts(value: Any, place: str) -> list[str]:
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
         raise InputError(f"{place}.nodes must be a list of hosts.")
-    return [name for item in items for name in expanded(str(item))]
+    return [name for item in items for name in host_names(str(item))]
 
 
 def _named(value: Any, place: str) -> dict[str, Mapping[str, Any]]:

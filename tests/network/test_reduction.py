@@ -13,7 +13,7 @@ from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, Reduced, pairs, reduce
 from nest.network.graph import grid, link_graph
-from nest.network.hierarchy import grown
+from nest.network.hierarchy import neighbour_order
 from tests.network.networks import random_graphs, shuffled, tree
 
 FANOUTS = st.lists(st.integers(2, 4), min_size=1, max_size=4)
@@ -145,7 +145,7 @@ def test_growing_keeps_groups_in_one_piece(fanouts: list[int], random: Random) -
     places = list(range(cluster.size))
     random.shuffle(places)
     distance = numpy.array([[cluster.level(one, two) + 1.0 for two in places] for one in places])
-    order = [places[index] for index in grown(distance)]
+    order = [places[index] for index in neighbour_order(distance)]
     for capacity in cluster.capacities:
         groups = [place // capacity for place in order]
         assert sum(one != two for one, two in pairwise(groups)) == len(set(groups)) - 1

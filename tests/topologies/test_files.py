@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputError
-from nest.topologies.files import MOST_HOSTS, expanded
+from nest.topologies.files import MOST_HOSTS, host_names
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from nest.topologies.files import MOST_HOSTS, expanded
     ],
 )
 def test_a_list_stands_for_names(text: str, names: str) -> None:
-    assert expanded(text) == tuple(names.split())
+    assert host_names(text) == tuple(names.split())
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_a_list_stands_for_names(text: str, names: str) -> None:
 )
 def test_what_is_no_list_is_refused(text: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        expanded(text)
+        host_names(text)
 
 
 def test_long_lists_stay_within_the_limit_together() -> None:
     with pytest.raises(InputError, match="more than"):
-        expanded(",".join(f"r{index}n[0-99999]" for index in range(11)))
+        host_names(",".join(f"r{index}n[0-99999]" for index in range(11)))
 
 
 PREFIXES = st.text("abcxyz-._", min_size=1, max_size=4)
@@ -89,18 +89,18 @@ def lists(draw: st.DrawFn, most_brackets: int = 3) -> tuple[str, list[str]]:
 @given(lists())
 def test_ranges_are_all_their_numbers_in_order(drawn: tuple[str, list[str]]) -> None:
     text, names = drawn
-    assert list(expanded(text)) == names
+    assert list(host_names(text)) == names
 
 
 @given(st.lists(st.from_regex(r"[a-z][a-z0-9.\-]{0,8}", fullmatch=True), max_size=8))
 def test_names_stand_for_themselves(names: list[str]) -> None:
-    assert list(expanded(",".join(names))) == names
+    assert list(host_names(",".join(names))) == names
 
 
 @given(st.text("n[]-,0123456789a "))
 def test_any_text_is_a_list_or_refused(text: str) -> None:
     try:
-        names = expanded(text)
+        names = host_names(text)
     except InputError:
         return
     assert all(name and not set(name) & set("[], ") for name in names)
@@ -129,7 +129,7 @@ def test_slurm_reads_lists_alike(text: str, tmp_path: Path) -> None:
     asked = [str(SCONTROL), "show", "hostnames", text]
     environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
     answer = subprocess.run(asked, capture_output=True, text=True, check=True, env=environment, timeout=60)
-    told, names = answer.stdout.split(), list(expanded(text))
+    told, names = answer.stdout.split(), list(host_names(text))
     if text.count("[") - text.count(",") < 2 or "]b[" not in text:
         assert names == told
     assert sorted(names) == sorted(told)

@@ -1,4 +1,4 @@
-"""The keys that decoder families share: those of the Llama lineage, and those of DeepSeek."""
+"""The keys that decoder families of the Llama lineage share."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,9 @@ from attrs import frozen
 
 from nest.models.building.config import MOST_LAYERS, ConfigReader
 from nest.spec.architecture import (
-    Architecture,
     FeedForward,
     GroupedQueryAttention,
-    LatentAttention,
     MixtureOfExperts,
-    TransformerBlock,
 )
 
 SLIDING = "sliding_attention"
@@ -118,51 +115,3 @@ def qwen_feed_forwards(
     # The dense width is only needed where there is a dense layer.
     dense = mixture if all(sparse) else FeedForward(config.integer("intermediate_size"))
     return tuple(mixture if is_sparse else dense for is_sparse in sparse)
-
-
-def read_latent_decoder(config: ConfigReader) -> Architecture:
-    """Read a DeepSeek configuration.
-
-    The router's correction bias of DeepSeek-V3 is moved by hand, not learned: no parameter. Layers for the
-    prediction of further tokens (`num_nextn_predict_layers`) are not part of the model class and left out.
-    """
-    widths = decoder_widths(config)
-    attention = _attention(config, widths)
-    dense_layers = config.integer("first_k_dense_replace", 0, minimum=0)
-    every = config.integer("moe_layer_freq", 1)
-    sparse = [index >= dense_layers and index % every == 0 for index in range(widths.layers)]
-    # Each width is only needed where a layer has it.
-    mixture = _mixture(config) if any(sparse) else None
-    dense = None if all(sparse) else FeedForward(config.integer("intermediate_size"))
-    networks = [mixture if is_sparse else dense for is_sparse in sparse]
-    blocks = tuple(TransformerBlock(attention, network) for network in networks if network is not None)
-    return Architecture(config.family, widths.hidden, widths.vocab, blocks, tied=widths.tied)
-
-
-def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
-    if "q_lora_rank" not in config.config:
-        config.problem("`q_lora_rank` is missing; null means that queries are not compressed")
-    return LatentAttention(
-        heads=widths.heads,
-        query_rank=config.optional_integer("q_lora_rank"),
-        key_value_rank=config.integer("kv_lora_rank"),
-        plain=config.integer("qk_nope_head_dim"),
-        rotary=config.integer("qk_rope_head_dim"),
-        value=config.integer("v_head_dim"),
-        bias=config.boolean("attention_bias", False),
-    )
-
-
-def _mixture(config: ConfigReader) -> MixtureOfExperts:
-    width, groups = config.integer("moe_intermediate_size"), config.integer("n_group", 1)
-    mixture = MixtureOfExperts(
-        experts=config.integer("n_routed_experts"),
-        top_k=config.integer("num_experts_per_tok"),
-        width=width,
-        shared_width=width * config.integer("n_shared_experts", 0, minimum=0),
-        groups=groups,
-        visited_groups=config.integer("topk_group", 1) if groups > 1 else 1,
-    )
-    config.at_most("topk_group", mixture.visited_groups, "n_group", groups)
-    config.at_most("num_experts_per_tok", mixture.top_k, "n_routed_experts", mixture.experts)
-    return mixture

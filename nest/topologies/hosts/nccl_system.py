@@ -42,13 +42,13 @@ class Accelerator:
 
     Attributes:
         place: where it hangs.
-        told: attributes of its `gpu`; None: only its PCI class tells what it is.
+        attributes: of its `gpu`; None: only its PCI class tells what it is.
         links: attributes of its `nvlink` or `xgmi`.
         chip_links: attributes of its `c2c`, links to the processor.
     """
 
     place: Place
-    told: Attributes | None = None
+    attributes: Attributes | None = None
     links: tuple[Attributes, ...] = ()
     chip_links: tuple[Attributes, ...] = ()
 
@@ -86,9 +86,9 @@ def read_system(root: "Element") -> System:
             system.processors.append((host, name, element.attrib))
             for child in element:
                 _read(child, Place(host, name), system)
-    told = [each for each in system.accelerators if each.told is not None]
-    if told:
-        system.accelerators = told
+    cards = [each for each in system.accelerators if each.attributes is not None]
+    if cards:
+        system.accelerators = cards
     return system
 
 
@@ -166,7 +166,7 @@ INFINIBAND_CLASS = "0x0207"
 """PCI class of InfiniBand controllers (PCI Code and ID Assignment Specification 1.11, section 1.3)."""
 
 
-def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], told: list[str]) -> TierSpec | None:
+def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], notes: list[str]) -> TierSpec | None:
     """The NICs' nominal bandwidth per device and direction, and their link; None: no NIC has a rate.
 
     NICs slower than the fastest are for management. A NIC carries no more than its slot, whose ports share it.
@@ -174,11 +174,11 @@ def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], 
     Args:
         nics: where each `net` hangs, with its attributes.
         devices: of each accelerator, the number of its host.
-        told: sentences on what was assumed are added to it.
+        notes: sentences on what was assumed are added to it.
     """
     rates: dict[tuple[int, str], tuple[float, Place, str]] = {}
     for place, net in nics:
-        rate = _rate(net, told)
+        rate = _rate(net, notes)
         if rate is not None:
             key = (place.host, net.get("dev") or net.get("name", ""))  # Sockets are listed at every processor.
             rates.setdefault(key, (rate, place, net.get("name", "NIC")))
@@ -187,7 +187,7 @@ def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], 
     fastest = max(rate for rate, _, _ in rates.values())
     slower = sorted({f"{name!r:.40}" for rate, _, name in rates.values() if rate < fastest})
     if slower:
-        told.append(f"NICs slower than the fastest are taken to be for management: {', '.join(slower)}.")
+        notes.append(f"NICs slower than the fastest are taken to be for management: {', '.join(slower)}.")
     slots: dict[tuple[int, str], float] = {}
     used = [(place, name) for rate, place, name in rates.values() if rate == fastest]
     for number, (place, _) in enumerate(used):
@@ -200,7 +200,7 @@ def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], 
     return TierSpec(_link(*used[0]), BytesPerSecond(share)) if share else None
 
 
-def _rate(net: Attributes, told: list[str]) -> float | None:
+def _rate(net: Attributes, notes: list[str]) -> float | None:
     """Bytes per second and direction of a NIC; None: it has no rate, or does not take part."""
     try:
         speed = float(net.get("speed", ""))
@@ -210,8 +210,8 @@ def _rate(net: Attributes, told: list[str]) -> float | None:
         return None
     if speed > FASTEST:
         sentence = f"NIC speeds of {speed:.0f} are taken to be in kbit/s: no NIC has {speed / 1e6:g} Tbit/s."
-        if sentence not in told:
-            told.append(sentence)
+        if sentence not in notes:
+            notes.append(sentence)
         speed /= 1e3
     return speed * MEGABIT if speed <= FASTEST else None
 

@@ -10,7 +10,7 @@ from nest.network.graph import LinkGraph, NetworkBuilder, check_size, components
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile, TierSpec
 from nest.topologies.hosts.hardware import PCI_LINK, Fabric, reached
-from nest.topologies.switched.profiles import completed, nominal_bandwidth
+from nest.topologies.switched.profiles import completed_profile, nominal_bandwidth
 from nest.units import BytesPerSecond
 
 
@@ -75,7 +75,7 @@ NODE = "node"
 """Name of the level inside a machine."""
 
 
-def imported(machine: Machine, profile: LinkProfile | None, assumptions: Sequence[str]) -> Imported:
+def host_network(machine: Machine, profile: LinkProfile | None, assumptions: Sequence[str]) -> Imported:
     """The network of `machine`.
 
     Devices that a switch of the fabric joins, or direct links of equal number between every two, are one level, whose
@@ -91,19 +91,19 @@ def imported(machine: Machine, profile: LinkProfile | None, assumptions: Sequenc
         InputError: nothing joins its devices, or there are too many.
     """
     check_size(len(machine.devices), len(machine.devices), len(machine.bundles))
-    told = list(assumptions)
-    machine = _with_meshes(machine, told)
-    level = _level(machine, told) if machine.complete else _completed(machine, profile, told)
+    notes = list(assumptions)
+    machine = _with_meshes(machine, notes)
+    level = _level(machine, notes) if machine.complete else _completed(machine, profile, notes)
     return Imported(
-        network=_graph(machine, told) if level is None else (level,),
+        network=_graph(machine, notes) if level is None else (level,),
         device=machine.device or (None if profile is None else profile.device),
-        assumptions=tuple(told),
+        assumptions=tuple(notes),
         devices_per_host=machine.devices_per_host,
         adapters=machine.nics,
     )
 
 
-def _with_meshes(machine: Machine, told: list[str]) -> Machine:
+def _with_meshes(machine: Machine, notes: list[str]) -> Machine:
     """Devices with equally many direct links to each other and to no others, as devices at a switch."""
     switched, bundles = dict(machine.switched), dict(machine.bundles)
     free = 1 + max((number for number, _ in switched.values()), default=-1)
@@ -123,12 +123,12 @@ def _with_meshes(machine: Machine, told: list[str]) -> Machine:
                 f"the {links} {machine.fabric.label} links of a device to {len(group) - 1} others are planned as one "
                 f"link: collectives use all at once, two devices alone have {links // (len(group) - 1)} of them."
             )
-            if sentence not in told:
-                told.append(sentence)
+            if sentence not in notes:
+                notes.append(sentence)
     return evolve(machine, switched=switched, bundles=bundles)
 
 
-def _level(machine: Machine, told: list[str]) -> LevelSpec | None:
+def _level(machine: Machine, notes: list[str]) -> LevelSpec | None:
     """The one level of a machine whose devices are joined alike; None: they are not."""
     count, fabric = len(machine.devices), machine.fabric
     if count == 1:
@@ -138,44 +138,44 @@ def _level(machine: Machine, told: list[str]) -> LevelSpec | None:
         return None
     fewest, most = (choice(links for _, links in machine.switched.values()) for choice in (min, max))
     if fewest < most:
-        told.append(
+        notes.append(
             f"the devices have {fewest} to {most} {fabric.label} links to the switch; all are planned with {fewest}."
         )
     return LevelSpec(count, BytesPerSecond(fewest * fabric.rate), name=NODE, link=fabric.link)
 
 
-def _completed(machine: Machine, profile: LinkProfile | None, told: list[str]) -> LevelSpec | None:
+def _completed(machine: Machine, profile: LinkProfile | None, notes: list[str]) -> LevelSpec | None:
     """The level of a machine whose file says nothing of direct links, by the profile, or by its devices."""
     count = len(machine.devices)
     if profile is not None and (
         profile.host is not None or (machine.usual_link is None and profile.device is not None)
     ):
-        tier = completed(profile).host
+        tier = completed_profile(profile).host
         if tier is not None:
-            told.append(
+            notes.append(
                 f"the file says nothing of direct links; the {count} devices are joined as the link profile has it."
             )
             bandwidth = nominal_bandwidth(tier, "host") / tier.oversubscription
             return LevelSpec(count, BytesPerSecond(bandwidth), tier.latency, NODE, tier.link)
     if machine.usual_link is not None:
-        told.append(
+        notes.append(
             f"the file says nothing of direct links; the {count} devices are joined by {machine.usual_link} of the "
             "catalogue, all alike."
         )
         return LevelSpec(count, name=NODE, link=machine.usual_link)
-    told.append(
+    notes.append(
         "the file says nothing of direct links such as NVLink, nor which devices these are; they are joined by PCI "
         "Express alone. Where they are not, name a link profile, or import the file that NCCL_TOPO_DUMP_FILE writes."
     )
-    return _level(machine, told)
+    return _level(machine, notes)
 
 
-def _graph(machine: Machine, told: list[str]) -> LinkGraph:
+def _graph(machine: Machine, notes: list[str]) -> LinkGraph:
     """The graph of direct links; with PCI Express and the processors where those do not join all devices."""
-    links = [] if machine.fabric is None else _fabric_links(machine, machine.fabric, told)
+    links = [] if machine.fabric is None else _fabric_links(machine, machine.fabric, notes)
     if not _joined(machine.devices, links):
         links += _bus_links(machine)
-        told += machine.assumed_of_buses
+        notes += machine.assumed_of_buses
         if not _joined(machine.devices, links):
             raise InputError(
                 f"the file has {len(machine.devices)} devices, and nothing that joins all of them; "
@@ -191,9 +191,9 @@ def _graph(machine: Machine, told: list[str]) -> LinkGraph:
     return builder.built()
 
 
-def _fabric_links(machine: Machine, fabric: Fabric, told: list[str]) -> Links:
+def _fabric_links(machine: Machine, fabric: Fabric, notes: list[str]) -> Links:
     efficiency, latency = reached(fabric.link)
-    told.append(
+    notes.append(
         f"messages reach {efficiency:.0%} of the {fabric.rate / 1e9:g} GB/s that one {fabric.label} link has per "
         f"direction, the share of the catalogue's {fabric.link}."
     )
@@ -203,7 +203,7 @@ def _fabric_links(machine: Machine, fabric: Fabric, told: list[str]) -> Links:
         for (one, two), count in machine.bundles.items()
     ]
     if machine.bundles:
-        told.append(
+        notes.append(
             "devices without a link of their own reach each other over others; each level is planned as slow as its "
             "slowest two devices, while NCCL's rings use all links at once."
         )

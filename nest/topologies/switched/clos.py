@@ -17,14 +17,14 @@ from nest.errors import InputError
 from nest.network.graph import LinkGraph, NetworkBuilder, check_size, components
 from nest.network.imported import Imported
 from nest.spec import LinkProfile, TierSpec
-from nest.topologies.switched.network import switched
-from nest.topologies.switched.profiles import completed, nominal_bandwidth
+from nest.topologies.switched.network import switched_network
+from nest.topologies.switched.profiles import completed_profile, nominal_bandwidth
 from nest.topologies.switched.tiers import Tier, inside
 from nest.topologies.switched.tree import Host, SwitchTree
 
 
 @frozen
-class Machine:
+class FabricHost:
     """A host with its links.
 
     Attributes:
@@ -82,7 +82,7 @@ class Fabric:
         return switch in self._links
 
 
-def folded(machines: Sequence[Machine], fabric: Fabric, *, devices: int | None = None) -> SwitchTree:
+def fabric_tree(machines: Sequence[FabricHost], fabric: Fabric, *, devices: int | None = None) -> SwitchTree:
     """The tree of `machines` under the switches of `fabric`.
 
     Args:
@@ -117,7 +117,7 @@ def folded(machines: Sequence[Machine], fabric: Fabric, *, devices: int | None =
         groups = {name: members for name, (members, _) in joined.items()} | {
             name: members for name, members in groups.items() if name not in parents
         }
-    return SwitchTree(hosts, parents, uplinks, roots_told="Import the hosts of one of them.")
+    return SwitchTree(hosts, parents, uplinks, remedy="Import the hosts of one of them.")
 
 
 def _total(links: Iterable[float | None]) -> float | None:
@@ -125,7 +125,7 @@ def _total(links: Iterable[float | None]) -> float | None:
     return None if None in known else sum(each for each in known if each is not None)
 
 
-def _tiers(machines: Sequence[Machine], fabric: Fabric) -> list[list[str]]:
+def _tiers(machines: Sequence[FabricHost], fabric: Fabric) -> list[list[str]]:
     """Switches by their distance from hosts: those with hosts first, in the order of the hosts, then those above.
 
     Raises:
@@ -145,7 +145,7 @@ def _tiers(machines: Sequence[Machine], fabric: Fabric) -> list[list[str]]:
     return found[:-1]
 
 
-def _behind(machines: Sequence[Machine], tiers: Sequence[Sequence[str]], fabric: Fabric) -> dict[str, float]:
+def _behind(machines: Sequence[FabricHost], tiers: Sequence[Sequence[str]], fabric: Fabric) -> dict[str, float]:
     """Hosts whose traffic each switch carries upwards: a host spreads over its rails, a switch over its ways up."""
     found: dict[str, float] = dict.fromkeys((switch for tier in tiers for switch in tier), 0.0)
     for machine in machines:
@@ -163,7 +163,7 @@ def _behind(machines: Sequence[Machine], tiers: Sequence[Sequence[str]], fabric:
     return found
 
 
-def _groups(machines: Sequence[Machine], leaves: Sequence[str]) -> dict[str, list[str]]:
+def _groups(machines: Sequence[FabricHost], leaves: Sequence[str]) -> dict[str, list[str]]:
     """The leaf switches that share hosts, by the name of the first of each group.
 
     Raises:
@@ -219,7 +219,7 @@ def _upward(members: Sequence[str], above: set[str], behind: Mapping[str, float]
 
 
 def fabric_graph(
-    machines: Sequence[Machine], fabric: Fabric, inner: Tier, network: Tier, devices: int, usual_rate: float
+    machines: Sequence[FabricHost], fabric: Fabric, inner: Tier, network: Tier, devices: int, usual_rate: float
 ) -> LinkGraph:
     """The accelerators of `machines` with all links, those between switches shared by all that send over them.
 
@@ -307,7 +307,7 @@ def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierS
         links: of each host.
         made_of: the links of the network, where the file says and the user does not.
     """
-    chosen = completed(given, usual)
+    chosen = completed_profile(given, usual)
     source = f"link profile {chosen.name}" if chosen.name else "the link profile"
     if made_of is not None and (given is None or not given.tiers):
         chosen = evolve(chosen, tiers=(made_of,))
@@ -324,7 +324,7 @@ def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierS
 
 
 def fabric_network(
-    machines: Sequence[Machine], fabric: Fabric, found: Figures, assumptions: Sequence[str] = ()
+    machines: Sequence[FabricHost], fabric: Fabric, found: Figures, assumptions: Sequence[str] = ()
 ) -> Imported:
     """The network of `machines`: levels where the fabric is a tree of tiers and regular, otherwise a graph.
 
@@ -341,11 +341,11 @@ def fabric_network(
         raise InputError("no host hangs on a switch.")
     sentences = [*assumptions, *found.sentences]
     try:
-        tree = folded(machines, fabric, devices=found.devices)
+        tree = fabric_tree(machines, fabric, devices=found.devices)
     except NoTreeError as error:
         sentences.append(f"Every link is planned by itself, because {error}")
     else:
-        return switched(tree, found.profile, assumptions=sentences)
+        return switched_network(tree, found.profile, assumptions=sentences)
     inner = inside("host", found.profile.host, "host")  # type: ignore[arg-type]
     network = inside("network", found.profile.tiers[0], "tiers[0]")
     rate = found.link_rate / len(machines[0].links)

@@ -8,12 +8,21 @@ from nest.errors import InputError
 from nest.network.graph import MOST_DEVICES, LinkGraph, NetworkBuilder, check_size
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile
-from nest.topologies.switched.profiles import USUAL, Completed, sourced, taken
-from nest.topologies.switched.tiers import Layout, Partition, Tier, inside, laid_out, network_tiers, told, uneven_links
+from nest.topologies.switched.profiles import USUAL, CompleteProfile, complete_profile, profile_sentences
+from nest.topologies.switched.tiers import (
+    Layout,
+    Partition,
+    Tier,
+    host_layout,
+    inside,
+    network_tiers,
+    tier_sentences,
+    uneven_links,
+)
 from nest.topologies.switched.tree import SwitchTree
 
 
-def switched(
+def switched_network(
     tree: SwitchTree,
     profile: LinkProfile | None = None,
     *,
@@ -38,15 +47,15 @@ def switched(
         InputError: hosts differ in accelerators, or the profile lacks a bandwidth.
     """
     given = evolve(profile or LinkProfile(), device=device) if device is not None else profile
-    chosen = sourced(given, usual)
+    chosen = complete_profile(given, usual)
     devices = _devices_per_host(tree, chosen)
-    sentences = [*assumptions, *taken(chosen, counted=tree.hosts[0].devices is not None)]
+    sentences = [*assumptions, *profile_sentences(chosen, counted=tree.hosts[0].devices is not None)]
     inner = inside("host", chosen.host, "host", chosen.source("host"))
     tiers = network_tiers(tree, devices, chosen)
-    layout = laid_out(tree, tiers, chosen)
+    layout = host_layout(tree, tiers, chosen)
     between = [layout.domain] if layout.crossing and layout.domain is not None else []
     used = [inner] * (devices > 1) + between + [each.tier for each in layout.partitions]
-    sentences += [*layout.assumptions, *told(used)]
+    sentences += [*layout.assumptions, *tier_sentences(used)]
     kept = _kept(layout.partitions)
     uneven = [each for each in kept if not each.uniform]
     hosts: tuple[str, ...] = tuple(host.name for host in layout.hosts)
@@ -57,7 +66,7 @@ def switched(
     return Imported(_levels(kept, inner, devices), hosts, device or chosen.device, tuple(sentences), devices)
 
 
-def _devices_per_host(tree: SwitchTree, profile: Completed) -> int:
+def _devices_per_host(tree: SwitchTree, profile: CompleteProfile) -> int:
     """Accelerators of every host: those of the file, else the profile's.
 
     Raises:
@@ -181,11 +190,11 @@ def host_grid(
     Raises:
         InputError: there are too many accelerators, or hosts that others cannot reach.
     """
-    chosen = sourced(profile)
+    chosen = complete_profile(profile)
     devices = chosen.devices_per_host
     inner = inside("host", chosen.host, "host", chosen.source("host"))
     outer = inside("neighbour", chosen.tiers[0], "tiers[0]", chosen.source("tiers"))
-    sentences = [*assumptions, *taken(chosen), *told([*[inner] * (devices > 1), outer])]
+    sentences = [*assumptions, *profile_sentences(chosen), *tier_sentences([*[inner] * (devices > 1), outer])]
     check_size(devices * len(hosts), (devices + 1) * len(hosts), devices * len(hosts) * (len(shape) + 1))
     network = NetworkBuilder()
     names: set[str] = set()

@@ -14,7 +14,7 @@ USUAL = "h100-ndr"
 
 
 @frozen
-class Completed:
+class CompleteProfile:
     """A link profile that leaves nothing out, and who says what in it.
 
     Attributes:
@@ -41,9 +41,9 @@ class Completed:
         return f"link profile {found.name}" if found.name else "the link profile"
 
 
-def completed(given: LinkProfile | None, usual: str = USUAL) -> LinkProfile:
-    """`given` with what it leaves out, as `sourced`; its `name` says whose the links are."""
-    found = sourced(given, usual)
+def completed_profile(given: LinkProfile | None, usual: str = USUAL) -> LinkProfile:
+    """`given` with what it leaves out, as `complete_profile`; its `name` says whose the links are."""
+    found = complete_profile(given, usual)
     linked = found.given.host is not None or found.given.domain is not None or found.given.tiers
     return LinkProfile(
         name=found.given.name if linked else found.usual.name,
@@ -55,7 +55,7 @@ def completed(given: LinkProfile | None, usual: str = USUAL) -> LinkProfile:
     )
 
 
-def sourced(given: LinkProfile | None, usual: str = USUAL) -> Completed:
+def complete_profile(given: LinkProfile | None, usual: str = USUAL) -> CompleteProfile:
     """`given` with what it leaves out, and who says what.
 
     That is taken from the catalogue's first profile for its device, or from that called `usual` where it names no
@@ -70,7 +70,7 @@ def sourced(given: LinkProfile | None, usual: str = USUAL) -> Completed:
     if same and base not in same:
         base = same[0]
     linked = given.host is not None or given.domain is not None or given.tiers
-    return Completed(
+    return CompleteProfile(
         device=given.device or (None if linked else base.device),
         devices_per_host=given.devices_per_host or base.devices_per_host or 1,
         host=given.host or base.host or TierSpec(),
@@ -81,7 +81,7 @@ def sourced(given: LinkProfile | None, usual: str = USUAL) -> Completed:
     )
 
 
-def taken(profile: Completed, counted: bool = False) -> list[str]:
+def profile_sentences(profile: CompleteProfile, counted: bool = False) -> list[str]:
     """What of hosts and accelerators is taken from the usual profile, a sentence each.
 
     Args:

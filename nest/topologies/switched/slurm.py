@@ -9,9 +9,9 @@ from attrs import astuple, frozen
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.files import expanded
-from nest.topologies.switched.network import host_grid, switched
-from nest.topologies.switched.tree import Host, SwitchTree, joined
+from nest.topologies.files import host_names
+from nest.topologies.switched.network import host_grid, switched_network
+from nest.topologies.switched.tree import Host, SwitchTree, united
 
 
 @frozen
@@ -71,13 +71,15 @@ def tree(
     _check_named(switches)
     if part is not None:
         switches = _below(part, switches)
-    domains = {node: each.block for each in blocks for node in expanded(each.nodes)}
+    domains = {node: each.block for each in blocks for node in host_names(each.nodes)}
     hosts = [
-        Host(node, switch.switch, domain=domains.get(node)) for switch in switches for node in expanded(switch.nodes)
+        Host(node, switch.switch, domain=domains.get(node)) for switch in switches for node in host_names(switch.nodes)
     ]
-    links = [(child, switch.switch) for switch in switches for child in expanded(switch.children)]
-    named, parents, sentences = joined(hosts, links)
-    return switched(SwitchTree(named, parents, roots_told=ONE_OF_THEM), profile, assumptions=[*assumptions, *sentences])
+    links = [(child, switch.switch) for switch in switches for child in host_names(switch.children)]
+    named, parents, sentences = united(hosts, links)
+    return switched_network(
+        SwitchTree(named, parents, remedy=ONE_OF_THEM), profile, assumptions=[*assumptions, *sentences]
+    )
 
 
 def _check_named(switches: Sequence[Switch]) -> None:
@@ -86,9 +88,9 @@ def _check_named(switches: Sequence[Switch]) -> None:
         if switch.switch in seen:
             raise InputError(f"switch {switch.switch!r:.60} is described twice; Slurm takes one line a switch.")
         seen.add(switch.switch)
-        if switch.switch in expanded(switch.children):
+        if switch.switch in host_names(switch.children):
             raise InputError(f"switch {switch.switch!r:.60} is below itself; leave it out of its own `Switches`.")
-    below = (child for switch in switches for child in expanded(switch.children))
+    below = (child for switch in switches for child in host_names(switch.children))
     lost = next((child for child in below if child not in seen), None)
     if lost is not None:
         raise InputError(f"switch {lost!r:.60} is below another one, but has no line of its own; add it.")
@@ -96,7 +98,7 @@ def _check_named(switches: Sequence[Switch]) -> None:
 
 def _below(part: str, switches: Sequence[Switch]) -> list[Switch]:
     """The switch called `part` and those below it."""
-    children = {switch.switch: expanded(switch.children) for switch in switches}
+    children = {switch.switch: host_names(switch.children) for switch in switches}
     if part not in children:
         raise InputError(f"there is no switch {part!r:.60} in the file; it has {_listed(list(children))}.")
     inside, waiting = {part}, [part]
@@ -140,7 +142,7 @@ def block(
     hosts = [
         Host(node, f"block {each.block}", domain=each.block)
         for each in chosen
-        for node in dict.fromkeys(expanded(each.nodes))
+        for node in dict.fromkeys(host_names(each.nodes))
     ]
     parents: dict[str, str] = {}
     below, counts = [f"block {each.block}" for each in chosen], [size // sizes[0] for size in sizes[1:]]
@@ -154,7 +156,7 @@ def block(
     if len(below) > 1:
         tiers.append(ROOT)
         parents |= dict.fromkeys(below, ROOT)
-    return switched(SwitchTree(tuple(hosts), parents, names=tiers), profile, assumptions=assumptions)
+    return switched_network(SwitchTree(tuple(hosts), parents, names=tiers), profile, assumptions=assumptions)
 
 
 def _check_sizes(sizes: Sequence[int]) -> None:
@@ -199,7 +201,7 @@ def ring(
         InputError: there are several rings and none is named, none is called `part`, or it has no hosts.
     """
     chosen = _one([each.ring for each in rings], part, "ring")
-    hosts = expanded(rings[chosen].nodes)
+    hosts = host_names(rings[chosen].nodes)
     if not hosts:
         raise InputError(f"ring {rings[chosen].ring!r:.60} has no hosts.")
     places: dict[tuple[int, ...], str] = {(place,): name for place, name in enumerate(hosts)}
@@ -255,7 +257,7 @@ def torus(
             raise InputError("a torus has at least one host along each axis, and places count from 0.")
         if any(first + count > most for first, count, most in zip(anchor, part, size, strict=True)):
             raise InputError(f"a region of {_by(part)} hosts does not fit into the torus of {_by(size)}.")
-        hosts = expanded(region.nodes)
+        hosts = host_names(region.nodes)
         if len(hosts) != prod(part):
             raise InputError(f"{len(hosts)} hosts are listed for {_by(part)} places; list as many as there are.")
         for index, name in enumerate(hosts):

@@ -41,14 +41,14 @@ class SwitchTree:
         uplinks: nominal bytes per second and direction of all links from a switch to the one above it together; those
             that are missing are not known.
         names: of the tiers of switches, the lowest first, for reports; further ones are numbered.
-        roots_told: what to do about several roots: a sentence for the error.
+        remedy: what to do about several roots: a sentence for the error.
     """
 
     hosts: tuple[Host, ...]
     parents: Mapping[str, str]
     uplinks: Mapping[str, float] = field(factory=dict)
     names: Sequence[str] = ("leaf", "spine", "core")
-    roots_told: str = "Plan the hosts of one of them."
+    remedy: str = "Plan the hosts of one of them."
 
     def __attrs_post_init__(self) -> None:
         _check_tree(self)
@@ -138,7 +138,7 @@ def _check_tree(tree: SwitchTree) -> None:
         others = f" and {len(roots) - 3} more" if len(roots) > 3 else ""
         raise InputError(
             f"the switches {', '.join(counts)}{others} are not joined by any switch above them, so that their hosts "
-            f"cannot reach each other. {tree.roots_told}"
+            f"cannot reach each other. {tree.remedy}"
         )
 
 
@@ -176,7 +176,7 @@ TOP = "the network above"
 
 
 @frozen
-class Located:
+class LocatedHost:
     """A machine and where it is.
 
     Attributes:
@@ -192,7 +192,7 @@ class Located:
     devices: int | None = None
 
 
-def tree_of_layers(hosts: Sequence[Located]) -> tuple[SwitchTree, tuple[str, ...]]:
+def tree_of_layers(hosts: Sequence[LocatedHost]) -> tuple[SwitchTree, tuple[str, ...]]:
     """The tree of all switches named, and what was taken for granted, a sentence each.
 
     Files of this kind say how near hosts are, and not how they reach each other: where nothing joins the uppermost
@@ -238,7 +238,7 @@ def left_out(names: Sequence[str], why: str) -> str:
     return f"Left out: {first}{more} ({len(names)} {'hosts' if len(names) > 1 else 'host'}), {why}."
 
 
-def _repeated(hosts: Sequence[Located]) -> str | None:
+def _repeated(hosts: Sequence[LocatedHost]) -> str | None:
     """A name that stands for switches in different places; None: there is none."""
     above: dict[str, tuple[str, ...]] = {}
     for host in hosts:
@@ -248,7 +248,7 @@ def _repeated(hosts: Sequence[Located]) -> str | None:
     return None
 
 
-def _path(host: Located, *, whole: bool) -> list[str]:
+def _path(host: LocatedHost, *, whole: bool) -> list[str]:
     """Names of the switches above a host, the nearest first; `whole` ones say what is above each."""
     if not whole:
         return list(host.layers)
@@ -259,7 +259,7 @@ SHOWN = 3
 """Names of switches in a sentence."""
 
 
-def joined(
+def united(
     hosts: Iterable[Host], links: Iterable[tuple[str, str]]
 ) -> tuple[tuple[Host, ...], dict[str, str], tuple[str, ...]]:
     """Hosts and parents of a tree, where hosts and switches may hang on several switches.

@@ -8,7 +8,7 @@ from nest.catalogue import profile
 from nest.errors import InputError
 from nest.network import pairs
 from nest.network.graph import LinkGraph
-from nest.topologies.switched.clos import Fabric, Machine, NoTreeError, fabric_graph, figures, folded
+from nest.topologies.switched.clos import Fabric, FabricHost, NoTreeError, fabric_graph, fabric_tree, figures
 from nest.topologies.switched.tiers import inside, network_tiers
 from nest.topologies.switched.tree import SwitchTree
 from tests.topologies.fabrics import FatTree, fat_trees
@@ -16,7 +16,7 @@ from tests.topologies.fabrics import FatTree, fat_trees
 FIGURES = figures(profile("h100-ndr"), "h100-ndr", 0)
 
 
-def built(links: list[tuple[str, str]], rates: dict[int, float]) -> tuple[list[Machine], Fabric]:
+def built(links: list[tuple[str, str]], rates: dict[int, float]) -> tuple[list[FabricHost], Fabric]:
     """Hosts and switches of `links`, each of 1 GB/s but those in `rates`."""
     own: dict[str, list[tuple[str, float | None]]] = {}
     fabric = Fabric()
@@ -26,10 +26,10 @@ def built(links: list[tuple[str, str]], rates: dict[int, float]) -> tuple[list[M
             own.setdefault(one.split("/")[0], []).append((two, rate))
         else:
             fabric.link(one, two, rate)
-    return [Machine(name, tuple(each)) for name, each in own.items()], fabric
+    return [FabricHost(name, tuple(each)) for name, each in own.items()], fabric
 
 
-def direct(machines: list[Machine], fabric: Fabric) -> LinkGraph:
+def direct(machines: list[FabricHost], fabric: Fabric) -> LinkGraph:
     """One accelerator a host, with all links one by one."""
     host = inside("host", FIGURES.profile.host, "host")  # type: ignore[arg-type]
     network = inside("network", FIGURES.profile.tiers[0], "tiers[0]")
@@ -59,7 +59,7 @@ def test_no_pair_is_promised_more_than_its_links_have(tree: FatTree, data: st.Da
     kept = [link for index, link in enumerate(links) if index not in dropped]
     machines, fabric = built(kept, rates)
     try:
-        found = folded(machines, fabric, devices=1)
+        found = fabric_tree(machines, fabric, devices=1)
     except InputError:
         assume(False)
         return
@@ -76,7 +76,7 @@ def test_switches_that_join_nothing_are_no_tier() -> None:
     machines, fabric = built([("a/0", "leaf0"), ("b/0", "leaf1"), ("leaf0", "spine"), ("leaf1", "spine")], {})
     fabric.link("spine", "storage", 9e9)
     fabric.link("elsewhere", "nowhere", 9e9)
-    found = folded(machines, fabric, devices=1)
+    found = fabric_tree(machines, fabric, devices=1)
     assert found.parents == {"leaf0": "spine", "leaf1": "spine"}
     assert found.uplinks == {"leaf0": 1e9, "leaf1": 1e9}
 
@@ -84,16 +84,16 @@ def test_switches_that_join_nothing_are_no_tier() -> None:
 def test_a_rate_that_is_not_known_is_not_made_up() -> None:
     machines, fabric = built([("a/0", "leaf0"), ("b/0", "leaf1"), ("leaf0", "spine"), ("leaf1", "spine")], {})
     fabric.link("leaf0", "spine", None)
-    assert folded(machines, fabric, devices=1).uplinks == {"leaf1": 1e9}
+    assert fabric_tree(machines, fabric, devices=1).uplinks == {"leaf1": 1e9}
 
 
 def test_what_is_no_tree() -> None:
     machines, fabric = built([("a/0", "leaf0"), ("b/0", "leaf1"), ("leaf0", "leaf1")], {})
     with pytest.raises(NoTreeError, match="'leaf0' and 'leaf1' of one tier are linked"):
-        folded(machines, fabric)
+        fabric_tree(machines, fabric)
     machines, fabric = built([("a/0", "x"), ("a/1", "y"), ("b/0", "y"), ("b/1", "z")], {})
     with pytest.raises(NoTreeError, match="hosts 'a' and 'b' share some"):
-        folded(machines, fabric)
+        fabric_tree(machines, fabric)
 
 
 def test_a_cable_back_to_its_own_switch_leads_nowhere() -> None:

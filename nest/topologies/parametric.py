@@ -10,7 +10,7 @@ from nest.network.graph import LinkGraph
 
 
 @frozen
-class DescribedNetwork:
+class ParametricNetwork:
     """An importer of one kind of network.
 
     Attributes:
