@@ -7,7 +7,7 @@ import torch
 from attrs import define
 
 from nest.errors import InputError
-from nest_torch.program.recording import Call, Recorder, atoms
+from nest_torch.program.recorder import Call, Recorder, atoms
 from nest_torch.program.targets import OPAQUE
 from nest_torch.program.values import Value
 

@@ -2,7 +2,7 @@
 
 from nest_torch.program.axes import Dim, size
 from nest_torch.program.makers import meet
-from nest_torch.program.recording import Call, Recorder
+from nest_torch.program.recorder import Call, Recorder
 from nest_torch.program.values import Extent, Value
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from nest.errors import InputError
 from nest_torch.program.axes import Dim, aligned, fresh, leaves, size, unify
-from nest_torch.program.recording import Call, Maker, Recorder, result_dims
+from nest_torch.program.recorder import Call, Maker, Recorder, result_dims
 from nest_torch.program.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, GROUPED_PRODUCTS, LOSSES, NORMS, SOFTMAXES
 from nest_torch.program.values import PARAMETER, Extent, Value
 

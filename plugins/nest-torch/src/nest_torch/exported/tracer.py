@@ -12,9 +12,9 @@ from nest_torch.exported.node import Node
 from nest_torch.exported.placeholders import Placeholder, plain
 from nest_torch.exported.stored_attention import stored_attention
 from nest_torch.program.axes import Atom, Dim, fresh, leaves, reshape, size
+from nest_torch.program.axis_names import BATCH
 from nest_torch.program.makers import MAKERS
-from nest_torch.program.naming import BATCH
-from nest_torch.program.recording import Call, Recorder
+from nest_torch.program.recorder import Call, Recorder
 from nest_torch.program.targets import NORMS, OPAQUE
 from nest_torch.program.values import CONSTANT, INPUT, PARAMETER, Extent, Recorded, Stored, Value
 

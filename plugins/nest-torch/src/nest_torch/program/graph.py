@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from nest.graph.operator import Operator, Parameter, Tensor
 from nest.graph.operator_graph import OperatorGraph
-from nest_torch.program.layering import Layering
-from nest_torch.program.naming import Shapes
+from nest_torch.program.axis_names import Shapes
+from nest_torch.program.layers import Layering
 from nest_torch.program.values import Recorded, Stored
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest_torch.program.axes import fresh
-from nest_torch.program.layering import layering
+from nest_torch.program.layers import layering
 from nest_torch.program.values import PARAMETER, Recorded, Stored
 
 
