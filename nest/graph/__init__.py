@@ -1,4 +1,4 @@
-"""Operator graphs and blocks: what strategies rewrite.
+"""Operator graphs and sharded graphs: what strategies rewrite.
 
 Axes have standard names, by which strategies recognise what they may split:
 
@@ -21,7 +21,6 @@ Axes have standard names, by which strategies recognise what they may split:
 | `transform` | inner width of a square projection (the prediction head of a masked language model) |
 """
 
-from nest.graph.block import COPIES, Axis, Block, Fold
 from nest.graph.operator import (
     COLLECTIVES,
     Collective,
@@ -39,6 +38,7 @@ from nest.graph.operator import (
     scale,
 )
 from nest.graph.operator_graph import LayerTensor, OperatorGraph
+from nest.graph.sharded_graph import COPIES, Axis, Block, Fold
 
 __all__ = [
     "COLLECTIVES",

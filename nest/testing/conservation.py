@@ -9,7 +9,7 @@ from math import log, prod
 
 from nest.catalogue import optimizer, precision
 from nest.graph import Axis, Block, Operator, Parameter, Shape, axis_size
-from nest.graph.block import COPIES
+from nest.graph.sharded_graph import COPIES
 from nest.spec import Training
 from nest.testing.cases import Case
 from nest.tolerances import AGREEMENT

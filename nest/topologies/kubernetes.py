@@ -16,7 +16,7 @@ from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.switched.network import switched_network
-from nest.topologies.switched.profiles import USUAL, product_device
+from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, product_device
 from nest.topologies.switched.tree import LocatedHost, left_out, tree_of_layers
 
 TIER = re.compile(r"(?:fabric\.topograph\.run|network\.topology\.nvidia\.com)/tier-(\d{1,3})")
@@ -36,8 +36,6 @@ PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/
 SHARERS = "nvidia.com/gpu.replicas"
 COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count")
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
-DOMAIN_PROFILE = "gb200-nvl72-ndr"
-"""Profile for hosts in NVLink domains whose accelerators nobody names: such racks have domains of several hosts."""
 
 
 class KubernetesImporter:

@@ -16,7 +16,7 @@ from nest.spec import LinkProfile
 from nest.topologies.files import beginning, text_of
 from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures
 from nest.topologies.switched.network import switched_network
-from nest.topologies.switched.profiles import USUAL, ethernet
+from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, ethernet
 from nest.topologies.switched.tree import LocatedHost, left_out, tree_of_layers
 
 GRAPH_MARKS = ('"compounded_nodes"', '"compounded_links"')
@@ -25,9 +25,6 @@ HOST_TIER = -1
 RATE = 400e9
 """Bits per second of Ethernet for each accelerator, where no link profile says: NVIDIA Spectrum-X reference
 architecture, one port of 400 Gbit/s for each GPU of an HGX H100."""
-
-DOMAIN_PROFILE = "gb200-nvl72-ndr"
-"""Profile for hosts in NVLink domains, whose accelerators NetQ does not name: such racks have domains."""
 
 
 class NetqImporter:

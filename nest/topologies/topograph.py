@@ -12,12 +12,10 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.files import host_names
 from nest.topologies.switched.network import switched_network
-from nest.topologies.switched.profiles import USUAL, product_device
+from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, product_device
 from nest.topologies.switched.tree import LocatedHost, tree_of_layers
 
 PRODUCT = "nvidia.com/gpu.product"
-DOMAIN_PROFILE = "gb200-nvl72-ndr"
-"""Profile for hosts in NVLink domains whose accelerators nobody names: such racks have domains of several hosts."""
 
 
 class TopographModelImporter:

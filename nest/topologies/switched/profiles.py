@@ -12,6 +12,9 @@ from nest.units import BytesPerSecond
 USUAL = "h100-ndr"
 """Profile for files that say nothing of accelerators and links, where nobody else does."""
 
+DOMAIN_PROFILE = "gb200-nvl72-ndr"
+"""Profile for hosts in NVLink domains whose accelerators nobody names: such racks have domains of several hosts."""
+
 
 @frozen
 class CompleteProfile:

@@ -143,27 +143,15 @@ def _check_tree(tree: SwitchTree) -> None:
 
 
 def _check_depth(tree: SwitchTree) -> None:
-    deep: dict[str, int] = {}
     for host in tree.hosts:
-        way, switch = [], host.switch
-        while switch not in deep:
-            way.append(switch)
-            if switch not in tree.parents:
-                break
-            if len(way) > MOST_TIERS:
+        switch, tiers = host.switch, 1
+        while switch in tree.parents:
+            switch, tiers = tree.parents[switch], tiers + 1
+            if tiers > MOST_TIERS:
                 raise InputError(
                     f"switch {host.switch!r:.60} has more than {MOST_TIERS} switches above one another over it, or is "
                     "above itself; correct what is above what."
                 )
-            switch = tree.parents[switch]
-        base = deep.get(switch, 0) if switch not in way else 0
-        for index, each in enumerate(reversed(way)):
-            deep[each] = base + index + 1
-        if deep[host.switch] > MOST_TIERS:
-            raise InputError(
-                f"switch {host.switch!r:.60} has more than {MOST_TIERS} switches above one another over it; nest plans "
-                "networks of fewer tiers."
-            )
 
 
 def _roots(tree: SwitchTree) -> list[str]:

@@ -1,4 +1,4 @@
-"""Blocks: an operator graph while strategies shard it."""
+"""Sharded graphs (`Block`): an operator graph while strategies shard it, on the device group that runs it."""
 
 from math import prod
 
@@ -12,7 +12,7 @@ COPIES = "copies"
 
 @frozen
 class Axis:
-    """A group of ranks inside a block.
+    """A group of ranks inside a device group.
 
     Attributes:
         name: the strategy that made it; collectives name it.
@@ -47,7 +47,7 @@ class Fold:
 
 @frozen
 class Block:
-    """One stage's group of devices running a graph together; what strategies transform (PROBLEM.md section 2).
+    """A sharded graph, what strategies transform: a graph on the device group of one stage (PROBLEM.md section 2).
 
     Attributes:
         graph: the operators of one rank, for one micro-batch.
