@@ -11,7 +11,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.catalogue import CatalogueImporter
     from nest.topologies.dragonfly import importer as dragonfly
     from nest.topologies.fat_tree import importer as fat_tree
-    from nest.topologies.graphs import GmlImporter, GraphmlImporter, NodeLinkImporter
+    from nest.topologies.graphs import NodeLinkImporter, gml, graphml
     from nest.topologies.grids import mesh, torus
     from nest.topologies.htsim import HtsimImporter
     from nest.topologies.ibnetdiscover import IbnetdiscoverImporter
@@ -36,11 +36,11 @@ def nest_topology_importers() -> list[TopologyImporter]:
         fat_tree,
         matrix,
         NodeLinkImporter(),
-        GraphmlImporter(),
+        graphml,
         NvidiaSmiImporter(),
         NcclXmlImporter(),
         SlurmConfImporter(),
-        GmlImporter(),
+        gml,
         AstraSimImporter(),
         Ns3Importer(),
         HtsimImporter(),

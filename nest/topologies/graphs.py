@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
+from attrs import frozen
+
 from nest.errors import InputError
 from nest.network.graph import LinkGraph, check_size
 from nest.network.graph_spec import read_graph
@@ -30,68 +32,62 @@ class NodeLinkImporter:
         return read_graph(source)
 
 
-class GraphmlImporter:
-    """Reads files whose name ends in `.graphml`."""
+@frozen
+class GraphFileImporter:
+    """An importer of files that networkx reads.
 
-    name = "graphml"
+    Attributes:
+        name: how the names of such files end.
+        kind: what they are called.
+        parse: from the text of a file to a networkx graph.
+    """
+
+    name: str
+    kind: str
+    parse: Callable[[str], Any]
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of such a file."""
-        return isinstance(source, Path) and source.suffix.lower() == ".graphml"
+        return isinstance(source, Path) and source.suffix.lower() == f".{self.name}"
 
     def load(self, source: Path) -> LinkGraph:
         """Its devices, switches and links.
 
         Raises:
-            InputError: it is no GraphML, too large, or something in it cannot be.
+            InputError: it cannot be parsed, is too large, or something in it cannot be.
         """
-        from networkx import parse_graphml
+        from networkx import NetworkXError
 
-        text = text_of(source)
-        if "<!ENTITY" in text:
-            raise InputError("the file declares XML entities, which are not read.")
-        check_size(0, text.count("<node"), text.count("<edge") // 2)
-        return _parsed("GraphML", lambda: parse_graphml(text))
+        broken = (NetworkXError, ParseError, AttributeError, LookupError, RecursionError, StopIteration, TypeError)
+        try:
+            graph = self.parse(text_of(source))
+        except (*broken, ValueError) as error:
+            reason = " ".join(str(error).split()).rstrip(".") or "it cannot be parsed"
+            raise InputError(f"the file is not {self.kind}: {reason:.200}.") from None
+        return LinkGraph.from_networkx(graph)
+
+
+def _graphml(text: str) -> Any:
+    from networkx import parse_graphml
+
+    if "<!ENTITY" in text:
+        raise InputError("the file declares XML entities, which are not read.")
+    check_size(0, text.count("<node"), text.count("<edge") // 2)
+    return parse_graphml(text)
 
 
 _NODE, _EDGE = re.compile(r"\bnode\s*\["), re.compile(r"\bedge\s*\[")
 _LABEL = re.compile(r"\blabel\s+\"")
 
 
-class GmlImporter:
-    """Reads files whose name ends in `.gml`."""
+def _gml(text: str) -> Any:
+    """Nodes go by their labels, or by their numbers where not all have one."""
+    from networkx import parse_gml
 
-    name = "gml"
-
-    def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of such a file."""
-        return isinstance(source, Path) and source.suffix.lower() == ".gml"
-
-    def load(self, source: Path) -> LinkGraph:
-        """Its devices, switches and links; nodes by their labels, or by their numbers where not all have one.
-
-        Raises:
-            InputError: it is no GML, too large, or something in it cannot be.
-        """
-        from networkx import parse_gml
-
-        text = text_of(source)
-        nodes = len(_NODE.findall(text))
-        check_size(0, nodes, len(_EDGE.findall(text)) // 2)
-        labelled = len(_LABEL.findall(text)) >= nodes
-        return _parsed("GML", lambda: parse_gml(text, label="label" if labelled else "id"))
+    nodes = len(_NODE.findall(text))
+    check_size(0, nodes, len(_EDGE.findall(text)) // 2)
+    return parse_gml(text, label="label" if len(_LABEL.findall(text)) >= nodes else "id")
 
 
-# What networkx's parsers raise of broken files.
-_BROKEN = (ParseError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
-
-
-def _parsed(kind: str, parse: Callable[[], Any]) -> LinkGraph:
-    from networkx import NetworkXError
-
-    try:
-        graph = parse()
-    except (NetworkXError, *_BROKEN) as error:
-        reason = " ".join(str(error).split()).rstrip(".") or "it cannot be parsed"
-        raise InputError(f"the file is not {kind}: {reason:.200}.") from None
-    return LinkGraph.from_networkx(graph)
+graphml = GraphFileImporter("graphml", "GraphML", _graphml)
+gml = GraphFileImporter("gml", "GML", _gml)
