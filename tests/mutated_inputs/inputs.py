@@ -6,8 +6,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tests.models.programs import decoder
-
 import nest
 from nest.files import unstructure
 from nest.testing.sources import model_sources, topology_sources
@@ -21,6 +19,8 @@ Input = tuple[str, Any]
 """A file's suffix, and its content: a mapping, or text."""
 
 LOGS = Path(__file__).parents[1] / "calibrate" / "logs"
+NODE = {"name": "mm", "op": "aten.mm.default", "inputs": ["x", "p_w"], "shape": [[1, 8]]}
+"""Of an exported program, which nest refuses without its plug-in."""
 SCRIPT = {"--num-layers": "4", "--pipeline-model-parallel-size": "2", "--global-batch-size": "8"}
 
 
@@ -50,7 +50,7 @@ def inputs() -> dict[str, list[Input]]:
         "model": [
             *((".json", unstructure(each)) for each in model_sources()),
             (".json", model),
-            (".json", decoder()),
+            (".json", [NODE]),
         ],
         "network": _networks(),
         "collectives": [(".jsonl", _lines(collectives)), (".txt", OUTPUT)],

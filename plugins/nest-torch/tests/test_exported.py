@@ -2,6 +2,7 @@
 
 import json
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -284,6 +285,25 @@ def broken(**changes: Any) -> list[Row]:
 )
 def test_broken_programs_are_told_so(rows: list[Row], told: str) -> None:
     with pytest.raises(InputError, match=told):
+        load(rows)
+
+
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, 1, 3, -1, 0.5, 10**12, 10**400, float("nan"), float("inf"), "", "x", "5", "é", "a" * 400),
+    *([], {}, [0], [1, 2], ["a"], [[0, 1]], [None], [[]], {"": {}}, "aten.mm.default", "aten.transpose.int"),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(FORMS), st.integers(1, 3))
+def test_mutated_programs_are_read_or_refused(chance: random.Random, form: dict[str, Any], changes: int) -> None:
+    rows = decoder(**form)
+    for _ in range(changes):
+        row = chance.choice(rows)
+        row[chance.choice([*row, "flops", "extra"])] = chance.choice(ODD)
+        if chance.random() < 0.1:
+            row.pop(chance.choice(list(row)))
+    with suppress(InputError):
         load(rows)
 
 

@@ -81,7 +81,7 @@ def _around(softmax: Node, known: Mapping[str, Node], readers: Mapping[str, Sequ
     """The attention that a softmax is part of; None: it stands elsewhere, in a router or in front of a loss."""
     scores = _reached(softmax, lambda node: [known[name] for name in node.inputs if name in known], known)
     sums = _reached(softmax, lambda node: readers.get(node.name, ()), known)
-    if len(scores) != 1 or len(sums) != 1 or len(scores[0].shape) < 3:
+    if len(scores) != 1 or len(sums) != 1 or len(scores[0].shape) < 3 or not sums[0].shape:
         return None
     first, second = scores[0], sums[0]
     operands = first.inputs[-2:]
@@ -90,7 +90,7 @@ def _around(softmax: Node, known: Mapping[str, Node], readers: Mapping[str, Sequ
     if len(operands) < 2 or value is None:
         return None
     *_, rows, keys = first.shape
-    head = known[operands[0]].shape[-1] if operands[0] in known else 0
+    head = known[operands[0]].shape[-1] if operands[0] in known and known[operands[0]].shape else 0
     outer = _outer(first.shape)
     query, _ = _followed(operands[0], (rows, head), outer, known, turned=False)
     key, turned = _followed(operands[1], (keys, head), outer, known, turned=True)
