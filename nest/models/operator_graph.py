@@ -37,7 +37,7 @@ class OperatorGraphImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping with operators and layers, or holds one under `graph`."""
-        return _held(source) is not None
+        return _is_graph(_held(source))
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """The graph as written. Precision and attention kernel are its own, the training's do not change it.
@@ -67,10 +67,15 @@ class OperatorGraphImporter:
 
 
 def _held(source: Any) -> Any:
-    """The operator graph that `source` is, or holds under `graph`; None: neither."""
-    while isinstance(source, Mapping) and not {"operators", "layers"} <= source.keys():
-        source = source.get("graph")
-    return source if isinstance(source, Mapping) else None
+    """The operator graph that `source` holds under `graph`; itself where it holds none."""
+    held = source
+    while isinstance(held, Mapping) and not _is_graph(held):
+        held = held.get("graph")
+    return source if held is None else held
+
+
+def _is_graph(source: Any) -> bool:
+    return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
 
 
 def _repeat(source: Mapping[str, Any]) -> int | None:

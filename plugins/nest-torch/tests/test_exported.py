@@ -18,6 +18,7 @@ from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.registry import registry
 from nest.models.transformer import importer as transformer
 from nest.spec import Training, TransformerSpec
+from nest.testing import assert_conforms
 from nest_torch.exported.importer import importer
 
 PLUGINS = registry(extra=[nest_torch])
@@ -141,6 +142,10 @@ def test_plans_carry_the_program_and_are_searched_like_others() -> None:
     assert plan.status == "optimal"
     assert sum(len(stage.layers) for stage in plan.stages) == 6
     assert planner.check(plan.to_dict(), plugins=PLUGINS).ok
+
+
+def test_it_conforms() -> None:
+    assert_conforms(importer)
 
 
 def test_another_length_is_told_with_both() -> None:

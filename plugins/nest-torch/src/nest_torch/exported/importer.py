@@ -6,9 +6,10 @@ wrote out is one operator again, small operators of one module run together, and
 PyTorch is not needed to read a program.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
@@ -28,6 +29,11 @@ from nest_torch.program.layers import layering, shorten
 LOSS_ADDED = "the program ends with logits; their cross-entropy follows, as in training."
 """Said where it does."""
 
+_WORDS = {"name": "words", "op": "aten.embedding.default", "inputs": ["p_words", "tokens"], "shape": [1, 64, 16]}
+_HEAD = {"name": "head", "op": "aten.linear.default", "inputs": ["words", "p_head"], "shape": [1, 64, 96]}
+EXAMPLE = {"graph": [{**each, "dtype": "torch.bfloat16"} for each in (_WORDS, _HEAD)]}
+"""A program of two calls, for samples of 64 tokens."""
+
 
 @frozen
 class ExportedProgramImporter:
@@ -35,9 +41,11 @@ class ExportedProgramImporter:
 
     Attributes:
         name: as `nest models` lists it.
+        examples: sources it accepts, for `nest.testing`.
     """
 
     name: str = "exported_program"
+    examples: tuple[Mapping[str, Any], ...] = field(default=(EXAMPLE,), eq=False)
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping that holds one list of nodes, itself or under `graph`."""
