@@ -10,7 +10,7 @@ from nest.network.graph import LinkGraph, NetworkBuilder, check_size, components
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile, TierSpec
 from nest.topologies.hosts.hardware import PCI_LINK, Fabric, reached
-from nest.topologies.switched.profiles import completed_profile, nominal_bandwidth
+from nest.topologies.switched.profiles import nominal_bandwidth, sourced_profile
 from nest.units import BytesPerSecond
 
 
@@ -150,13 +150,12 @@ def _completed(machine: Machine, profile: LinkProfile | None, notes: list[str]) 
     if profile is not None and (
         profile.host is not None or (machine.usual_link is None and profile.device is not None)
     ):
-        tier = completed_profile(profile).host
-        if tier is not None:
-            notes.append(
-                f"the file says nothing of direct links; the {count} devices are joined as the link profile has it."
-            )
-            bandwidth = nominal_bandwidth(tier, "host") / tier.oversubscription
-            return LevelSpec(count, BytesPerSecond(bandwidth), tier.latency, NODE, tier.link)
+        tier = sourced_profile(profile).host
+        notes.append(
+            f"the file says nothing of direct links; the {count} devices are joined as the link profile has it."
+        )
+        bandwidth = nominal_bandwidth(tier, "host") / tier.oversubscription
+        return LevelSpec(count, BytesPerSecond(bandwidth), tier.latency, NODE, tier.link)
     if machine.usual_link is not None:
         notes.append(
             f"the file says nothing of direct links; the {count} devices are joined by {machine.usual_link} of the "

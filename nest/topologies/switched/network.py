@@ -8,7 +8,7 @@ from nest.errors import InputError
 from nest.network.graph import MOST_DEVICES, LinkGraph, NetworkBuilder, check_size
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile
-from nest.topologies.switched.profiles import USUAL, CompleteProfile, complete_profile, profile_sentences
+from nest.topologies.switched.profiles import USUAL, SourcedProfile, profile_sentences, sourced_profile
 from nest.topologies.switched.tiers import (
     Layout,
     Partition,
@@ -47,7 +47,7 @@ def switched_network(
         InputError: hosts differ in accelerators, or the profile lacks a bandwidth.
     """
     given = evolve(profile or LinkProfile(), device=device) if device is not None else profile
-    chosen = complete_profile(given, usual)
+    chosen = sourced_profile(given, usual)
     devices = _devices_per_host(tree, chosen)
     sentences = [*assumptions, *profile_sentences(chosen, counted=tree.hosts[0].devices is not None)]
     inner = inside("host", chosen.host, "host", chosen.source("host"))
@@ -66,7 +66,7 @@ def switched_network(
     return Imported(_levels(kept, inner, devices), hosts, device or chosen.device, tuple(sentences), devices)
 
 
-def _devices_per_host(tree: SwitchTree, profile: CompleteProfile) -> int:
+def _devices_per_host(tree: SwitchTree, profile: SourcedProfile) -> int:
     """Accelerators of every host: those of the file, else the profile's.
 
     Raises:
@@ -190,7 +190,7 @@ def host_grid(
     Raises:
         InputError: there are too many accelerators, or hosts that others cannot reach.
     """
-    chosen = complete_profile(profile)
+    chosen = sourced_profile(profile)
     devices = chosen.devices_per_host
     inner = inside("host", chosen.host, "host", chosen.source("host"))
     outer = inside("neighbour", chosen.tiers[0], "tiers[0]", chosen.source("tiers"))

@@ -17,7 +17,7 @@ DOMAIN_PROFILE = "gb200-nvl72-ndr"
 
 
 @frozen
-class CompleteProfile:
+class SourcedProfile:
     """A link profile that leaves nothing out, and who says what in it.
 
     Attributes:
@@ -45,8 +45,8 @@ class CompleteProfile:
 
 
 def completed_profile(given: LinkProfile | None, usual: str = USUAL) -> LinkProfile:
-    """`given` with what it leaves out, as `complete_profile`; its `name` says whose the links are."""
-    found = complete_profile(given, usual)
+    """`given` with what it leaves out, as `sourced_profile`; its `name` says whose the links are."""
+    found = sourced_profile(given, usual)
     linked = found.given.host is not None or found.given.domain is not None or found.given.tiers
     return LinkProfile(
         name=found.given.name if linked else found.usual.name,
@@ -58,7 +58,7 @@ def completed_profile(given: LinkProfile | None, usual: str = USUAL) -> LinkProf
     )
 
 
-def complete_profile(given: LinkProfile | None, usual: str = USUAL) -> CompleteProfile:
+def sourced_profile(given: LinkProfile | None, usual: str = USUAL) -> SourcedProfile:
     """`given` with what it leaves out, and who says what.
 
     That is taken from the catalogue's first profile for its device, or from that called `usual` where it names no
@@ -73,7 +73,7 @@ def complete_profile(given: LinkProfile | None, usual: str = USUAL) -> CompleteP
     if same and base not in same:
         base = same[0]
     linked = given.host is not None or given.domain is not None or given.tiers
-    return CompleteProfile(
+    return SourcedProfile(
         device=given.device or (None if linked else base.device),
         devices_per_host=given.devices_per_host or base.devices_per_host or 1,
         host=given.host or base.host or TierSpec(),
@@ -84,7 +84,7 @@ def complete_profile(given: LinkProfile | None, usual: str = USUAL) -> CompleteP
     )
 
 
-def profile_sentences(profile: CompleteProfile, counted: bool = False) -> list[str]:
+def profile_sentences(profile: SourcedProfile, counted: bool = False) -> list[str]:
     """What of hosts and accelerators is taken from the usual profile, a sentence each.
 
     Args:

@@ -11,7 +11,7 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.files import host_names
 from nest.topologies.switched.network import host_grid, switched_network
-from nest.topologies.switched.tree import Host, SwitchTree, united
+from nest.topologies.switched.tree import Host, SwitchTree, united_switches
 
 
 @frozen
@@ -76,7 +76,7 @@ def tree(
         Host(node, switch.switch, domain=domains.get(node)) for switch in switches for node in host_names(switch.nodes)
     ]
     links = [(child, switch.switch) for switch in switches for child in host_names(switch.children)]
-    named, parents, sentences = united(hosts, links)
+    named, parents, sentences = united_switches(hosts, links)
     return switched_network(
         SwitchTree(named, parents, remedy=ONE_OF_THEM), profile, assumptions=[*assumptions, *sentences]
     )

@@ -9,7 +9,7 @@ from attrs import frozen
 from nest.catalogue import network_levels
 from nest.instance import Level
 from nest.spec import LevelSpec, TierSpec
-from nest.topologies.switched.profiles import CompleteProfile, nominal_bandwidth
+from nest.topologies.switched.profiles import SourcedProfile, nominal_bandwidth
 from nest.topologies.switched.tree import Host, SwitchTree
 from nest.units import BytesPerSecond, Seconds
 
@@ -62,7 +62,7 @@ def inside(name: str, spec: TierSpec, place: str, source: str = "") -> Tier:
     return Tier(name, nominal_bandwidth(spec, place), spec.link, spec.latency, source)
 
 
-def network_tiers(tree: SwitchTree, devices: int, profile: CompleteProfile) -> list[Tier]:
+def network_tiers(tree: SwitchTree, devices: int, profile: SourcedProfile) -> list[Tier]:
     """The tiers of switches, lowest first: no tier is faster, or sooner there, than those below it.
 
     An accelerator's share of a bundle of links is the bundle's bandwidth over the accelerators behind it: that is what
@@ -202,7 +202,7 @@ class Layout:
     assumptions: tuple[str, ...]
 
 
-def host_layout(tree: SwitchTree, tiers: Sequence[Tier], profile: CompleteProfile) -> Layout:
+def host_layout(tree: SwitchTree, tiers: Sequence[Tier], profile: SourcedProfile) -> Layout:
     """The hosts of `tree` in its order, those of a domain side by side, with their groups.
 
     A domain is finer than the lowest tier with each domain under one switch; switches of lower tiers are then inside

@@ -247,7 +247,7 @@ SHOWN = 3
 """Names of switches in a sentence."""
 
 
-def united(
+def united_switches(
     hosts: Iterable[Host], links: Iterable[tuple[str, str]]
 ) -> tuple[tuple[Host, ...], dict[str, str], tuple[str, ...]]:
     """Hosts and parents of a tree, where hosts and switches may hang on several switches.

@@ -15,7 +15,7 @@ from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile, TierSpec
 from nest.topologies.switched import network as module
 from nest.topologies.switched.network import switched_network
-from nest.topologies.switched.tree import MOST_TIERS, Host, SwitchTree, united
+from nest.topologies.switched.tree import MOST_TIERS, Host, SwitchTree, united_switches
 from nest.units import BytesPerSecond, Seconds
 from tests.topologies.switched.trees import DEVICES, between, trees
 
@@ -231,7 +231,7 @@ def test_one_host_is_its_accelerators() -> None:
 def test_switches_with_the_same_below_them_are_one() -> None:
     leaves = [Host(f"h{index}", f"leaf{index // 2}") for index in range(4)]
     links = [(f"leaf{leaf}", f"spine{spine}") for leaf in range(2) for spine in range(3)]
-    hosts, parents, told = united(leaves, links)
+    hosts, parents, told = united_switches(leaves, links)
     assert hosts == tuple(leaves)
     assert parents == {"leaf0": "spine0", "leaf1": "spine0"}
     assert len(told) == 1
@@ -240,14 +240,16 @@ def test_switches_with_the_same_below_them_are_one() -> None:
 
 def test_leaves_of_the_rails_of_a_host_are_one_too() -> None:
     rails = [Host(f"h{index}", f"rail{rail}") for index in range(3) for rail in range(2)]
-    hosts, parents, _ = united(rails, [("rail0", "spine0"), ("rail1", "spine1"), ("spine0", "top"), ("spine1", "top")])
+    hosts, parents, _ = united_switches(
+        rails, [("rail0", "spine0"), ("rail1", "spine1"), ("spine0", "top"), ("spine1", "top")]
+    )
     assert [host.switch for host in hosts] == ["rail0"] * 3
     assert parents == {"rail0": "spine0", "spine0": "top"}
 
 
 def test_switches_above_those_that_became_one_become_one_too() -> None:
     links = [("spine0", "top0"), ("spine1", "top1"), ("leaf", "spine0"), ("leaf", "spine1")]
-    hosts, parents, told = united([Host("h", "leaf")], links)
+    hosts, parents, told = united_switches([Host("h", "leaf")], links)
     assert parents == {"leaf": "spine0", "spine0": "top0"}
     assert len(told) == 2
     assert SwitchTree(hosts, parents).root == "top0"
@@ -264,4 +266,4 @@ def test_what_shares_no_switch_is_not_planned_as_if_it_did(
     hosts: list[tuple[str, str]], links: list[tuple[str, str]]
 ) -> None:
     with pytest.raises(InputError, match=r"have no switch in common.*this is no tree"):
-        united([Host(*each) for each in hosts], links)
+        united_switches([Host(*each) for each in hosts], links)
