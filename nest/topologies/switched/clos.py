@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from nest.errors import InputError
 from nest.network.graph import LinkGraph, NetworkBuilder, check_size, components
 from nest.network.imported import Imported
 from nest.spec import LinkProfile, TierSpec
 from nest.topologies.switched.network import switched_network
-from nest.topologies.switched.profiles import completed_profile, nominal_bandwidth
+from nest.topologies.switched.profiles import nominal_bandwidth, sourced_profile
 from nest.topologies.switched.tiers import Tier, inside
 from nest.topologies.switched.tree import Host, SwitchTree
 
@@ -307,20 +307,28 @@ def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierS
         links: of each host.
         made_of: the links of the network, where the file says and the user does not.
     """
-    chosen = completed_profile(given, usual)
-    source = f"link profile {chosen.name}" if chosen.name else "the link profile"
-    if made_of is not None and (given is None or not given.tiers):
-        chosen = evolve(chosen, tiers=(made_of,))
-    devices, sentences = chosen.devices_per_host or 1, []
-    if given is None or given.devices_per_host is None:
-        told = f"A host has {devices} accelerators: {source}."
+    found = sourced_profile(given, usual)
+    given = found.given
+    linked = given.host is not None or given.domain is not None or given.tiers
+    name = given.name if linked else found.usual.name  # Of whom the links are.
+    source = f"link profile {name}" if name else "the link profile"
+    devices, sentences = found.devices_per_host, []
+    if given.devices_per_host is None:
+        why = source
         if links in WHOLE:
-            devices = links
-            told = f"A host has {devices} accelerators: one for each of its links to the network."
-        sentences.append(told)
-    if chosen.device is not None and (given is None or given.device is None):
-        sentences.append(f"The accelerators are {chosen.device}: {source}.")
-    return Figures(evolve(chosen, devices_per_host=devices), devices, tuple(sentences))
+            devices, why = links, "one for each of its links to the network"
+        sentences.append(f"A host has {devices} accelerators: {why}.")
+    if found.device is not None and given.device is None:
+        sentences.append(f"The accelerators are {found.device}: {source}.")
+    profile = LinkProfile(
+        name=name,
+        device=found.device,
+        devices_per_host=devices,
+        host=found.host,
+        domain=found.domain,
+        tiers=(made_of,) if made_of is not None and not given.tiers else found.tiers,
+    )
+    return Figures(profile, devices, tuple(sentences))
 
 
 def fabric_network(

@@ -44,20 +44,6 @@ class SourcedProfile:
         return f"link profile {found.name}" if found.name else "the link profile"
 
 
-def completed_profile(given: LinkProfile | None, usual: str = USUAL) -> LinkProfile:
-    """`given` with what it leaves out, as `sourced_profile`; its `name` says whose the links are."""
-    found = sourced_profile(given, usual)
-    linked = found.given.host is not None or found.given.domain is not None or found.given.tiers
-    return LinkProfile(
-        name=found.given.name if linked else found.usual.name,
-        device=found.device,
-        devices_per_host=found.devices_per_host,
-        host=found.host,
-        domain=found.domain,
-        tiers=found.tiers,
-    )
-
-
 def sourced_profile(given: LinkProfile | None, usual: str = USUAL) -> SourcedProfile:
     """`given` with what it leaves out, and who says what.
 
