@@ -24,7 +24,7 @@ def models(
         None,
         metavar="[SOURCE]",
         autocompletion=completion.models,
-        help="A config.json, a file with `transformer:`, an operator graph, a captured program, or a name listed.",
+        help="A config.json, a file with `transformer:`, an operator graph, an exported program, or a name listed.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     sequence_length: int | None = typer.Option(
@@ -32,7 +32,7 @@ def models(
         "--sequence-length",
         parser=positions,
         metavar="N",
-        help="Tokens per sample; left out, the model's context, at most 4096, or what a graph was captured for.",
+        help="Tokens per sample; left out, the model's context, at most 4096, or what a graph was exported for.",
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:

@@ -38,11 +38,11 @@ def show(
     file: Path = FILE,
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     message: str = typer.Option(
-        "1 MiB", "--message", metavar="SIZE", help="Size of the message that distortion is measured with."
+        "1 MiB", "--message", metavar="SIZE", help="Size of the message that stretch is measured with."
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Print the levels of a network, their groups, and the distortion of each reduction.
+    """Print the levels of a network, their groups, and the stretch of each reduction.
 
     Exit code 0: done; 2: bad input.
     """

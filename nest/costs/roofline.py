@@ -14,7 +14,7 @@ from nest.catalogue import optimizer, precision
 from nest.costs.products import Product, padding, product
 from nest.errors import InputError
 from nest.graph import Operator, has_axis
-from nest.graph.tensor import axis_size
+from nest.graph.operator import axis_size
 from nest.hooks.protocols import OperatorCost
 from nest.spec import DeviceSpec, Training
 

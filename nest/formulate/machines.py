@@ -35,7 +35,7 @@ def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> I
     if machine.hosts or machine.devices_per_host is None:
         raise InputError(f"the file does not describe one machine, of which there could be {hosts}.")
     levels, told = _levels(machine)
-    between = machine.adapters or tier
+    between = machine.nics or tier
     if between is None:
         raise InputError(
             "the file does not say how fast the network adapters are; name a link profile, whose first tier says."
@@ -43,7 +43,7 @@ def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> I
     bandwidth = _bandwidth(between)
     told.append(
         f"{hosts} such machines are joined by a network that blocks nothing, at {bandwidth / 1e9:g} GB/s per device "
-        f"and direction, {'the sum of its adapters' if machine.adapters else 'as the link profile has it'}."
+        f"and direction, {'the sum of its adapters' if machine.nics else 'as the link profile has it'}."
     )
     return evolve(
         machine,
@@ -79,7 +79,7 @@ def _levels(machine: Imported) -> tuple[tuple[LevelSpec, ...], list[str]]:
             told.append(f"along the levels the devices of a machine are {', '.join(reduced.names)}.")
         if not reduced.best.exact:
             told.append(
-                f"levels are on average {reduced.best.distortion.mean:.2f} times as slow as the pairs of a machine."
+                f"levels are on average {reduced.best.stretch.mean:.2f} times as slow as the pairs of a machine."
             )
     written = (
         LevelSpec(level.fanout, BytesPerSecond(level.bandwidth), Seconds(level.latency), level.name) for level in found

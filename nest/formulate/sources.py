@@ -26,7 +26,7 @@ USUAL_SEQUENCE = 4096
 """Tokens per sample when a description asks for none: Llama 2's pre-training context (arXiv 2307.09288)."""
 
 GRAPH = "graph"
-"""The key of a model under which an operator graph or a captured program is, or the path of a file that holds one."""
+"""The key of a model under which an operator graph or an exported program is, or the path of a file that holds one."""
 
 Model = TransformerSpec | dict[str, Any]
 """A model that needs no further file: a description by widths, or the content of a configuration."""
@@ -90,7 +90,7 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
 
     Args:
         source: a name `nest models` lists; the path of a `config.json`, of the folder that holds one, of a
-            file with `transformer:`, of an operator graph or of a captured program; or the content itself.
+            file with `transformer:`, of an operator graph or of an exported program; or the content itself.
         base: folder that relative paths start from; None: the working directory.
 
     Raises:
@@ -105,7 +105,7 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
 
 
 def default_sequence_length(model: Model, registry: Importers) -> int:
-    """Tokens per sample to describe `model` with: those it was captured for, or its context, at most `USUAL_SEQUENCE`.
+    """Tokens per sample to describe `model` with: those it was exported for, or its context, at most `USUAL_SEQUENCE`.
 
     Raises:
         InputError: an importer refuses it.
@@ -177,6 +177,11 @@ def _describes(content: Mapping[str, Any]) -> bool:
 def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImporter]) -> InputError:
     """The error for a model no importer accepts: it names the family and lists those there are."""
     family = model.get("model_type") if isinstance(model, dict) else "transformer"
+    if isinstance(model, dict) and family is None and _is_exported_program(model):
+        return InputError(
+            f"{place}: this is an exported program (torch.export), which the plug-in nest-torch reads; install it, or "
+            "give an operator graph."
+        )
     if isinstance(model, dict) and family is None and {GRAPH, "operators", "layers"} & model.keys():
         return InputError(
             f"{place}: this is no graph that nest reads; give a list of nodes, each with `name`, `op`, `inputs` and "
@@ -192,4 +197,13 @@ def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImpor
         f"{place}: the family {family!r:.60} is not known; nest knows {', '.join(sorted(importers))}. If it is a "
         "transformer, describe it as `model: {transformer: {layers, hidden, ffn, heads, kv_heads, vocab}}`, with "
         "`experts`, `top_k` and `moe_ffn` for a mixture of experts."
+    )
+
+
+def _is_exported_program(model: Mapping[str, Any]) -> bool:
+    """Whether a model, or the mapping under its `graph`, holds a list of nodes as `torch.export` names them."""
+    inner = model.get(GRAPH)
+    rows = [value[0] for value in model.values() if isinstance(value, list) and value]
+    return any(isinstance(row, Mapping) and {"name", "op", "inputs", "shape"} <= row.keys() for row in rows) or (
+        isinstance(inner, Mapping) and _is_exported_program(inner)
     )

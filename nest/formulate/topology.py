@@ -45,7 +45,7 @@ def topology(
         source: what `cluster.topology` says.
         registry: offers topology importers.
         base: folder that relative paths start from; None: the working directory.
-        message: bytes of the message distortion is measured with.
+        message: bytes of the message stretch is measured with.
 
     Raises:
         InputError: no importer knows it, or it cannot be used.
@@ -74,7 +74,7 @@ def network(
         spec: the section as written.
         registry: offers topology importers.
         base: folder that relative paths start from; None: the working directory.
-        message: bytes of the message distortion is measured with.
+        message: bytes of the message stretch is measured with.
 
     Raises:
         InputError: it cannot be used.
@@ -95,7 +95,7 @@ def read_in(
         cluster: the section as written.
         registry: offers topology importers.
         base: folder that relative paths start from; None: the working directory.
-        message: bytes of the message distortion is measured with.
+        message: bytes of the message stretch is measured with.
 
     Raises:
         InputError: it cannot be used.

@@ -1,4 +1,4 @@
-"""Operator graphs and blocks: what strategies rewrite.
+"""Operator graphs and sharded graphs: what strategies rewrite.
 
 Axes have standard names, by which strategies recognise what they may split:
 
@@ -21,10 +21,24 @@ Axes have standard names, by which strategies recognise what they may split:
 | `transform` | inner width of a square projection (the prediction head of a masked language model) |
 """
 
-from nest.graph.block import COPIES, Axis, Block, Fold
-from nest.graph.operator import COLLECTIVES, Collective, Communication, Operator, Routing
+from nest.graph.operator import (
+    COLLECTIVES,
+    Collective,
+    Communication,
+    Operator,
+    Parameter,
+    Routing,
+    Shape,
+    Tensor,
+    axis_size,
+    divide,
+    divide_axes,
+    elements,
+    has_axis,
+    scale,
+)
 from nest.graph.operator_graph import LayerTensor, OperatorGraph
-from nest.graph.tensor import Parameter, Shape, Tensor, axis_size, divide, divide_axes, elements, has_axis, scale
+from nest.graph.sharded_graph import COPIES, Axis, Block, Fold
 
 __all__ = [
     "COLLECTIVES",

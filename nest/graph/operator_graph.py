@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
-from nest.graph.operator import Operator
-from nest.graph.tensor import Parameter, Shape, Tensor, scale
+from nest.graph.operator import Operator, Parameter, Shape, Tensor, scale
 
 if TYPE_CHECKING:
     import networkx
@@ -124,10 +123,14 @@ class OperatorGraph:
         return sum(operator.model_flops for operator in self.operators)
 
     def to_networkx(self) -> "networkx.DiGraph[str]":
-        """The graph as a networkx DAG: nodes are operator names (attribute `operator`), edges carry `tensor`."""
+        """The graph as a networkx DAG: nodes are operator names (attribute `operator`), edges carry `tensor`.
+
+        What else it has (`layers`, `blocks`, ...) are attributes of the networkx graph.
+        """
         import networkx
 
-        graph: networkx.DiGraph[str] = networkx.DiGraph()
+        rest = {"layers": self.layers, "blocks": self.blocks, "family": self.family, "assumptions": self.assumptions}
+        graph: networkx.DiGraph[str] = networkx.DiGraph(**rest)
         producer: dict[str, str] = {}
         for operator in self.operators:
             attributes: dict[str, Any] = {"operator": operator}
@@ -138,6 +141,15 @@ class OperatorGraph:
             for tensor in operator.outputs:
                 producer[tensor.name] = operator.name
         return graph
+
+    @classmethod
+    def from_networkx(cls, graph: "networkx.DiGraph[Any]") -> "OperatorGraph":
+        """The operators of a networkx DAG as `to_networkx` makes it, in its order; edges say nothing beyond them.
+
+        Raises:
+            InputError: as `OperatorGraph`.
+        """
+        return cls(tuple(operator for _, operator in graph.nodes(data="operator")), **graph.graph)
 
     def map_operators(self, change: Callable[[Operator], tuple[Operator, ...]]) -> "OperatorGraph":
         """A graph in which `change` replaced each operator by those it returns (itself, others, none)."""

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
 
-from nest.graph.operator import Collective, Operator
+from nest.graph.operator import Collective, Operator, Shape, Tensor
 from nest.graph.operator_graph import OperatorGraph
-from nest.graph.tensor import Shape, Tensor
 
 
 @frozen

@@ -1,13 +1,12 @@
-"""Graphs with more blocks than were captured: equal blocks need to be traced once or twice only."""
+"""Graphs with more blocks than were written down: equal blocks need to be there once or twice only."""
 
 import re
 
 from attrs import evolve
 
 from nest.errors import InputError
-from nest.graph.operator import Operator
+from nest.graph.operator import Operator, Tensor
 from nest.graph.operator_graph import OperatorGraph
-from nest.graph.tensor import Tensor
 
 MOST_BLOCKS = 100_000
 """Blocks a graph may be repeated to; a thousand are many."""
@@ -73,7 +72,7 @@ def _before(graph: OperatorGraph, operators: tuple[Operator, ...]) -> dict[str, 
         if [_what(operator) for operator in previous] != [_what(operator) for operator in operators]:
             raise InputError(
                 f"repeat: {graph.blocks[-2]} and {graph.blocks[-1]} differ, so what comes next is not known; "
-                "capture a model that ends with two blocks of the kind to repeat."
+                "export a model that ends with two blocks of the kind to repeat."
             )
         outputs = [tensor for operator in previous for tensor in operator.outputs]
         return {one.name: other.name for one, other in zip(outputs, own, strict=True)}
@@ -83,7 +82,7 @@ def _before(graph: OperatorGraph, operators: tuple[Operator, ...]) -> dict[str, 
     crossing = {each.tensor.name for each in graph.layer_tensors}
     leaving = [tensor for tensor in own if tensor.name in crossing]
     if len(entering) != 1 or len(leaving) != 1:
-        raise InputError("repeat: how one block follows another shows only with two; capture a model with two blocks.")
+        raise InputError("repeat: how one block follows another shows only with two; export a model with two blocks.")
     return {entering[0]: leaving[0].name}
 
 

@@ -165,6 +165,7 @@ def _from(member: str) -> str:
 MESSAGES = frozenset(
     {
         ("model_importers", "load"),
+        ("model_importers", "sequence_length"),
         ("topology_importers", "load"),
         ("cost_models", "price"),
         ("exporters", "export"),

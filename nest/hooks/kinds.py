@@ -157,7 +157,7 @@ def refusal(kind: str, item: Any) -> str | None:
 
 def reserved_names() -> frozenset[str]:
     """Words that mean something else than a strategy in constraints, under `fixed` or among the ranks of a block."""
-    from nest.graph.block import COPIES
+    from nest.graph.sharded_graph import COPIES
     from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
 
     return frozenset({*PLAN_NAMES, *STAGE_NAMES, "stages", COPIES})

@@ -4,9 +4,7 @@ from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
 from nest.models import (
     bert,
-    captured_program,
-    deepseek_v2,
-    deepseek_v3,
+    deepseek,
     gpt2,
     llama,
     mistral,
@@ -25,9 +23,8 @@ def nest_model_importers() -> list[ModelImporter]:
     """The families nest knows without plug-ins."""
     return [
         bert.importer,
-        captured_program.importer,
-        deepseek_v2.importer,
-        deepseek_v3.importer,
+        deepseek.deepseek_v2,
+        deepseek.deepseek_v3,
         gpt2.importer,
         llama.importer,
         mistral.importer,

@@ -1,7 +1,6 @@
 """BERT with its masked-language-model head, without pooler (arXiv 1810.04805)."""
 
-from nest.models.building.config import MOST_LAYERS, ConfigReader
-from nest.models.building.importer import ConfigImporter
+from nest.models.building.config import MOST_LAYERS, ConfigImporter, ConfigReader
 from nest.spec.architecture import (
     Architecture,
     FeedForward,

@@ -1,7 +1,6 @@
 """GPT-2 and GPT-3's shape (arXiv 2005.14165): learned positions, LayerNorm, biases, tied head."""
 
-from nest.models.building.config import MOST_LAYERS, ConfigReader
-from nest.models.building.importer import ConfigImporter
+from nest.models.building.config import MOST_LAYERS, ConfigImporter, ConfigReader
 from nest.spec.architecture import (
     Architecture,
     FeedForward,

@@ -1,4 +1,4 @@
-"""Operator graphs written out in a file (FORMATS.md, `model`): what other tools capture or generate."""
+"""Operator graphs written out in a file (FORMATS.md, `model`), perhaps with fewer blocks than the model has."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -9,6 +9,7 @@ from attrs import frozen
 from nest.errors import InputErrors
 from nest.files import structure
 from nest.graph import Operator, OperatorGraph
+from nest.graph.repeat import repeated
 from nest.spec import Training
 
 KINDS = (
@@ -16,6 +17,9 @@ KINDS = (
     "collective",
 )
 """Kinds of operators; plug-ins may add others, which are spelt otherwise."""
+
+OPTIONS = ("repeat", "causal", "parameters")
+"""Keys beside a graph; all but the first are for exported programs."""
 
 MOST_REPORTED = 20
 """Problems told at once."""
@@ -32,24 +36,26 @@ class OperatorGraphImporter:
     name: str = "operator_graph"
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with operators and layers."""
-        return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
+        """Whether `source` is a mapping with operators and layers, or holds one under `graph`."""
+        return _is_graph(_held(source))
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """The graph as written. Precision and attention kernel are its own, the training's do not change it.
 
         Raises:
-            InputErrors: the mapping is no operator graph, or the graph is not of one sample of the training's
-                sequence length.
+            InputErrors: the mapping is no operator graph, an option beside it cannot be, or the graph is not of one
+                sample of the training's sequence length.
         """
-        graph = structure(source, OperatorGraph)
+        held = _held(source)
+        repeat = None if held is source else _repeat(source)
+        graph = structure(held, OperatorGraph)
         problems = [*_graph_problems(graph, training)]
         problems += _unwritten(graph)
         for operator in graph.operators:
             problems += [f"operator {operator.name!r}: {text}" for text in _problems(operator)]
         if problems:
             raise InputErrors(problems[:MOST_REPORTED])
-        return graph
+        return graph if repeat is None else repeated(graph, repeat)
 
     def sequence_length(self, source: Any) -> int:
         """Tokens of the sample that the graph is for; 0: it has no sequence.
@@ -57,7 +63,40 @@ class OperatorGraphImporter:
         Raises:
             InputErrors: the mapping is no operator graph.
         """
-        return max(_lengths(structure(source, OperatorGraph), "sequence"), default=0)
+        return max(_lengths(structure(_held(source), OperatorGraph), "sequence"), default=0)
+
+
+def _held(source: Any) -> Any:
+    """The operator graph that `source` holds under `graph`; itself where it holds none."""
+    held = source
+    while isinstance(held, Mapping) and not _is_graph(held):
+        held = held.get("graph")
+    return source if held is None else held
+
+
+def _is_graph(source: Any) -> bool:
+    return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
+
+
+def _repeat(source: Mapping[str, Any]) -> int | None:
+    """Blocks the model has, as said beside a graph that holds fewer; None: nothing is said.
+
+    Raises:
+        InputErrors: an option is misspelt, has no value that it can have, or is no operator graph's.
+    """
+    problems = []
+    for key in map(str, source):
+        near = get_close_matches(key, OPTIONS, 1, 0.7) if key not in OPTIONS else []
+        problems += [f"unknown key {key!r:.40}; did you mean `{near[0]}`?" for _ in near]
+    repeat = source.get("repeat")
+    if repeat is not None and (isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1):
+        problems.append(f"repeat must be a number of blocks, 1 or more; got {repeat!r:.40}.")
+    for key in OPTIONS[1:]:
+        if source.get(key) is not None:
+            problems.append(f"`{key}` is for exported programs; an operator graph says it itself.")
+    if problems:
+        raise InputErrors(problems)
+    return repeat
 
 
 def _lengths(graph: OperatorGraph, axis: str) -> set[int]:

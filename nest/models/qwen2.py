@@ -2,9 +2,8 @@
 
 from attrs import evolve
 
-from nest.models.building.config import ConfigReader
+from nest.models.building.config import ConfigImporter, ConfigReader
 from nest.models.building.decoder import decoder_widths, grouped_query_attention, qwen_windows
-from nest.models.building.importer import ConfigImporter
 from nest.spec.architecture import Architecture, FeedForward, TransformerBlock
 
 

@@ -2,14 +2,13 @@
 
 from attrs import evolve
 
-from nest.models.building.config import ConfigReader
+from nest.models.building.config import ConfigImporter, ConfigReader
 from nest.models.building.decoder import (
     decoder_widths,
     grouped_query_attention,
     qwen_feed_forwards,
     qwen_windows,
 )
-from nest.models.building.importer import ConfigImporter
 from nest.spec.architecture import Architecture, MixtureOfExperts, TransformerBlock
 
 

@@ -6,8 +6,8 @@ from attrs import frozen
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
-from nest.models.building.build import build_graph
 from nest.models.building.config import MOST_LAYERS
+from nest.models.building.graph import build_graph
 from nest.spec import Training, TransformerSpec
 from nest.spec.architecture import (
     Architecture,

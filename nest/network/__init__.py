@@ -1,9 +1,11 @@
 """Networks of devices and switches: links, the best path of every pair, and their reduction to levels."""
 
 from nest.network.graph import LinkGraph
-from nest.network.level_matrix import LevelMatrix, level_matrix
 from nest.network.paths import pairs
-from nest.network.reduction import REFERENCE_MESSAGE, Distortion, Reduced, Reduction, reduce
+from nest.network.reduction import REFERENCE_MESSAGE, LevelMatrix, Reduced, Reduction, Stretch, level_matrix, reduce
+
+Distortion = Stretch
+"""What the record was called before."""
 
 __all__ = [
     "REFERENCE_MESSAGE",
@@ -12,6 +14,7 @@ __all__ = [
     "LinkGraph",
     "Reduced",
     "Reduction",
+    "Stretch",
     "level_matrix",
     "pairs",
     "reduce",

@@ -1,12 +1,18 @@
 """Devices and switches joined by links."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx
 
 MOST_DEVICES = 4096
 """Matrices over every two devices take 18 bytes a pair: 300 MB for so many."""
@@ -17,6 +23,7 @@ MOST_NODES = 16_384
 MOST_LINKS = 131_072
 """Eight links for each of `MOST_NODES`; paths are searched from every device over every link."""
 
+Node = TypeVar("Node", bound=Hashable)
 Numbers = NDArray[numpy.int64]
 Floats = NDArray[numpy.float64]
 
@@ -57,6 +64,27 @@ class LinkGraph:
         """For each link, whether it joins two switches."""
         at_device = self.is_device[self.ends]
         return ~(at_device[:, 0] | at_device[:, 1])
+
+    def to_networkx(self) -> "networkx.Graph[str]":
+        """As a networkx graph: nodes have a `kind`, edges `bandwidth` and `latency`, the graph says `shared`."""
+        from networkx import node_link_graph
+
+        from nest.network.graph_spec import written_graph
+
+        return node_link_graph(written_graph(self), directed=False, multigraph=False, edges="edges")
+
+    @classmethod
+    def from_networkx(cls, graph: "networkx.Graph[Any]") -> "LinkGraph":
+        """The network that a networkx graph describes, attributes as in node-link data (docs/reference/topologies.md).
+
+        Raises:
+            InputError: something in it cannot be, or it is too large.
+        """
+        from networkx import node_link_data
+
+        from nest.network.graph_spec import read_graph
+
+        return read_graph(dict(node_link_data(graph, edges="edges")))
 
 
 def check_size(devices: int, nodes: int, links: int) -> None:
@@ -124,22 +152,92 @@ def link_graph(
     )
 
 
+def components(members: Iterable[Node], links: Iterable[tuple[Node, Node]]) -> list[list[Node]]:
+    """Members in groups that links join, each in the order listed, by their first."""
+    leader = {member: member for member in members}
+
+    def leading(member: Node) -> Node:
+        while leader[member] != member:
+            leader[member] = leader[leader[member]]
+            member = leader[member]
+        return member
+
+    for one, two in links:
+        leader[leading(two)] = leading(one)
+    found: dict[Node, list[Node]] = {}
+    for member in leader:
+        found.setdefault(leading(member), []).append(member)
+    return list(found.values())
+
+
 def _check_connected(graph: LinkGraph) -> None:
     """Refuse nodes that cannot reach each other."""
-    neighbours: list[list[int]] = [[] for _ in graph.names]
-    for one, two in graph.ends.tolist():
-        neighbours[one].append(two)
-        neighbours[two].append(one)
     first = int(graph.devices[0])
-    reached, waiting = {first}, [first]
-    while waiting:
-        for node in neighbours[waiting.pop()]:
-            if node not in reached:
-                reached.add(node)
-                waiting.append(node)
-    lost = [name for node, name in enumerate(graph.names) if node not in reached]
+    groups = components(range(len(graph.names)), graph.ends.tolist())
+    lost = sorted(node for group in groups if first not in group for node in group)
     if lost:
         others = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise InputError(
-            f"the network is not connected: no links lead from {graph.names[first]!r:.60} to {lost[0]!r:.60}{others}."
+            f"the network is not connected: no links lead from {graph.names[first]!r:.60} to "
+            f"{graph.names[lost[0]]!r:.60}{others}."
         )
+
+
+class NetworkBuilder:
+    """Nodes and links in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._is_device: list[bool] = []
+        self._links: list[tuple[int, int, float, float]] = []
+
+    def device(self, name: str) -> int:
+        """Add a device; its number."""
+        return self._node(name, is_device=True)
+
+    def switch(self, name: str) -> int:
+        """Add a switch; its number."""
+        return self._node(name, is_device=False)
+
+    def link(self, one: int, two: int, bandwidth: float, latency: float) -> None:
+        """Add a link: two nodes, bytes per second and direction, seconds."""
+        self._links.append((one, two, bandwidth, latency))
+
+    def built(self, *, shared: bool = True) -> LinkGraph:
+        """The network.
+
+        Raises:
+            InputError: it is none; `link_graph` says what may be wrong.
+        """
+        return link_graph(self._names, self._is_device, self._links, shared=shared)
+
+    def _node(self, name: str, *, is_device: bool) -> int:
+        self._names.append(name)
+        self._is_device.append(is_device)
+        return len(self._names) - 1
+
+
+def grid(shape: Sequence[int], wrap: Sequence[bool], bandwidth: float, latency: float) -> LinkGraph:
+    """Devices at the points of a grid, named by their coordinates (`0,3,1`), numbered with the last varying fastest.
+
+    Args:
+        shape: devices along each dimension.
+        wrap: for each dimension, whether its rows close to rings; two devices in a row have one link either way.
+        bandwidth: of one link, bytes per second and direction.
+        latency: of one link, seconds.
+
+    Raises:
+        InputError: there are too many devices, or fewer than two.
+    """
+    count = prod(shape)
+    check_size(count, count, count * len(shape))
+    strides = [prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
+    points = list(product(*(range(length) for length in shape)))
+    links = []
+    for index, point in enumerate(points):
+        for length, stride, closed, place in zip(shape, strides, wrap, point, strict=True):
+            if place + 1 < length:
+                links.append((index, index + stride, bandwidth, latency))
+            elif closed and length > 2:
+                links.append((index, index - place * stride, bandwidth, latency))
+    return link_graph([",".join(map(str, point)) for point in points], [True] * count, links)

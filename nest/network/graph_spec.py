@@ -6,8 +6,7 @@ from typing import Any
 
 from nest.errors import InputError
 from nest.files import structure
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import GraphSpec
 from nest.spec.topology import DEVICE_WORDS, SWITCH_WORDS, LinkSpec, NodeSpec
 

@@ -1,18 +1,69 @@
-"""Levels of uniform groups for devices in a given order (PROBLEM.md section 1)."""
+"""Levels of uniform groups, and the order in which devices form them (PROBLEM.md section 1)."""
 
 import numpy
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 from nest.instance.pairs import Pairs
-from nest.network.graph import Floats
-from nest.network.order import divisors, prime_blocks
+from nest.network.graph import Floats, Numbers
 from nest.tolerances import SUM_ERROR
+
+
+def divisors(number: int) -> list[int]:
+    """The divisors of `number`, ascending."""
+    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
+def prime_blocks(number: int) -> list[int]:
+    """Sizes of blocks within blocks, each the smallest prime times the one before, up to `number`."""
+    blocks = [1]
+    while blocks[-1] < number:
+        rest = number // blocks[-1]
+        blocks.append(blocks[-1] * next(p for p in range(2, rest + 1) if rest % p == 0))
+    return blocks[1:]
+
+
+def neighbour_order(distance: NDArray[numpy.float64] | NDArray[numpy.int16], start: int = 0) -> Numbers:
+    """Devices in the order in which a group grows from `start`, nearest first.
+
+    The next device has the least sum of distances to the block that is being filled, then to the block around it, and
+    so on (blocks as in `prime_blocks`); then it is the one that comes first in the matrix. Where distances are those of
+    a hierarchy (an ultrametric), every group of it comes out in one piece: a device of the innermost unfinished group
+    is as near to everything before as any other, and nearer to the group itself.
+
+    Args:
+        distance: symmetric, devices by devices, any unit.
+        start: the first device.
+    """
+    count = len(distance)
+    blocks = prime_blocks(count)
+    sums: list[Floats] = [numpy.zeros(count) for _ in blocks]
+    waiting = numpy.ones(count, dtype=bool)
+    order = numpy.empty(count, dtype=numpy.int64)
+    chosen = start
+    for position in range(count):
+        order[position] = chosen
+        waiting[chosen] = False
+        for size, total in zip(blocks, sums, strict=True):
+            if (position + 1) % size == 0:
+                total[:] = 0.0
+            else:
+                total += distance[chosen]
+        left = numpy.flatnonzero(waiting)
+        for size, total in zip(blocks, sums, strict=True):
+            if len(left) > 1 and (position + 1) % size:
+                values = total[left]
+                left = left[values == values.min()]
+        chosen = int(left[0]) if len(left) else start
+    return order
+
 
 MOST_LEVELS = 3
 """Levels of what is no hierarchy: PROBLEM.md section 1 names three (1 hop, 2 hops, remote). A hierarchy keeps its."""
 
 WORTH = 0.1
-"""Share of the distortion above 1 that a chain of levels may leave more of than a longer one."""
+"""Share of the stretch above 1 that a chain of levels may leave more of than a longer one."""
 
 ROWS = 256
 """Rows of a matrix worked on together, so that what is between takes little memory."""
@@ -71,7 +122,7 @@ class _Blocks:
         )
 
     def tier(self, capacity: int, message: float) -> tuple[Tier, float]:
-        """What groups of `capacity` devices say of these blocks, and the weighted distortions of their pairs."""
+        """What groups of `capacity` devices say of these blocks, and the weighted stretches of their pairs."""
         factor = capacity // self.size
         groups = numpy.arange(len(self.bandwidth) // factor)
 
@@ -92,13 +143,13 @@ def tiers(pairs: Pairs, message: float) -> tuple[Tier, ...]:
 
     Groups are runs of the order, all of a level equally large. A level has the worst bandwidth and the worst latency of
     the pairs that meet there first, so that it promises no pair more than it has. Of all such levels those with the
-    least distortion are taken, where near and far count alike: the pairs that meet first in blocks of 2, 4, 8, ... (or
+    least stretch are taken, where near and far count alike: the pairs that meet first in blocks of 2, 4, 8, ... (or
     what divides the devices) have together the same weight at every size, though far pairs are many. Fewer levels are
     taken where they do nearly as well (`WORTH`).
 
     Args:
         pairs: at least two devices.
-        message: bytes of the message that distortion is measured with.
+        message: bytes of the message that stretch is measured with.
     """
     sizes = divisors(pairs.size)
     offered: dict[tuple[int, int], tuple[Tier, float]] = {}
@@ -143,7 +194,7 @@ def _weigh(values: Floats) -> None:
 
 
 Chain = tuple[float, tuple[int, ...]]
-"""Weighted mean of the distortions of all pairs, and the capacities of the levels."""
+"""Weighted mean of the stretches of all pairs, and the capacities of the levels."""
 
 
 def _chains(sizes: list[int], offered: dict[tuple[int, int], tuple[Tier, float]]) -> list[Chain]:

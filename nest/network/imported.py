@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
@@ -23,8 +23,8 @@ class Imported:
         device: the accelerator by its name in the catalogue; None: the file does not say.
         assumptions: what the file does not say and where it was taken from: one sentence each, with the figure.
         devices_per_host: accelerators of one machine; None: the file does not say.
-        adapters: of one machine, what its network adapters give each device to reach other machines: nominal bandwidth
-            per direction and link; None: the file does not say.
+        nics: of one machine, what its NICs give each device to reach other machines: nominal bandwidth per direction
+            and link; None: the file does not say.
     """
 
     network: Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
@@ -32,7 +32,7 @@ class Imported:
     device: str | None = None
     assumptions: tuple[str, ...] = ()
     devices_per_host: int | None = None
-    adapters: TierSpec | None = None
+    nics: TierSpec | None = field(default=None, alias="adapters")  # As plug-ins' importers write it.
 
 
 @frozen

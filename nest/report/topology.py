@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.files import unstructure
 from nest.instance import Cluster, Level
-from nest.network import Distortion, Reduced, Reduction
+from nest.network import Reduced, Reduction, Stretch
 from nest.report.paragraph import paragraph
 from nest.report.screen import WIDE, Screen
 from nest.report.table import table
@@ -16,7 +16,7 @@ from nest.units import format_bytes, format_seconds
 
 
 def topology_figures(network: Cluster | Reduced) -> dict[str, Any]:
-    """Devices, levels and, of what was reduced, the distortion of every reduction and the order of the devices.
+    """Devices, levels and, of what was reduced, the stretch of every reduction and the order of the devices.
 
     All in SI units. `order` has the name of device `i` of the levels at place `i`.
     """
@@ -28,13 +28,13 @@ def topology_figures(network: Cluster | Reduced) -> dict[str, Any]:
         "hierarchical": best.exact,
         "levels": _level_figures(best.levels),
         "reduction": best.method,
-        "distortion": _distortion_figures(best.distortion),
+        "distortion": _stretch_figures(best.stretch),
         "message": network.message,
         "reductions": [
             {
                 "method": each.method,
                 "levels": _level_figures(each.levels),
-                "distortion": _distortion_figures(each.distortion),
+                "distortion": _stretch_figures(each.stretch),
             }
             for each in network.reductions
         ],
@@ -49,7 +49,7 @@ def topology_text(network: Cluster | Reduced, screen: Screen = WIDE) -> str:
     best = network.best
     kind = "a hierarchy" if best.exact else f"reduced by {best.method}"
     told = (
-        f"Distortion: time of {format_bytes(network.message)} by the levels over time by the network, of all pairs; "
+        f"Stretch: time of {format_bytes(network.message)} by the levels over time by the network, of all pairs; "
         "1 is exact."
     )
     parts = [
@@ -70,9 +70,9 @@ def cluster_text(spec: ClusterSpec, network: Cluster | Reduced) -> str:
     levels = network.levels if isinstance(network, Cluster) else network.best.levels
     lines = ["cluster:"]
     if isinstance(network, Reduced) and not network.best.exact:
-        found = network.best.distortion
+        found = network.best.stretch
         lines.append(
-            f"  # Reduced by {network.best.method}: mean distortion {found.mean:.4f}, largest {found.largest:.4f}."
+            f"  # Reduced by {network.best.method}: mean stretch {found.mean:.4f}, largest {found.largest:.4f}."
         )
     kept = unstructure(spec)
     lines += [f"  {key}: {json.dumps(kept[key])}" for key in KEPT if kept.get(key)]
@@ -91,8 +91,8 @@ def _level_figures(levels: Sequence[Level]) -> list[dict[str, Any]]:
     ]
 
 
-def _distortion_figures(distortion: Distortion) -> dict[str, float]:
-    return {"mean": distortion.mean, "largest": distortion.largest}
+def _stretch_figures(stretch: Stretch) -> dict[str, float]:
+    return {"mean": stretch.mean, "largest": stretch.largest}
 
 
 def _level_table(levels: Sequence[Level], screen: Screen, names: Sequence[str] = ()) -> str:
@@ -112,10 +112,10 @@ def _reduction_table(reductions: Sequence[Reduction], best: Reduction, screen: S
         (
             each.method,
             " x ".join(map(str, each.fanouts)),
-            f"{each.distortion.mean:.4f}",
-            f"{each.distortion.largest:.4f}",
+            f"{each.stretch.mean:.4f}",
+            f"{each.stretch.largest:.4f}",
             "taken" if each is best else "",
         )
         for each in reductions
     ]
-    return table(("reduction", "fanouts", "mean distortion", "largest", ""), rows, (2, 3), screen)
+    return table(("reduction", "fanouts", "mean stretch", "largest", ""), rows, (2, 3), screen)

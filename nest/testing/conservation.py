@@ -11,7 +11,7 @@ from attrs import frozen
 
 from nest.catalogue import optimizer, precision
 from nest.graph import Axis, Block, Operator, Parameter, Shape, axis_size
-from nest.graph.block import COPIES
+from nest.graph.sharded_graph import COPIES
 from nest.hooks.protocols import StrategyContext
 from nest.spec import Training
 from nest.tolerances import AGREEMENT

@@ -3,19 +3,98 @@
 `topology`, `npus_count`, `bandwidth` and `latency` (GB/s and ns, one item a dimension, the fastest first):
 astra-sim/astra-network-analytical@599a047 common/network-parser/NetworkParser.cpp. The JSON of its first version calls
 the same `topologies-per-dim`, `units-count`, `links-count`, `link-bandwidth` and `link-latency` (ASTRA-sim's
-documentation, getting-started/argument-network-config).
+documentation, getting-started/argument-network-config). A device has links of its own in each dimension, to those that
+share its other coordinates.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from math import isfinite
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, product
+from math import isfinite, prod
 from typing import Any
 
+from attrs import frozen
+
 from nest.errors import InputError
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.network.imported import Imported
 from nest.spec import LevelSpec
-from nest.topologies.reading.product import ALL_TO_ALL, RING, SWITCH, Dimension, product_graph
 from nest.units import BytesPerSecond, Seconds
+
+RING, SWITCH, ALL_TO_ALL = "ring", "switch", "all-to-all"
+"""How the devices of one row are joined: to their neighbours, to a switch, each to each."""
+
+
+@frozen
+class Dimension:
+    """One dimension of such a network.
+
+    Attributes:
+        kind: how the devices of one row are joined.
+        size: devices of a row.
+        bandwidth: of one link, bytes per second and direction.
+        latency: of one link, seconds.
+    """
+
+    kind: str
+    size: int
+    bandwidth: float
+    latency: float
+
+    @property
+    def uniform(self) -> bool:
+        """Whether every two devices of a row are equally far apart, as in a ring of three."""
+        return self.kind != RING or self.size <= 3
+
+    @property
+    def end_to_end(self) -> float:
+        """Seconds between two devices of a row that is `uniform`: by a switch a message takes two links."""
+        return self.latency * (2 if self.kind == SWITCH else 1)
+
+
+def product_graph(dimensions: Sequence[Dimension]) -> LinkGraph:
+    """The devices, numbered with the first dimension fastest and called by their numbers, with their links.
+
+    Raises:
+        InputError: there are too many devices, or fewer than two.
+    """
+    sizes = [each.size for each in dimensions]
+    count = prod(sizes)
+    check_size(count, count, count * len(sizes))
+    network = NetworkBuilder()
+    for index in range(count):
+        network.device(str(index))
+    for axis, dimension in enumerate(dimensions):
+        stride = prod(sizes[:axis])
+        for row in _rows(sizes, axis):
+            members = [row + place * stride for place in range(dimension.size)]
+            for one, two in _joined(network, dimension, axis, members):
+                network.link(one, two, dimension.bandwidth, dimension.latency)
+    return network.built()
+
+
+def _rows(sizes: Sequence[int], axis: int) -> Iterator[int]:
+    """The first device of every row along a dimension."""
+    strides = [prod(sizes[:other]) for other in range(len(sizes))]
+    others = [range(1 if other == axis else size) for other, size in enumerate(sizes)]
+    for point in product(*others):
+        yield sum(place * stride for place, stride in zip(point, strides, strict=True))
+
+
+def _joined(
+    network: NetworkBuilder, dimension: Dimension, axis: int, members: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """The two ends of each link of a row."""
+    if dimension.kind == SWITCH:
+        middle = network.switch(f"switch {axis}.{members[0]}")
+        yield from ((member, middle) for member in members)
+    elif dimension.kind == RING:
+        closed = len(members) > 2  # Two devices in a ring have one link.
+        yield from pairwise(members)
+        if closed:
+            yield members[-1], members[0]
+    else:
+        yield from ((one, two) for index, one in enumerate(members) for two in members[index + 1 :])
+
 
 KINDS = {"ring": RING, "switch": SWITCH, "fullyconnected": ALL_TO_ALL, "alltoall": ALL_TO_ALL}
 """ASTRA-sim's building blocks, in small letters; the first version called the last one `AllToAll`."""

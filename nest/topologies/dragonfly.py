@@ -1,44 +1,31 @@
 """Dragonflies (Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008)."""
 
 from itertools import combinations
-from typing import Any
 
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import DragonflySpec
+from nest.topologies.parametric import ParametricNetwork
 
 
-class DragonflyImporter:
-    """Reads `dragonfly: {p, a, h, bandwidth, latency, ...}`."""
+def _dragonfly(source: DragonflySpec) -> LinkGraph:
+    """Devices `group.router.device`, routers and links.
 
-    name = "dragonfly"
-
-    def accepts(self, source: Any) -> bool:
-        """Whether `source` is a dragonfly."""
-        return isinstance(source, DragonflySpec)
-
-    def load(self, source: DragonflySpec) -> LinkGraph:
-        """Its devices `group.router.device`, routers and links.
-
-        The `a * h` links of a group to others are dealt out evenly; those that do not come out even stay unused.
-
-        Raises:
-            InputError: it has too many devices, or fewer than two.
-        """
-        groups = source.a * source.h + 1 if source.groups is None else source.groups
-        routers = groups * source.a
-        check_size(routers * source.p, routers * (source.p + 1), routers * (source.p + source.a + source.h))
-        network = NetworkBuilder()
-        names = [(group, router) for group in range(groups) for router in range(source.a)]
-        for group, router in names:
-            for device in range(source.p):
-                network.device(f"{group}.{router}.{device}")
-        switches = [network.switch(f"router {group}.{router}") for group, router in names]
-        for index, switch in enumerate(switches):
-            for device in range(source.p):
-                network.link(index * source.p + device, switch, source.bandwidth, source.latency)
-        _link_groups(network, source, switches, groups)
-        return network.built()
+    The `a * h` links of a group to others are spread evenly; those that do not come out even stay unused.
+    """
+    groups = source.a * source.h + 1 if source.groups is None else source.groups
+    routers = groups * source.a
+    check_size(routers * source.p, routers * (source.p + 1), routers * (source.p + source.a + source.h))
+    network = NetworkBuilder()
+    names = [(group, router) for group in range(groups) for router in range(source.a)]
+    for group, router in names:
+        for device in range(source.p):
+            network.device(f"{group}.{router}.{device}")
+    switches = [network.switch(f"router {group}.{router}") for group, router in names]
+    for index, switch in enumerate(switches):
+        for device in range(source.p):
+            network.link(index * source.p + device, switch, source.bandwidth, source.latency)
+    _link_groups(network, source, switches, groups)
+    return network.built()
 
 
 def _link_groups(network: NetworkBuilder, source: DragonflySpec, switches: list[int], groups: int) -> None:
@@ -63,3 +50,6 @@ def _link_groups(network: NetworkBuilder, source: DragonflySpec, switches: list[
 
 def _first(own: float | None, usual: float) -> float:
     return usual if own is None else own
+
+
+importer = ParametricNetwork("dragonfly", DragonflySpec, _dragonfly)

@@ -2,31 +2,16 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import LinkGraph, check_size
+from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import FatTreeSpec
+from nest.topologies.parametric import ParametricNetwork
 
 
-class FatTreeImporter:
-    """Reads `fat-tree: {k or fanout, bandwidth, latency, oversubscription}`."""
-
-    name = "fat-tree"
-
-    def accepts(self, source: Any) -> bool:
-        """Whether `source` is a fat tree."""
-        return isinstance(source, FatTreeSpec)
-
-    def load(self, source: FatTreeSpec) -> LinkGraph:
-        """Its devices, switches and links.
-
-        Raises:
-            InputError: it has too many devices, or fewer than two.
-        """
-        if source.k is not None:
-            return _of_switches(source.k, source)
-        return _by_tiers(source.fanout or (), source)
+def _fat_tree(source: FatTreeSpec) -> LinkGraph:
+    if source.k is not None:
+        return _of_switches(source.k, source)
+    return _by_tiers(source.fanout or (), source)
 
 
 def _of_switches(k: int, source: FatTreeSpec) -> LinkGraph:
@@ -79,3 +64,6 @@ def _by_tiers(fanout: Sequence[int], source: FatTreeSpec) -> LinkGraph:
 def _ratios(written: Sequence[float], tiers: int) -> list[float]:
     """Oversubscription of each tier below the top; 1 where left out."""
     return [*written, *[1.0] * (tiers - len(written))]
+
+
+importer = ParametricNetwork("fat-tree", FatTreeSpec, _fat_tree)

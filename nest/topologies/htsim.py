@@ -16,7 +16,7 @@ from attrs import frozen
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LevelSpec
-from nest.topologies.reading.text import beginning, text_of
+from nest.topologies.files import beginning, text_of
 from nest.units import BytesPerSecond, Seconds
 
 NAMES = ("leaf", "aggregation", "core")

@@ -1,7 +1,7 @@
-"""InfiniBand fabrics as `ibnetdiscover` prints them: switches, adapters with their hosts, and the rate of every link.
+"""InfiniBand fabrics as `ibnetdiscover` prints them: switches, NICs with their hosts, and the rate of every link.
 
 Format: linux-rdma/rdma-core@691953d infiniband-diags/ibnetdiscover.c (`out_switch_detail`, `out_ca_detail`,
-`out_switch_port`, `out_ca_port`). A host's adapters are told by their node descriptions, `HOST ADAPTER`, which rdma-ndd
+`out_switch_port`, `out_ca_port`). A host's NICs are told by their node descriptions, `HOST NIC`, which rdma-ndd
 sets (rdma-core rdma-ndd/rdma-ndd.8.in); NVIDIA/topograph@e2b6250 pkg/ib/ib.go reads them likewise.
 """
 
@@ -15,11 +15,10 @@ from attrs import define, field
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.clos import Fabric, Machine
-from nest.topologies.reading.fabrics import fabric_network, figures
-from nest.topologies.reading.layers import left_out
-from nest.topologies.reading.rates import infiniband_rate
-from nest.topologies.reading.text import beginning, text_of
+from nest.topologies.files import beginning, text_of
+from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures
+from nest.topologies.switched.profiles import infiniband_rate
+from nest.topologies.switched.tree import left_out
 
 _NODE = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"(?:\s*#\s*"(.*?)"(?=\s|$))?')
 _PORT = re.compile(
@@ -30,7 +29,7 @@ _RATE = re.compile(r"\b(\d+x\s*[A-Z]{3}\d*)\b")
 _KIND = re.compile(r'^\s*(?:Switch|Ca|Rt)\s+\d+\s+"[SHR]-[0-9a-fA-F]+"', re.MULTILINE)
 _HOST = re.compile(r"(\S+)(?:\s+(\S+))?")
 _AGGREGATION = "Aggregation Node"
-"""In the description of the adapter inside a switch that reduces for SHARP: no host."""
+"""In the description of the NIC inside a switch that reduces for SHARP: no host."""
 
 USUAL = ((100.0, "b200-xdr"), (50.0, "h100-ndr"), (0.0, "a100-hdr"))
 """From what rate of the hosts' links on (GB/s) which profile completes the file."""
@@ -47,7 +46,7 @@ class IbnetdiscoverImporter:
         return isinstance(source, Path) and bool(_KIND.search(beginning(source)))
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
-        """The hosts with most adapters alike, under the switches, with the bandwidth of all links counted.
+        """The hosts with most NICs alike, under the switches, with the bandwidth of all links counted.
 
         Raises:
             InputError: there are no switches or no hosts on them, or hosts cannot reach one another.
@@ -56,7 +55,7 @@ class IbnetdiscoverImporter:
         switches = [name for name in found.kinds if name.startswith("S-")]
         if not switches:
             raise InputError(
-                f"the file has no switches, only {len(found.kinds)} adapter{'s' * (len(found.kinds) != 1)}. "
+                f"the file has no switches, only {len(found.kinds)} NIC{'s' * (len(found.kinds) != 1)}. "
                 "Run ibnetdiscover where a port is up (`ibstat` says so) and a subnet manager runs."
             )
         machines, sentences = _machines(found)
@@ -123,7 +122,7 @@ def _parsed(text: str) -> _Discovered:
     return found
 
 
-def _machines(found: _Discovered) -> tuple[list[Machine], list[str]]:
+def _machines(found: _Discovered) -> tuple[list[FabricHost], list[str]]:
     """The hosts to plan with, by name, and sentences on those left out."""
     links: dict[str, list[tuple[int, str, float | None]]] = defaultdict(list)
     for one, two, rate in found.links():
@@ -133,15 +132,15 @@ def _machines(found: _Discovered) -> tuple[list[Machine], list[str]]:
     hosts, unnamed = _hosts(found, list(links))
     sentences = []
     if not hosts:
-        hosts = {adapter: [("", adapter)] for adapter in unnamed}
-        sentences.append("No adapter says which host it is in: each is taken to be a host, called by its GUID.")
+        hosts = {nic: [("", nic)] for nic in unnamed}
+        sentences.append("No NIC says which host it is in: each is taken to be a host, called by its GUID.")
     elif unnamed:
-        sentences.append(f"Left out: {len(unnamed)} adapters that do not say which host they are in.")
+        sentences.append(f"Left out: {len(unnamed)} NICs that do not say which host they are in.")
     machines = []
     for name in sorted(hosts, key=_natural):
-        adapters = sorted(hosts[name], key=lambda each: (_natural(each[0]), each[1]))
-        own = [(there, rate) for _, each in adapters for _, there, rate in sorted(links[each])]
-        machines.append(Machine(name, tuple(own)))
+        nics = sorted(hosts[name], key=lambda each: (_natural(each[0]), each[1]))
+        own = [(there, rate) for _, each in nics for _, there, rate in sorted(links[each])]
+        machines.append(FabricHost(name, tuple(own)))
     counts = Counter(len(each.links) for each in machines)
     usual = max(counts, key=lambda count: (count * counts[count], count), default=0)
     if len(counts) > 1:
@@ -153,22 +152,22 @@ def _machines(found: _Discovered) -> tuple[list[Machine], list[str]]:
     return [each for each in machines if len(each.links) == usual], sentences
 
 
-def _hosts(found: _Discovered, adapters: list[str]) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
-    """By host its adapters, their own names first; and adapters that do not say which host they are in.
+def _hosts(found: _Discovered, nics: list[str]) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
+    """By host its NICs, their own names first; and NICs that do not say which host they are in.
 
-    A name under which an adapter comes twice is that of no host but what several machines are called.
+    A name under which a NIC comes twice is that of no host but what several machines are called.
     """
     hosts: dict[str, list[tuple[str, str]]] = defaultdict(list)
     unnamed = []
-    for adapter in adapters:
-        words = _HOST.fullmatch(found.kinds[adapter].strip().strip("'"))
+    for nic in nics:
+        words = _HOST.fullmatch(found.kinds[nic].strip().strip("'"))
         if words:
-            hosts[words[1].strip("'")].append((words[2] or "", adapter))
+            hosts[words[1].strip("'")].append((words[2] or "", nic))
         else:
-            unnamed.append(adapter)
+            unnamed.append(nic)
     for name, members in list(hosts.items()):
         if len({own for own, _ in members}) < len(members):
-            unnamed += [adapter for _, adapter in hosts.pop(name)]
+            unnamed += [nic for _, nic in hosts.pop(name)]
     return dict(hosts), unnamed
 
 

@@ -15,10 +15,9 @@ from attrs import frozen
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.layers import Located, left_out, tree_of_layers
-from nest.topologies.reading.products import product_device
-from nest.topologies.reading.profiles import USUAL
-from nest.topologies.reading.switched import switched
+from nest.topologies.switched.network import switched_network
+from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, product_device
+from nest.topologies.switched.tree import LocatedHost, left_out, tree_of_layers
 
 TIER = re.compile(r"(?:fabric\.topograph\.run|network\.topology\.nvidia\.com)/tier-(\d{1,3})")
 FABRICS: tuple[tuple[str, ...], ...] = (
@@ -37,8 +36,6 @@ PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/
 SHARERS = "nvidia.com/gpu.replicas"
 COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count")
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
-DOMAIN_PROFILE = "gb200-nvl72-ndr"
-"""Profile for hosts in NVLink domains whose accelerators nobody names: such racks have domains of several hosts."""
 
 
 class KubernetesImporter:
@@ -81,7 +78,7 @@ class KubernetesImporter:
         device = _device(chosen, profile)
         tree, more = tree_of_layers([each.host for each in chosen])
         usual = DOMAIN_PROFILE if any(each.host.domain for each in chosen) else USUAL
-        return switched(tree, profile, usual=usual, device=device, assumptions=(*sentences, *more))
+        return switched_network(tree, profile, usual=usual, device=device, assumptions=(*sentences, *more))
 
 
 @frozen
@@ -95,7 +92,7 @@ class _Node:
         sharers: jobs that each accelerator is offered to at once; every one is counted once all the same.
     """
 
-    host: Located
+    host: LocatedHost
     product: str | None
     usable: bool
     sharers: int = 1
@@ -115,7 +112,7 @@ def _node(item: Any, index: int) -> _Node:
             f"items[{index}].metadata.name is missing; give the nodes as `kubectl get nodes -o json` does."
         )
     sharers = _whole(labels.get(SHARERS)) or 1
-    host = Located(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels, sharers))
+    host = LocatedHost(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels, sharers))
     product = _first(labels, PRODUCTS)
     return _Node(host, product, not _mapping(item, "spec").get("unschedulable"), sharers)
 

@@ -1,16 +1,47 @@
 """XML files of NCCL (`NCCL_TOPO_FILE`, `NCCL_TOPO_DUMP_FILE`) and of RCCL, which is NCCL for AMD's GPUs."""
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.machines.assembled import machine
-from nest.topologies.machines.network import imported
-from nest.topologies.machines.system import read_system
-from nest.topologies.reading.text import beginning, text_of
+from nest.topologies.files import beginning, text_of
+from nest.topologies.hosts.hardware import (
+    CAPABILITIES,
+    GENERATIONS,
+    PRODUCTS,
+    UNKNOWN_PROCESSOR,
+    USUAL_CAPABILITY,
+    USUAL_RATE,
+    USUAL_WIDTH,
+    Fabric,
+    between_processors,
+    capability,
+    infinity_fabric,
+    nvlink,
+    own_link,
+    pci_nominal,
+    pci_rate,
+    pci_reached,
+    reached,
+    slot_bandwidth,
+)
+from nest.topologies.hosts.nccl_system import (
+    Accelerator,
+    Attributes,
+    Place,
+    System,
+    bus,
+    hexadecimal,
+    nic_share,
+    read_system,
+)
+from nest.topologies.hosts.network import Bus, Machine, host_network
 
 _BEFORE = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _FIRST = re.compile(r"\s*<(system|graphs)(?=[\s>/])[^>]*>\s*(?:<(/?\w+)|$)")
@@ -19,7 +50,7 @@ _INSIDE = {"system": (None, "cpu", "/system"), "graphs": (None, "graph", "/graph
 
 
 class NcclXmlImporter:
-    """Reads the system they describe: processors, PCI devices, GPUs with their direct links, and network adapters."""
+    """Reads the system they describe: processors, PCI devices, GPUs with their direct links, and NICs."""
 
     name = "nccl-xml"
     profiled = True
@@ -56,4 +87,242 @@ class NcclXmlImporter:
                 "file that NCCL_TOPO_DUMP_FILE writes."
             )
         assumptions: list[str] = []
-        return imported(machine(read_system(root), profile, assumptions), profile, assumptions)
+        return host_network(machine(read_system(root), profile, assumptions), profile, assumptions)
+
+
+MOST_COUNT = 1024
+"""Links of one bundle, far more than any device has."""
+
+CHIP_LINK = 1e6
+"""Bytes per second: `bw` of a link to the processor is in MB/s (NVIDIA/nccl@5067397 src/graph/topo.cc,
+`ncclTopoAddC2c`)."""
+
+GPU, PROCESSOR, SWITCH = "a GPU", "a processor", "a switch"
+"""What a direct link leads to."""
+
+
+def machine(system: System, profile: LinkProfile | None, notes: list[str]) -> Machine:
+    """The machine that `system` lists.
+
+    Args:
+        system: as read.
+        profile: its `device` says of what generation NVLink is, where the file does not.
+        notes: sentences on what was assumed are added to it.
+
+    Raises:
+        InputError: it has no GPUs, or something in it cannot be.
+    """
+    found = _ordered(system.accelerators or _unclassified(system, profile, notes))
+    device = _device(found, notes)
+    names = tuple(f"GPU{index}" for index in range(len(found)))
+    fabric = _fabric(found, device or (None if profile is None else profile.device), notes)
+    direct = _Direct(found, notes)
+    usual = None if any(each.links for each in found) else _usual_link(found, device)
+    buses: list[Bus] = []
+    rests_on: list[str] = []
+    _add_pci(system, found, names, slot_bandwidth(device), buses, rests_on)
+    _add_chip_links(found, names, direct.to_processor, fabric, buses)
+    _add_processors(system, found, buses, rests_on)
+    return Machine(
+        devices=names,
+        fabric=fabric if direct.bundles or direct.switched else None,
+        bundles=direct.bundles,
+        switched=direct.switched,
+        buses=tuple(buses),
+        assumed_of_buses=tuple(rests_on),
+        complete=usual is None and found[0].attributes is not None,
+        usual_link=usual,
+        hosts=tuple(each.place.host for each in found),
+        device=device,
+        nics=nic_share(system.nics, [each.place.host for each in found], notes),
+    )
+
+
+def _unclassified(system: System, profile: LinkProfile | None, notes: list[str]) -> list[Accelerator]:
+    """The GPUs among PCI devices of no class: as many as the profile has in a machine.
+
+    Which they are does not matter: without a class the file does not say how they are joined, either.
+    """
+    there = len(system.unclassified)
+    if not there:
+        raise InputError("it lists no GPUs.")
+    wanted = None if profile is None else profile.devices_per_host
+    if wanted is None or wanted > there:
+        raise InputError(
+            f"its {there} PCI devices have no class, which tells GPUs from NICs; name a link profile with "
+            "`devices_per_host`, or import the file that NCCL_TOPO_DUMP_FILE writes on such a machine."
+        )
+    notes.append(f"the {there} PCI devices have no class; {wanted} are taken to be GPUs, as the link profile has it.")
+    return [Accelerator(place) for place in system.unclassified[:wanted]]
+
+
+def _usual_link(found: Sequence[Accelerator], device: str | None) -> str | None:
+    """The catalogue's link of the devices, where the file says nothing of direct links; None: there need not be any.
+
+    NCCL looks up direct links that a file leaves out (NVIDIA/nccl@5067397 src/graph/xml.cc, `ncclTopoGetXmlFromGpu`),
+    so files made for it have none. What NCCL wrote itself has PCI numbers, which tell boards with NVLink from cards.
+    """
+    if device is not None:
+        return own_link(device)
+    attributes = found[0].attributes or {}
+    known = attributes.get("sm", "")
+    if "vendor" in (found[0].place.pci or {}) or "gcn" in attributes or not known.isdecimal():
+        return None
+    return nvlink(int(known)).link if int(known) in GENERATIONS else None
+
+
+def _ordered(accelerators: Sequence[Accelerator]) -> tuple[Accelerator, ...]:
+    """In the order of `dev`, as CUDA counts them, machine by machine; as listed where it does not tell them apart."""
+    numbers = [(each.place.host, (each.attributes or {}).get("dev", "")) for each in accelerators]
+    if len(set(numbers)) < len(numbers) or not all(number.isdecimal() for _, number in numbers):
+        return tuple(accelerators)
+    places = sorted(range(len(numbers)), key=lambda index: (numbers[index][0], int(numbers[index][1])))
+    return tuple(accelerators[index] for index in places)
+
+
+def _device(found: Sequence[Accelerator], notes: list[str]) -> str | None:
+    """The accelerator by its name in the catalogue, where PCI vendor and device tell it."""
+    pcis = [each.place.pci or {} for each in found]
+    numbers = {(hexadecimal(pci.get("vendor", "")), hexadecimal(pci.get("device", ""))) for pci in pcis}
+    if len(numbers) > 1:
+        raise InputError(f"it has {len(numbers)} kinds of GPUs; nest plans for devices of one kind.")
+    vendor, number = numbers.pop()
+    if vendor is not None and number is not None:
+        if (vendor, number) in PRODUCTS:
+            product, device = PRODUCTS[vendor, number]
+            if device is None:
+                notes.append(f"the GPUs are {product}, which the catalogue does not have; the problem gives `device`.")
+            return device
+        notes.append(f"the GPUs are device {number:#06x} of PCI vendor {vendor:#06x}, which is not known by name.")
+        return None
+    capable = (found[0].attributes or {}).get("sm", "")
+    if capable.isdecimal() and int(capable) in CAPABILITIES and "gcn" not in (found[0].attributes or {}):
+        notes.append(f"the GPUs have compute capability {int(capable) / 10:g}: {CAPABILITIES[int(capable)]}.")
+    return None
+
+
+def _fabric(found: Sequence[Accelerator], device: str | None, notes: list[str]) -> Fabric:
+    attributes = found[0].attributes or {}
+    if "gcn" in attributes:
+        return infinity_fabric(attributes["gcn"])
+    known = int(attributes["sm"]) if attributes.get("sm", "").isdecimal() else capability(device)
+    if known is None and any(each.links for each in found):
+        notes.append("the file does not say of what generation NVLink is; its links are taken to have 25 GB/s each.")
+    return nvlink(USUAL_CAPABILITY if known is None else known)
+
+
+class _Direct:
+    """Direct links of the accelerators.
+
+    Attributes:
+        bundles, switched: as in `Machine`.
+        to_processor: for accelerators with links to a processor, how many.
+    """
+
+    def __init__(self, found: Sequence[Accelerator], notes: list[str]) -> None:
+        self._place = {_key(each.place): index for index, each in enumerate(found)}
+        counted: Counter[tuple[int, int]] = Counter()
+        switched: Counter[int] = Counter()
+        self.to_processor: Counter[int] = Counter()
+        lost = itself = 0
+        for index, each in enumerate(found):
+            for link in each.links:
+                count = _count(link, index)
+                peer = self._place.get((each.place.host, bus(link.get("target", ""))))
+                kind = _leads_to(link, peer)
+                if kind == SWITCH:
+                    switched[index] += count
+                elif kind == PROCESSOR:
+                    self.to_processor[index] += count
+                elif peer is None:
+                    lost += 1
+                elif peer == index:
+                    itself += 1
+                else:
+                    counted[index, peer] += count
+        self.switched = {index: (0, count) for index, count in switched.items()}
+        self.bundles = {}
+        for one, two in sorted({(min(pair), max(pair)) for pair in counted}):
+            both = [counted[pair] for pair in ((one, two), (two, one)) if counted[pair]]
+            self.bundles[one, two] = min(both)
+        if lost:
+            notes.append(f"{lost} links lead to GPUs that the file does not list; they are left out.")
+        if itself:
+            notes.append(f"{itself} links lead from a GPU to itself; they are left out.")
+
+
+def _key(place: Place) -> tuple[int, str]:
+    return place.host, bus((place.pci or {}).get("busid", ""))
+
+
+def _count(link: Attributes, index: int) -> int:
+    text = link.get("count", "1")
+    if not text.isdecimal() or not 0 < int(text) <= MOST_COUNT:
+        raise InputError(f"a link of GPU{index} has count {text!r:.20}; it must be a number of links.")
+    return int(text)
+
+
+def _leads_to(link: Attributes, peer: int | None) -> str:
+    """By the PCI class of the target, as NCCL tells them (src/graph/topo.cc, `ncclTopoAddNvLinks`)."""
+    kind = link.get("tclass", "")
+    if peer is not None or kind.startswith(("0x03", "0x12")):
+        return GPU
+    return PROCESSOR if kind.startswith("0x068001") else SWITCH
+
+
+def _add_pci(
+    system: System,
+    found: Sequence[Accelerator],
+    names: Sequence[str],
+    slot: float | None,
+    buses: list[Bus],
+    rests_on: list[str],
+) -> None:
+    """Bridges and accelerators, each with the path to what is above it."""
+    places = [(name, each.place) for name, each in zip(names, found, strict=True)] + system.bridges
+    unknown = 0
+    for name, place in places:
+        pci = place.pci or {}
+        rate, width = pci_rate(pci.get("link_speed", "")), pci.get("link_width", "")
+        lanes = int(width) if width.isdecimal() and 0 < int(width) <= 32 else USUAL_WIDTH
+        unknown += rate is None
+        nominal = (slot or pci_nominal(USUAL_RATE, USUAL_WIDTH)) if rate is None else pci_nominal(rate, lanes)
+        if name != place.above:
+            buses.append(Bus(name, place.above, pci_reached(nominal)))
+    if unknown:
+        nominal = slot or pci_nominal(USUAL_RATE, USUAL_WIDTH)
+        whose = "as the catalogue has of the device" if slot else "PCI Express 3.0 x16, as NCCL does"
+        rests_on.append(f"{unknown} PCI devices have no link speed; {nominal / 1e9:g} GB/s are assumed, {whose}.")
+    rests_on.append("messages reach 76% of the bandwidth of PCI Express, the share of the catalogue's pcie4.")
+
+
+def _add_chip_links(
+    found: Sequence[Accelerator], names: Sequence[str], linked: Mapping[int, int], fabric: Fabric, buses: list[Bus]
+) -> None:
+    """Links of accelerators to the processor of their own: NVLink of POWER9, C2C of Grace."""
+    processors = {each.above for each in (item.place for item in found) if each.above.startswith("processor")}
+    for index, each in enumerate(found):
+        if each.place.above not in processors:
+            continue
+        if index in linked:
+            share = reached(fabric.link)[0]
+            buses.append(Bus(names[index], each.place.above, linked[index] * fabric.rate * share))
+        for link in each.chip_links:
+            bandwidth, count = link.get("bw", ""), link.get("count", "1")
+            if bandwidth.isdecimal() and count.isdecimal() and int(bandwidth) * int(count):
+                buses.append(Bus(names[index], each.place.above, int(bandwidth) * int(count) * CHIP_LINK))
+
+
+def _add_processors(system: System, found: Sequence[Accelerator], buses: list[Bus], rests_on: list[str]) -> None:
+    """A path between every two processors of a machine."""
+    unknown = False
+    for one, two in combinations(system.processors, 2):
+        if one[0] == two[0]:
+            bandwidth = between_processors(one[2])
+            unknown |= bandwidth is None
+            buses.append(Bus(one[1], two[1], UNKNOWN_PROCESSOR if bandwidth is None else bandwidth))
+    if unknown:
+        rests_on.append(
+            f"the file does not name the processors; {UNKNOWN_PROCESSOR / 1e9:g} GB/s per direction between two are "
+            "assumed, what NCCL plans with for Intel's of 2017 to 2022."
+        )

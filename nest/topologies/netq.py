@@ -13,13 +13,11 @@ from typing import Any
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.reading.clos import Fabric, Machine
-from nest.topologies.reading.fabrics import fabric_network, figures
-from nest.topologies.reading.layers import Located, left_out, tree_of_layers
-from nest.topologies.reading.profiles import USUAL
-from nest.topologies.reading.rates import ethernet
-from nest.topologies.reading.switched import switched
-from nest.topologies.reading.text import beginning, text_of
+from nest.topologies.files import beginning, text_of
+from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures
+from nest.topologies.switched.network import switched_network
+from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, ethernet
+from nest.topologies.switched.tree import LocatedHost, left_out, tree_of_layers
 
 GRAPH_MARKS = ('"compounded_nodes"', '"compounded_links"')
 DOMAIN_MARK = '"DomainUUID"'
@@ -27,9 +25,6 @@ HOST_TIER = -1
 RATE = 400e9
 """Bits per second of Ethernet for each accelerator, where no link profile says: NVIDIA Spectrum-X reference
 architecture, one port of 400 Gbit/s for each GPU of an HGX H100."""
-
-DOMAIN_PROFILE = "gb200-nvl72-ndr"
-"""Profile for hosts in NVLink domains, whose accelerators NetQ does not name: such racks have domains."""
 
 
 class NetqImporter:
@@ -82,7 +77,7 @@ class NetqImporter:
                 fabric.link(one, two, rate * cables)
             elif len(ends) == 1 and ends[0] in own:
                 own[ends[0]] += [(two if ends[0] == one else one, rate)] * cables
-        machines = [Machine(names[each], tuple(own[each])) for each in sorted(own, key=lambda each: names[each])]
+        machines = [FabricHost(names[each], tuple(own[each])) for each in sorted(own, key=lambda each: names[each])]
         return fabric_network(machines, fabric, found, sentences)
 
 
@@ -110,9 +105,9 @@ class NetqDomainsImporter:
             domain = node.get("DomainUUID")
             accelerators = node.get("GpuIDList")
             count = len(accelerators) if isinstance(accelerators, list) else 0
-            hosts.append(Located(str(node["Name"]), (), str(domain) if domain else None, count or None))
+            hosts.append(LocatedHost(str(node["Name"]), (), str(domain) if domain else None, count or None))
         tree, sentences = tree_of_layers(hosts)
-        return switched(tree, profile, usual=DOMAIN_PROFILE, assumptions=sentences)
+        return switched_network(tree, profile, usual=DOMAIN_PROFILE, assumptions=sentences)
 
 
 def _list(text: str) -> list[Any]:

@@ -16,10 +16,9 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.network.builder import NetworkBuilder
-from nest.network.graph import check_size
+from nest.network.graph import NetworkBuilder, check_size
 from nest.network.imported import Imported
-from nest.topologies.reading.text import beginning, text_of
+from nest.topologies.files import beginning, text_of
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
 _RATE = re.compile(rf"({_NUMBER})(?:([kKMGT]?)(i?)(bps|Bps|b/s|B/s))?")

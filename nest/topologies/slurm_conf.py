@@ -8,8 +8,8 @@ from typing import Any
 from nest.errors import InputError
 from nest.network.imported import Imported, PartOf
 from nest.spec import LinkProfile
-from nest.topologies.reading.slurm import Block, Ring, Switch, block, ring, tree
-from nest.topologies.reading.text import beginning, path_of, text_of
+from nest.topologies.files import beginning, path_of, text_of
+from nest.topologies.switched.slurm import Block, Ring, Switch, block, ring, tree
 
 KEYS = {
     "switchname": ("nodes", "switches", "linkspeed"),
@@ -57,7 +57,7 @@ class SlurmConfImporter:
             kind, name = next(iter(pairs.items()))
             nodes = pairs.get("nodes", "")
             if kind == "switchname":
-                switches.append(Switch(name, nodes, pairs.get("switches", "")))
+                switches.append(Switch(name, pairs.get("switches", ""), nodes))
             elif kind == "blockname":
                 blocks.append(Block(name, nodes))
             elif kind == "ringname":

@@ -10,8 +10,8 @@ from nest.errors import InputError
 from nest.files import read_value, structure
 from nest.network.imported import Imported, PartOf
 from nest.spec import LinkProfile
-from nest.topologies.reading.slurm import Block, Region, Ring, Switch, block, ring, torus, tree
-from nest.topologies.reading.text import beginning, path_of, text_of
+from nest.topologies.files import beginning, path_of, text_of
+from nest.topologies.switched.slurm import Block, Point, Region, Ring, Switch, block, ring, torus, tree
 
 KINDS = ("tree", "block", "ring", "torus3d", "flat")
 """Of a topology; each has exactly one."""
@@ -23,64 +23,27 @@ _LIST = re.compile(r"(?:\s*(?:#[^\n]*|---[^\n]*|%[^\n]*)?\n)*\s*-\s")
 
 
 @frozen
-class _Switch:
-    switch: str
-    children: str = ""
-    nodes: str = ""
-
-
-@frozen
 class _Tree:
-    switches: tuple[_Switch, ...] = ()
-
-
-@frozen
-class _Block:
-    block: str
-    nodes: str = ""
+    switches: tuple[Switch, ...] = ()
 
 
 @frozen
 class _Blocks:
-    blocks: tuple[_Block, ...] = ()
+    blocks: tuple[Block, ...] = ()
     block_sizes: tuple[int, ...] = ()
 
 
 @frozen
-class _Ring:
-    ring: str
-    nodes: str = ""
-
-
-@frozen
 class _Rings:
-    rings: tuple[_Ring, ...] = ()
-
-
-@frozen
-class _Point:
-    x: int = 0
-    y: int = 0
-    z: int = 0
-
-    @property
-    def numbers(self) -> tuple[int, int, int]:
-        return self.x, self.y, self.z
-
-
-@frozen
-class _Region:
-    dims: _Point
-    nodes: str
-    anchor: _Point = _Point()
+    rings: tuple[Ring, ...] = ()
 
 
 @frozen
 class _Torus:
     name: str
-    dims: _Point
+    dims: Point
     nodes: str = ""
-    regions: tuple[_Region, ...] = ()
+    regions: tuple[Region, ...] = ()
     placements: tuple[dict[str, Any], ...] = ()
 
 
@@ -142,13 +105,11 @@ class SlurmYamlImporter:
                 f"topology {chosen.topology!r:.60} has {told} of the kinds {', '.join(KINDS)}; give it one."
             )
         if chosen.tree is not None:
-            switches = [Switch(each.switch, each.nodes, each.children) for each in chosen.tree.switches]
-            return tree(switches, (), part, profile, assumptions)
+            return tree(chosen.tree.switches, (), part, profile, assumptions)
         if chosen.block is not None:
-            blocks = [Block(each.block, each.nodes) for each in chosen.block.blocks]
-            return block(blocks, chosen.block.block_sizes, part, profile, assumptions)
+            return block(chosen.block.blocks, chosen.block.block_sizes, part, profile, assumptions)
         if chosen.ring is not None:
-            return ring([Ring(each.ring, each.nodes) for each in chosen.ring.rings], part, profile, assumptions)
+            return ring(chosen.ring.rings, part, profile, assumptions)
         if chosen.torus3d is not None:
             return _torus(chosen.torus3d.toruses, part, profile, assumptions)
         raise InputError(
@@ -192,8 +153,5 @@ def _torus(
     chosen = toruses[names.index(part) if part is not None else 0]
     if chosen.nodes and chosen.regions:
         raise InputError(f"torus {chosen.name!r:.60} has both nodes and regions; Slurm takes one of them.")
-    dims = chosen.dims.numbers
-    regions = [Region(each.anchor.numbers, each.dims.numbers, each.nodes) for each in chosen.regions]
-    if chosen.nodes:
-        regions = [Region((0, 0, 0), dims, chosen.nodes)]
-    return torus(dims, regions, profile, assumptions)
+    regions = (Region(chosen.dims, chosen.nodes),) if chosen.nodes else chosen.regions
+    return torus(chosen.dims, regions, profile, assumptions)

@@ -18,8 +18,11 @@ def install(project: Path, site: Path) -> None:
         subprocess.run([sys.executable, "-m", "pip", "install", *offline, str(project)], check=True)
         return
     described = tomllib.loads((project / "pyproject.toml").read_text())
-    for name in described["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]:
+    wheel = described["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for name in wheel.get("only-include", ()):
         shutil.copy(project / name, site / name)
+    for name in wheel.get("packages", ()):
+        shutil.copytree(project / name, site / Path(name).name)
     info(described["project"], site)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nest.errors import InputError
 from nest.formulate.machines import cluster_of
 from nest.instance import Cluster, Level
-from nest.network.builder import NetworkBuilder
+from nest.network.graph import NetworkBuilder
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, TierSpec
 from nest.units import BytesPerSecond

@@ -79,3 +79,4 @@ def test_graphs_are_read_back_as_they_are(graph: OperatorGraph) -> None:
     assert structure(read, OperatorGraph) == graph
     assert importer.load(read, Training(1, SEQUENCE)) == graph
     assert importer.sequence_length(read) == SEQUENCE
+    assert OperatorGraph.from_networkx(graph.to_networkx()) == graph

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.graph import OperatorGraph, axis_size, elements
-from nest.models.building.attention_core import mean_keys
+from nest.models.building.attention import mean_keys
 
 SEQUENCE = 32
 
@@ -156,10 +156,10 @@ def test_tensor_parallel_axes_divide_the_products_between_them(small, load, degr
             assert all(p.shape == q.shape for p, q in zip(before.parameters[1:], after.parameters[1:], strict=True))
 
 
-def test_a_captured_llama_counts_the_same(shared, load):
-    """PyTorch counts as much: two Llama-2-7B blocks with head, captured by operator at 4,096 tokens."""
-    captured = json.loads((shared / "samples" / "llama7b_2layer_aten_graph.json").read_text())
+def test_an_exported_llama_counts_the_same(shared, load):
+    """PyTorch counts as much: two Llama-2-7B blocks with head, exported by operator at 4,096 tokens."""
+    exported = json.loads((shared / "samples" / "llama7b_2layer_aten_graph.json").read_text())
     config = json.loads((shared / "hf_configs" / "meta-llama--Llama-2-7b-hf.json").read_text())
     graph = load({**config, "num_hidden_layers": 2}, 4096)
     unfused = load({**config, "num_hidden_layers": 2}, 4096, attention="unfused")
-    assert graph.model_flops == unfused.flops == sum(node["flops"] for node in captured)
+    assert graph.model_flops == unfused.flops == sum(node["flops"] for node in exported)

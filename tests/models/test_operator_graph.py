@@ -6,6 +6,9 @@ import pytest
 
 from nest.errors import InputError
 from nest.files import unstructure
+from nest.formulate.sources import load_model
+from nest.hooks.registry import Registry
+from nest.spec import Training
 
 
 @pytest.fixture
@@ -56,3 +59,36 @@ def test_broken_graphs_are_told_so(written, load, path, value, named):
 def test_the_training_must_have_the_graphs_sequence(written, load, sequence_length):
     with pytest.raises(InputError, match="sequence"):
         load(written, sequence_length)
+
+
+@pytest.mark.parametrize("held", [lambda graph: {"graph": graph}, lambda graph: {"graph": {"graph": graph}}])
+def test_a_graph_with_fewer_blocks_is_repeated(llama, load, written, held):
+    deep = load({**llama, "num_hidden_layers": 7})
+    repeated = load({**held(written), "repeat": 7})
+    assert repeated.layers == deep.layers
+    assert repeated.flops == deep.flops
+    assert repeated.parameter_count == deep.parameter_count
+    assert load(held(written)) == load(written)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"repeat": 1}, "it has 3 blocks"),
+        ({"repeat": 0}, "repeat must be"),
+        ({"repeat": True}, "repeat must be"),
+        ({"repaet": 4}, "did you mean `repeat`"),
+        ({"causal": True}, "exported programs"),
+    ],
+)
+def test_options_that_cannot_be_are_told(written, load, options, named):
+    with pytest.raises(InputError, match=named):
+        load({"graph": written, **options})
+
+
+@pytest.mark.parametrize("held", [lambda rows: {"graph": rows}, lambda rows: {"graph": {"nodes": rows}}])
+def test_exported_programs_name_the_plug_in_that_reads_them(monkeypatch, held):
+    monkeypatch.setenv("NEST_DISABLED_PLUGINS", "nest-torch")
+    node = {"name": "mm", "op": "aten.mm.default", "inputs": ["x", "p_w"], "shape": [[1, 8]]}
+    with pytest.raises(InputError, match=r"exported program .* plug-in nest-torch"):
+        load_model(held([node]), Training(1, 8), None, Registry())

@@ -11,7 +11,6 @@ from nest.files import unstructure
 from nest.testing.samples import model_sources, topology_sources
 from tests.calibrate.test_collective_measurements import OUTPUT
 from tests.exporters.test_megatron_read import DENSE, EXPERTS
-from tests.models.programs import decoder
 from tests.plan.test_check import PROBLEM
 from tests.spec.test_measurements import COLLECTIVE, OPERATOR, RUN
 from tests.test_any_problem import CONFIGURED, DESCRIBED, MEASURED
@@ -20,6 +19,8 @@ Input = tuple[str, Any]
 """A file's suffix, and its content: a mapping, or text."""
 
 LOGS = Path(__file__).parents[1] / "calibrate" / "logs"
+NODE = {"name": "mm", "op": "aten.mm.default", "inputs": ["x", "p_w"], "shape": [[1, 8]]}
+"""Of an exported program, which nest refuses without its plug-in."""
 SCRIPT = {"--num-layers": "4", "--pipeline-model-parallel-size": "2", "--global-batch-size": "8"}
 
 
@@ -49,7 +50,7 @@ def inputs() -> dict[str, list[Input]]:
         "model": [
             *((".json", unstructure(each)) for each in model_sources()),
             (".json", model),
-            (".json", decoder()),
+            (".json", [NODE]),
         ],
         "network": _networks(),
         "collectives": [(".jsonl", _lines(collectives)), (".txt", OUTPUT)],

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, level_matrix, pairs
-from nest.network.grid import grid
+from nest.network.graph import grid
 from tests.network.networks import random_graphs
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.network import LinkGraph, pairs
-from nest.network.graph import link_graph
-from nest.network.grid import grid
+from nest.network.graph import grid, link_graph
 from tests.network.networks import as_networkx, random_graphs, shuffled
 
 
@@ -67,7 +66,7 @@ def test_torus_distances_are_sums_over_dimensions() -> None:
 def test_many_devices_are_walked_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = grid((3, 3), [True, True], 50e9, 1e-6)
     whole = pairs(graph)
-    monkeypatch.setattr("nest.network.directed.STEPS_AT_ONCE", 80)
+    monkeypatch.setattr("nest.network.paths.STEPS_AT_ONCE", 80)
     parts = pairs(graph)
     assert (whole.bandwidth == parts.bandwidth).all()
     assert (whole.latency == parts.latency).all()

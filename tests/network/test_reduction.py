@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, Reduced, pairs, reduce
-from nest.network.graph import link_graph
-from nest.network.grid import grid
-from nest.network.order import grown
+from nest.network.graph import grid, link_graph
+from nest.network.hierarchy import neighbour_order
 from tests.network.networks import random_graphs, shuffled, tree
 
 FANOUTS = st.lists(st.integers(2, 4), min_size=1, max_size=4)
@@ -36,10 +35,10 @@ def certify(found: Reduced) -> None:
                 assert level.bandwidth <= found.pairs.bandwidth[first, second]
                 assert level.latency >= found.pairs.latency[first, second]
                 ratios.append((level.latency + found.message / level.bandwidth) / times[first, second])
-        assert reduction.distortion.largest == pytest.approx(max(ratios))
-        assert reduction.distortion.mean == pytest.approx(sum(ratios) / len(ratios))
-        assert 1.0 <= reduction.distortion.mean <= reduction.distortion.largest * (1 + 1e-12)
-    assert found.best.distortion.mean == min(each.distortion.mean for each in found.reductions)
+        assert reduction.stretch.largest == pytest.approx(max(ratios))
+        assert reduction.stretch.mean == pytest.approx(sum(ratios) / len(ratios))
+        assert 1.0 <= reduction.stretch.mean <= reduction.stretch.largest * (1 + 1e-12)
+    assert found.best.stretch.mean == min(each.stretch.mean for each in found.reductions)
 
 
 @given(FANOUTS, st.randoms(use_true_random=False))
@@ -52,7 +51,7 @@ def test_hierarchies_come_out_exactly_whatever_the_order(fanouts: list[int], ran
         found = reduce(pairs(each))
         certify(found)
         assert found.best.exact
-        assert (found.best.distortion.mean, found.best.distortion.largest) == (1.0, 1.0)
+        assert (found.best.stretch.mean, found.best.stretch.largest) == (1.0, 1.0)
         levels = found.best.levels
         assert [(level.fanout, level.bandwidth, level.latency) for level in levels] == list(
             zip(fanouts, BANDWIDTHS, LATENCIES, strict=False)
@@ -72,7 +71,7 @@ def test_names_change_nothing_but_names(graph: LinkGraph) -> None:
     one, two = reduce(pairs(graph)), reduce(pairs(link_graph(names, graph.is_device.tolist(), links)))
     renamed = dict(zip(graph.names, names, strict=True))
     assert one.best.levels == two.best.levels
-    assert one.best.distortion == two.best.distortion
+    assert one.best.stretch == two.best.stretch
     assert tuple(renamed[name] for name in one.names) == two.names
 
 
@@ -118,7 +117,7 @@ def test_measured_bandwidth_is_clustered() -> None:
     assert found.best.fanouts == (4, 4)
     machines = [{group[index] for index in found.best.order[first : first + 4]} for first in range(0, 16, 4)]
     assert all(len(each) == 1 for each in machines)
-    assert found.best.distortion.largest < 1.05
+    assert found.best.stretch.largest < 1.05
 
 
 def test_ragged_groups_keep_every_device() -> None:
@@ -146,7 +145,7 @@ def test_growing_keeps_groups_in_one_piece(fanouts: list[int], random: Random) -
     places = list(range(cluster.size))
     random.shuffle(places)
     distance = numpy.array([[cluster.level(one, two) + 1.0 for two in places] for one in places])
-    order = [places[index] for index in grown(distance)]
+    order = [places[index] for index in neighbour_order(distance)]
     for capacity in cluster.capacities:
         groups = [place // capacity for place in order]
         assert sum(one != two for one, two in pairwise(groups)) == len(set(groups)) - 1

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nest.network import pairs
 from nest.network.graph import link_graph
-from nest.network.sharing import loads
+from nest.network.paths import loads
 from tests.network.networks import tree
 
 

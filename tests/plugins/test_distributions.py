@@ -22,11 +22,8 @@ LONG = ULYSSES / "examples" / "llama-2-7b-on-32-single-gpu-nodes" / "problem.yam
 ALLOWED = {"hooks", "catalogue", "instance", "graph", "spec", "files", "units", "errors"}
 """Rooms of nest that a plug-in may import: hooks and below, and no solver."""
 
-CONDUCTOR = {"planner"}
+CONDUCTOR = {"api"}
 """What commands of a plug-in may call beside: the walks through the house that nest's own commands call."""
-
-LIBRARIES = {"nest-torch": ["torch>=2.7,<3"]}
-"""What a distribution needs beside nest."""
 
 
 def project(folder: Path) -> dict[str, Any]:
@@ -60,7 +57,7 @@ def nest(*arguments: str, path: str = "", seed: str | None = None) -> str:
 def test_a_distribution_says_what_it_is(folder: Path) -> None:
     about = project(folder)
     assert about["name"] == folder.name
-    assert about["dependencies"] == ["nest-planner>=0.1,<1", *LIBRARIES.get(folder.name, [])]
+    assert about["dependencies"] == ["nest-planner>=0.1,<1"]
     assert (folder / about["readme"]).is_file()
     assert list((folder / "tests").glob("test_*.py"))
     for target in about["entry-points"]["nest"].values():

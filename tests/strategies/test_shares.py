@@ -213,7 +213,7 @@ def test_every_combination_adds_up(family: str, exchange: str) -> None:
 
 
 def test_every_family_is_tried() -> None:
-    assert {*FAMILIES, "operator_graph", "captured_program"} == set(registry().model_importers())
+    assert {*FAMILIES, "operator_graph"} == set(registry().model_importers())
 
 
 @settings(max_examples=20)

@@ -35,7 +35,7 @@ class FatTree:
         return [self.names.format(index) for index in range(self.pods * self.units * self.hosts)]
 
     def links(self) -> list[tuple[str, str]]:
-        """The two ends of every link: adapters as `HOST/RAIL`, switches by their names."""
+        """The two ends of every link: NICs as `HOST/RAIL`, switches by their names."""
         found = []
         for pod in range(self.pods):
             for unit in range(self.units):
@@ -54,10 +54,10 @@ class FatTree:
         return found
 
     def shares(self) -> tuple[float, float, float]:
-        """Of a link, what each adapter gets inside its unit, its pod, and between pods, when all send."""
+        """Of a link, what each NIC gets inside its unit, its pod, and between pods, when all send."""
         pod = min(1.0, self.spines * self.uplinks / self.hosts)
-        adapters = self.units * self.hosts * self.rails
-        return 1.0, pod, min(pod, self.spines * self.cores * self.core_links / adapters)
+        nics = self.units * self.hosts * self.rails
+        return 1.0, pod, min(pod, self.spines * self.cores * self.core_links / nics)
 
 
 def fat_trees(rails: tuple[int, ...] = (1, 2, 4, 8)) -> st.SearchStrategy[FatTree]:
@@ -72,15 +72,15 @@ def guids(links: list[tuple[str, str]]) -> dict[str, str]:
     return {end: f"{'H' if '/' in end else 'S'}-{0xE09D730300000000 + index:016x}" for index, end in enumerate(ends)}
 
 
-def ibnetdiscover(links: list[tuple[str, str]], rate: str, adapter: str = "HCA-{}", *, adapters: bool = True) -> str:
-    """`links` as ibnetdiscover prints them; without `adapters` the part of the switches only."""
+def ibnetdiscover(links: list[tuple[str, str]], rate: str, nic: str = "HCA-{}", *, nics: bool = True) -> str:
+    """`links` as ibnetdiscover prints them; without `nics` the part of the switches only."""
     of, ports, count = guids(links), {end: [] for link in links for end in link}, {}  # type: ignore[var-annotated]
     for one, two in links:
         here, there = (count.setdefault(end, 0) + 1 for end in (one, two))
         count[one], count[two] = here, there
         ports[one].append((here, two, there))
         ports[two].append((there, one, here))
-    said = {end: end if "/" not in end else f"{end.split('/')[0]} {adapter.format(end.split('/')[1])}" for end in of}
+    said = {end: end if "/" not in end else f"{end.split('/')[0]} {nic.format(end.split('/')[1])}" for end in of}
     text = "#\n# Topology file: generated on Fri Aug  8 06:33:24 2025\n#\n"
     for end in sorted(of, key=lambda each: of[each]):
         if "/" not in end:
@@ -89,7 +89,7 @@ def ibnetdiscover(links: list[tuple[str, str]], rate: str, adapter: str = "HCA-{
             for here, other, there in ports[end]:
                 port = f"({of[other][2:]}) " if "/" in other else ""
                 text += f'[{here}]\t"{of[other]}"[{there}]{port}\t\t# "{said[other]}" lid 1 {rate}\n'
-        elif adapters:
+        elif nics:
             text += f'\nvendid=0x2c9\ndevid=0x1021\ncaguid=0x{of[end][2:]}\nCa\t1 "{of[end]}"\t\t# "{said[end]}"\n'
             for here, other, there in ports[end]:
                 text += (

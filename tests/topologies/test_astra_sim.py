@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from nest.errors import InputError
 from nest.network import pairs
-from nest.network.graph import LinkGraph
-from nest.network.grid import grid
+from nest.network.graph import LinkGraph, grid
 from tests.topologies.field import imported, levels, reduced, told
 
 

@@ -12,6 +12,7 @@ from nest.errors import InputError
 from nest.formulate.topology import loaded
 from nest.hooks.registry import registry
 from nest.network import LinkGraph, pairs, reduce
+from nest.network.graph import link_graph
 from nest.network.graph_spec import read_graph, written_graph
 
 DEVICES = [{"id": "a"}, {"id": "b", "kind": "device"}, {"id": "s", "kind": "switch"}]
@@ -53,6 +54,15 @@ def test_networkx_files_are_read_alike(tmp_path: Path) -> None:
     assert all(isinstance(each, LinkGraph) for each in found)
     assert same(found[0], found[1])  # type: ignore[arg-type]
     assert same(found[1], found[2])  # type: ignore[arg-type]
+
+
+def test_networks_go_to_networkx_and_back() -> None:
+    for shared in (True, False):
+        there = link_graph(["a", "b", "s"], [True, True, False], [(0, 2, 1e9, 1e-6), (1, 2, 2e9, 0.0)], shared=shared)
+        graph = there.to_networkx()
+        assert dict(graph.nodes(data="kind")) == {"a": "device", "b": "device", "s": "switch"}
+        assert networkx.is_tree(graph)
+        assert written_graph(LinkGraph.from_networkx(graph)) == written_graph(there)
 
 
 def test_directed_graphs_count_the_worse_direction() -> None:

@@ -47,7 +47,7 @@ def test_levels_are_what_was_built(tree: FatTree, tmp_path_factory: pytest.TempP
 def test_the_part_of_the_switches_says_all(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("ib")
     whole = imported(written(folder, ibnetdiscover(tree.links(), "4xHDR", "mlx5_{}")))
-    part = imported(written(folder, ibnetdiscover(tree.links(), "4xHDR", "mlx5_{}", adapters=False)))
+    part = imported(written(folder, ibnetdiscover(tree.links(), "4xHDR", "mlx5_{}", nics=False)))
     assert (whole.network, whole.hosts, whole.device) == (part.network, part.hosts, "a100-sxm-80g")
 
 
@@ -62,7 +62,7 @@ def test_the_order_of_the_file_says_nothing(tree: FatTree, tmp_path_factory: pyt
     assert one.hosts == two.hosts
 
 
-def test_one_adapter_serves_the_accelerators_a_profile_says(tmp_path: Path) -> None:
+def test_one_nic_serves_the_accelerators_a_profile_says(tmp_path: Path) -> None:
     tree = FatTree(pods=1, units=2, hosts=2, rails=1, spines=1, uplinks=1, cores=1, core_links=1)
     path = written(tmp_path, ibnetdiscover(tree.links(), "4xHDR"))
     assert levels(imported(path))[:2] == [(8, 300e9), (2, 25e9 / 8)]
@@ -95,7 +95,7 @@ def test_what_is_no_host_to_plan_with_is_left_out(tmp_path: Path) -> None:
     found = imported(written(tmp_path, text))
     assert levels(found) == levels(imported(written(tmp_path, ibnetdiscover(SMALL.links(), "4xNDR"))))
     assert "login (1 host), which do not have 4 links" in told(found)
-    assert "2 adapters that do not say which host they are in" in told(found)
+    assert "2 NICs that do not say which host they are in" in told(found)
     assert "manager" not in told(found)
 
 
@@ -111,7 +111,7 @@ def test_storage_beside_the_hosts_adds_no_way_up(tmp_path: Path) -> None:
     assert levels(both)[-1][1] > levels(alone)[-1][1]
 
 
-def test_hosts_nobody_names_go_by_their_adapters(tmp_path: Path) -> None:
+def test_hosts_nobody_names_go_by_their_nics(tmp_path: Path) -> None:
     text = ibnetdiscover(SMALL.links(), "4xNDR")
     for host in SMALL.members:
         for rail in range(4):
@@ -145,7 +145,7 @@ def test_hosts_on_some_switches_in_common_are_planned_link_by_link(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('Ca\t1 "H-b8e92403009ca838"\t\t# "dgx-gb200-n01-c1 HCA-1"\n', "no switches, only 1 adapter"),
+        ('Ca\t1 "H-b8e92403009ca838"\t\t# "dgx-gb200-n01-c1 HCA-1"\n', "no switches, only 1 NIC"),
         ('Switch\t65 "S-2c5eab0300b87b40"\t\t# "leaf" enhanced port 0 lid 73 lmc 0\n', "no host hangs on a switch"),
         (ibnetdiscover([*SMALL.links(), ("far/0", "island"), *((f"far/{i}", "island") for i in (1, 2, 3))], "4xNDR"),
          "not joined by any switch above them"),

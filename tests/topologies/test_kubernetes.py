@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nest.catalogue import profile
 from nest.errors import InputError
 from nest.spec import LinkProfile, TierSpec
-from nest.topologies.reading.products import product_device
+from nest.topologies.switched.profiles import product_device
 from nest.units import BytesPerSecond
 from tests.topologies.field import imported, levels, told
 

@@ -83,7 +83,7 @@ def test_many_machines_arrive_in_the_problem() -> None:
     assert any("16 such machines" in sentence for sentence in found.assumed or ())
 
 
-def test_without_adapters_many_machines_take_the_profile() -> None:
+def test_without_nics_many_machines_take_the_profile() -> None:
     path = sample("nvidia-smi.txt")
     with pytest.raises(InputError, match=r"nvidia-smi.txt: .*name a link profile"):
         from_file(ClusterSpec(topology=path.name), registry(), path.parent, hosts=2)

@@ -39,7 +39,7 @@ def to_switch(count: int) -> str:
     return f'<nvlink target="fffffff:ff:ff.0" count="{count}" tclass="0x068000"/>'
 
 
-def adapter(number: int, speed: float = 400000, *, pci: str = 'class="0x020700"', name: str = "mlx5") -> str:
+def nic(number: int, speed: float = 400000, *, pci: str = 'class="0x020700"', name: str = "mlx5") -> str:
     return (
         f'<pci busid="0001:{number:02x}:00.0" {pci} link_speed="32.0 GT/s PCIe" link_width="16"><nic>'
         f'<net name="{name}_{number}" dev="{number}" speed="{speed}" port="1" guid="0x{number}" gdr="1"/></nic></pci>'
@@ -73,11 +73,11 @@ def test_gpus_at_switches_are_one_level(tmp_path: Path) -> None:
         f'<nvlink target="0000:{0xF0 + index:x}:00.0" count="{count}" tclass="0x068000"/>'
         for index, count in enumerate((5, 5, 4, 4))
     )
-    inside = [bridge(index, gpu(index, switches), adapter(index)) for index in range(8)]
+    inside = [bridge(index, gpu(index, switches), nic(index)) for index in range(8)]
     found = read(tmp_path, system("".join(inside[:4]), "".join(inside[4:])))
     assert level(found) == LevelSpec(8, BytesPerSecond(450e9), name="node", link="nvlink4")
     assert (found.device, found.devices_per_host) == ("h100-sxm", 8)
-    assert found.adapters == TierSpec("infiniband", BytesPerSecond(50e9))
+    assert found.nics == TierSpec("infiniband", BytesPerSecond(50e9))
     assert found.assumptions == ()
 
 
@@ -211,25 +211,25 @@ def test_devices_without_a_class_are_counted_by_the_profile(tmp_path: Path) -> N
     assert (level(found).fanout, level(found).link) == (8, "pcie4")
 
 
-def test_adapters(tmp_path: Path) -> None:
-    def share(*adapters: str) -> TierSpec | None:
-        return read(tmp_path, system("".join([gpu(0), gpu(1), *adapters]))).adapters
+def test_nics(tmp_path: Path) -> None:
+    def share(*nics: str) -> TierSpec | None:
+        return read(tmp_path, system("".join([gpu(0), gpu(1), *nics]))).nics
 
     assert share() is None
-    assert share(adapter(0, -1)) is None
-    assert share(adapter(0), adapter(1, 1000, name="eth")) == TierSpec("infiniband", BytesPerSecond(25e9))
-    assert share(adapter(0, 200000000)) == TierSpec("infiniband", BytesPerSecond(12.5e9))
+    assert share(nic(0, -1)) is None
+    assert share(nic(0), nic(1, 1000, name="eth")) == TierSpec("infiniband", BytesPerSecond(25e9))
+    assert share(nic(0, 200000000)) == TierSpec("infiniband", BytesPerSecond(12.5e9))
     ethernet, amazon = 'class="0x020000" vendor="0x15b3"', 'class="0x020000" vendor="0x1d0f"'
-    assert share(adapter(0, 100000, pci=ethernet)) == TierSpec("ethernet", BytesPerSecond(6.25e9))
-    assert share(adapter(0, 100000, pci=amazon)) == TierSpec("efa", BytesPerSecond(6.25e9))
+    assert share(nic(0, 100000, pci=ethernet)) == TierSpec("ethernet", BytesPerSecond(6.25e9))
+    assert share(nic(0, 100000, pci=amazon)) == TierSpec("efa", BytesPerSecond(6.25e9))
     slot = 32e9 * 128 / 130 * 16 / 8  # Of PCI Express 5.0 x16, less than 800 Gbit/s.
-    assert share(adapter(0, 800000)) == TierSpec("infiniband", BytesPerSecond(round(slot) / 2))
+    assert share(nic(0, 800000)) == TierSpec("infiniband", BytesPerSecond(round(slot) / 2))
 
 
 def test_a_socket_listed_at_every_processor_counts_once(tmp_path: Path) -> None:
     net = '<nic><net name="eth0" dev="0" speed="10000" port="0" guid="0x0" gdr="0"/></nic>'
     found = read(tmp_path, system(gpu(0, to_switch(18)) + net, gpu(1, to_switch(18)) + net))
-    assert found.adapters == TierSpec("ethernet", BytesPerSecond(10e9 / 8 / 2))
+    assert found.nics == TierSpec("ethernet", BytesPerSecond(10e9 / 8 / 2))
 
 
 def test_links_to_itself_and_to_what_is_not_there_are_left_out(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_links_to_itself_and_to_what_is_not_there_are_left_out(tmp_path: Path) -
         ('<graphs version="1"><graph id="0"/></graphs>', "rings and trees"),
         ('<system version="1"><cpu numaid="0"></system>', "not well-formed"),
         ('<system version="1"></system>', "no GPUs"),
-        (system(adapter(0)), "no GPUs"),
+        (system(nic(0)), "no GPUs"),
         (system(gpu(0) + gpu(1, pci=A100_CARD)), "2 kinds of GPUs"),
         (system(gpu(0, link(1, 1).replace('count="1"', 'count="many"')) + gpu(1)), "GPU0 has count 'many'"),
         (system("<pci>" * 80 + "</pci>" * 80), "nested more than"),
@@ -264,7 +264,7 @@ def test_strange_values_end_in_a_network_or_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, attribute: str, value: str, which: int
 ) -> None:
     text = system(
-        bridge(0, gpu(0, link(1, 2) + to_switch(2)), adapter(0)), gpu(1, link(0, 2)) + gpu(2, pci=A100_CARD) + gpu(3)
+        bridge(0, gpu(0, link(1, 2) + to_switch(2)), nic(0)), gpu(1, link(0, 2)) + gpu(2, pci=A100_CARD) + gpu(3)
     ).replace(A100_CARD, H100)
     parts = text.split(f'{attribute}="')
     place = 1 + which % (len(parts) - 1)

@@ -30,15 +30,15 @@ DGX_1 = [
 """Six links of every V100 of a DGX-1."""
 
 
-def table(rows: list[list[str]], *, separator: str = "\t", adapters: int = 0, escapes: bool = False) -> str:
-    """The matrix as the driver prints it; cells of adapters are SYS."""
-    names = [f"GPU{index}" for index in range(len(rows))] + [f"NIC{index}" for index in range(adapters)]
+def table(rows: list[list[str]], *, separator: str = "\t", nics: int = 0, escapes: bool = False) -> str:
+    """The matrix as the driver prints it; cells of NICs are SYS."""
+    names = [f"GPU{index}" for index in range(len(rows))] + [f"NIC{index}" for index in range(nics)]
     head = separator.join(["", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])
     lines = [f"\x1b[4m{head}\x1b[0m" if escapes else head]
     for name, cells in zip(names, rows, strict=False):
-        lines.append(separator.join([name, *(f" {cell} " for cell in cells), *["SYS"] * adapters, "0-63", "0", "N/A"]))
-    for index in range(adapters):
-        own = [" X " if index == other else "PIX" for other in range(adapters)]
+        lines.append(separator.join([name, *(f" {cell} " for cell in cells), *["SYS"] * nics, "0-63", "0", "N/A"]))
+    for index in range(nics):
+        own = [" X " if index == other else "PIX" for other in range(nics)]
         lines.append(separator.join([f"NIC{index}", *["SYS"] * len(rows), *own]))
     return "\n".join([*lines, LEGEND])
 
@@ -131,8 +131,8 @@ def test_however_it_is_printed_it_is_the_same(tmp_path_factory: pytest.TempPathF
     rows = [["X" if i == j else upper[min(i, j), max(i, j)] for j in range(count)] for i in range(count)]
     folder = tmp_path_factory.mktemp("matrix")
     plain = read(folder, table(rows))
-    adapters = data.draw(st.integers(0, 12))
-    text = table(rows, separator=data.draw(st.sampled_from(["\t", "  ", "\t\t"])), adapters=adapters, escapes=True)
+    nics = data.draw(st.integers(0, 12))
+    text = table(rows, separator=data.draw(st.sampled_from(["\t", "  ", "\t\t"])), nics=nics, escapes=True)
     missing = data.draw(st.integers(1, count - 1))  # Of two triangles one is enough.
     lines = [line for line in text.split("\n") if not line.startswith(f"GPU{missing}")]
     other = read(folder, "\n".join(["$ nvidia-smi topo -m", *lines]))

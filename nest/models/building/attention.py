@@ -1,9 +1,133 @@
 """Attention sub-layers: projections, rotation, core, output projection."""
 
 from nest.graph import Shape, Tensor
-from nest.models.building.attention_core import attention_core
-from nest.models.building.layer import LayerBuilder
+from nest.models.building.layer import FP32, LayerBuilder
 from nest.spec.architecture import GroupedQueryAttention, LatentAttention
+
+
+def mean_keys(sequence: int, causal: bool, window: int | None) -> float:
+    """Keys a query attends to, averaged over the positions of a sequence.
+
+    A causal query at position `i` (from 1) attends to `min(i, window)` keys. With `w = min(window, sequence)`
+    that averages to `w - w*(w - 1)/(2*sequence)`, so to `(sequence + 1)/2` without a window.
+
+    Args:
+        sequence: tokens per sample.
+        causal: whether later keys are masked.
+        window: latest keys a query attends to; None: all. Only causal attention has one.
+    """
+    if not causal:
+        return float(sequence)
+    reach = sequence if window is None else min(window, sequence)
+    return reach - reach * (reach - 1) / (2 * sequence)
+
+
+def attention_core(
+    layer: LayerBuilder,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    unfused: bool,
+    causal: bool = True,
+    window: int | None = None,
+) -> Tensor:
+    """Add the attention core and return its result, `(batch, sequence, heads, value channels)`.
+
+    Args:
+        layer: the layer being built.
+        query: `(batch, sequence, heads, head)`.
+        key: `(batch, sequence, heads or kv_heads, head)`.
+        value: `(batch, sequence, heads or kv_heads, head or value)`.
+        unfused: separate operators that store the scores, in place of a flash-attention kernel.
+        causal: whether later keys are masked.
+        window: latest keys a query attends to; None: all.
+    """
+    context = layer.tensor("context", query.shape[2], value.shape[3])
+    if unfused:
+        _unfused(layer, query, key, value, context, window)
+    else:
+        _flash(layer, query, key, value, context, causal, window)
+    return context
+
+
+def _flash(
+    layer: LayerBuilder,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context: Tensor,
+    causal: bool,
+    window: int | None,
+) -> None:
+    """One kernel that never stores the scores (FlashAttention-2, arXiv 2307.08691).
+
+    It skips masked keys, so the FLOP executed are those of the mean number of keys. With `head` query-key
+    channels and `value` value channels the forward pass has one product of each width; the backward pass
+    computes the scores again, the gradients of queries and keys (three of width `head`), of values and of
+    the probabilities (two of width `value`): a ratio of 2.5 when the widths agree. It keeps its operands, its
+    result and the log-sum-exp of the scores. By the convention of utilisation figures the mask saves nothing,
+    only a window does.
+    """
+    keys = layer.sequence if window is None else min(window, layer.sequence)
+    head, channels = query.shape[-1][1], value.shape[-1][1]
+    per_key = 2.0 * (head + channels) / head
+    statistics = layer.tensor("log_sum_exp", query.shape[2], itemsize=FP32)
+    layer.add(
+        "attention",
+        "attention",
+        (query, key, value),
+        (context, statistics),
+        space=_space(layer, query, keys),
+        saves=(query, key, value, context, statistics),
+        contracted=("keys",),
+        flops_per_point=per_key * mean_keys(layer.sequence, causal, window) / keys,
+        model_flops_per_point=per_key,
+        backward_flops_ratio=(3 * head + 2 * channels) / (head + channels),
+    )
+
+
+def _unfused(
+    layer: LayerBuilder, query: Tensor, key: Tensor, value: Tensor, context: Tensor, window: int | None
+) -> None:
+    """Scores, softmax and weighted sum as operators of their own, over all keys, masked or not.
+
+    The products have two gradients each, twice the forward FLOP. All three are of kind `attention`, so that
+    selective recomputation drops the scores and probabilities (arXiv 2205.05198, section 5).
+    """
+    heads, keys = query.shape[2], ("keys", layer.sequence)
+    rows = (("batch", 1), heads, ("sequence", layer.sequence))
+    scores = Tensor(f"{layer.name}/scores", (*rows, keys), layer.itemsize)
+    probabilities = Tensor(f"{layer.name}/probabilities", (*rows, keys), layer.itemsize)
+    counted = 2.0 if window is None else 2.0 * min(window, layer.sequence) / layer.sequence
+    layer.add(
+        "attention_scores",
+        "attention",
+        (query, key),
+        (scores,),
+        space=_space(layer, query, layer.sequence),
+        saves=(query, key),
+        contracted=("head",),
+        flops_per_point=2.0,
+        model_flops_per_point=counted,
+    )
+    layer.add("attention_softmax", "attention", (scores,), (probabilities,), saves=(probabilities,))
+    layer.add(
+        "attention_context",
+        "attention",
+        (probabilities, value),
+        (context,),
+        space=(*rows, value.shape[3], keys),
+        saves=(probabilities, value),
+        contracted=("keys",),
+        flops_per_point=2.0,
+        model_flops_per_point=counted,
+    )
+
+
+def _space(layer: LayerBuilder, query: Tensor, keys: int) -> tuple[tuple[str, int], ...]:
+    """The iteration space of the scores: `(batch, heads, sequence, keys, head)`."""
+    return (("batch", 1), query.shape[2], ("sequence", layer.sequence), ("keys", keys), query.shape[3])
 
 
 def add_attention(

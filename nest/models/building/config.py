@@ -1,11 +1,15 @@
-"""Reading a Hugging Face `config.json` with every mistake reported by its key."""
+"""Hugging Face configurations: reading them with every mistake reported by its key, and the importer they all share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from nest.errors import InputErrors
+from nest.graph import OperatorGraph
+from nest.models.building.graph import build_graph
+from nest.spec import Training
+from nest.spec.architecture import Architecture
 
 LARGEST = 10**9
 """No width of a transformer comes near; a larger number is a slip of the hand, and would build for hours."""
@@ -122,3 +126,47 @@ class ConfigReader:
         """
         if self.problems:
             raise InputErrors(self.problems)
+
+
+@frozen
+class ConfigImporter:
+    """An importer of the configurations of one family.
+
+    Attributes:
+        name: the family, `model_type` of its configurations.
+        head: the model class built, as `architectures` names it.
+        read: turns a configuration into an architecture.
+        also: further `model_type`s of the same architecture.
+        examples: configurations to try it on (`nest.testing`), where the model library has none of the family.
+    """
+
+    name: str
+    head: str
+    read: Callable[[ConfigReader], Architecture]
+    also: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, Any], ...] = field(default=(), eq=False)
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a mapping with this family's `model_type`."""
+        return isinstance(source, Mapping) and source.get("model_type") in (self.name, *self.also)
+
+    def load(self, source: Any, training: Training) -> OperatorGraph:
+        """The operator graph of one sample.
+
+        Raises:
+            InputErrors: keys are missing or have values the family cannot have; each is named.
+            InputError: the training does not suit the model.
+        """
+        return build_graph(self.architecture(source), training)
+
+    def architecture(self, source: Any) -> Architecture:
+        """What the model is made of.
+
+        Raises:
+            InputErrors: keys are missing or have values the family cannot have; each is named.
+        """
+        config = ConfigReader(source, self.name)
+        config.head(self.head)
+        found = self.read(config)
+        config.finish()
+        return found

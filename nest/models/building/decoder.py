@@ -5,7 +5,11 @@ from collections.abc import Callable
 from attrs import frozen
 
 from nest.models.building.config import MOST_LAYERS, ConfigReader
-from nest.spec.architecture import FeedForward, GroupedQueryAttention, MixtureOfExperts
+from nest.spec.architecture import (
+    FeedForward,
+    GroupedQueryAttention,
+    MixtureOfExperts,
+)
 
 SLIDING = "sliding_attention"
 """How `layer_types` names a layer with windowed attention."""

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nest.graph.program.axes import Atom, aligned, fresh, leaves, part, reshape, size, unify
+from nest_torch.program.axes import Atom, aligned, fresh, leaves, part, reshape, size, unify
 
 sizes = st.lists(st.integers(1, 12), min_size=1, max_size=4)
 

@@ -1,4 +1,4 @@
-"""PyTorch for nest: measures operators and collectives, captures operator graphs of modules."""
+"""PyTorch for nest: measures operators and collectives, captures modules as graphs, reads exported programs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import typer
 
     from nest.graph import OperatorGraph
+    from nest.hooks.protocols import ModelImporter
 
 __all__ = ["capture"]
 
@@ -21,6 +22,14 @@ def nest_commands(app: typer.Typer) -> None:
     from nest_torch.commands import register
 
     register(app)
+
+
+@hook
+def nest_model_importers() -> list[ModelImporter]:
+    """Programs of `torch.export`, node by node; PyTorch is not needed to read them."""
+    from nest_torch.exported.importer import importer
+
+    return [importer]
 
 
 def capture(module: Any, example_inputs: Any, **options: Any) -> OperatorGraph:

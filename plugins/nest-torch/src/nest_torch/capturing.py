@@ -11,13 +11,13 @@ import torch
 
 from nest.errors import InputError
 from nest.graph import OperatorGraph
-from nest.graph.program.assembling import graph_of
-from nest.graph.program.axes import Atom, Dim, fresh, leaves
-from nest.graph.program.layering import layering
-from nest.graph.program.makers import MAKERS
-from nest.graph.program.naming import BATCH, name_axes
-from nest.graph.program.unfused import mark_attention
-from nest.graph.program.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
+from nest_torch.program.axes import Atom, Dim, fresh, leaves
+from nest_torch.program.axis_names import BATCH, name_axes
+from nest_torch.program.graph import graph_of
+from nest_torch.program.layers import layering
+from nest_torch.program.makers import MAKERS
+from nest_torch.program.unfused import mark_attention
+from nest_torch.program.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
 from nest_torch.walking import Walker
 
 TRACED_BATCH = 3

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from nest.errors import InputError
-from nest.graph.program.naming import BATCH
 from nest_torch.machine import FORMATS
+from nest_torch.program.axis_names import BATCH
 
 TYPES = ("int64", "int32", "bool", "float", "float32", "float16", "bfloat16")
 """Data types of inputs; `float` is that of the weights."""

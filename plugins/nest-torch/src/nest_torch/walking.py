@@ -7,9 +7,9 @@ import torch
 from attrs import define
 
 from nest.errors import InputError
-from nest.graph.program.recording import Call, Recorder, atoms
-from nest.graph.program.targets import OPAQUE
-from nest.graph.program.values import Value
+from nest_torch.program.recorder import Call, Recorder, atoms
+from nest_torch.program.targets import OPAQUE
+from nest_torch.program.values import Value
 
 INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 """Higher-order operators that only run a part of the program, and how many arguments stand before what it is given."""

@@ -1,0 +1,80 @@
+"""DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437), and Kimi K2, which has its shape (arXiv 2507.20534).
+
+Latent attention, routed and shared experts behind a few dense layers.
+"""
+
+from nest.models.building.config import ConfigImporter, ConfigReader
+from nest.models.building.decoder import DecoderWidths, decoder_widths
+from nest.spec.architecture import Architecture, FeedForward, LatentAttention, MixtureOfExperts, TransformerBlock
+
+
+def _read(config: ConfigReader) -> Architecture:
+    """Read a DeepSeek configuration.
+
+    The router's correction bias of DeepSeek-V3 is moved by hand, not learned: no parameter. Layers for the
+    prediction of further tokens (`num_nextn_predict_layers`) are not part of the model class and left out.
+    """
+    widths = decoder_widths(config)
+    attention = _attention(config, widths)
+    dense_layers = config.integer("first_k_dense_replace", 0, minimum=0)
+    every = config.integer("moe_layer_freq", 1)
+    sparse = [index >= dense_layers and index % every == 0 for index in range(widths.layers)]
+    # Each width is only needed where a layer has it.
+    mixture = _mixture(config) if any(sparse) else None
+    dense = None if all(sparse) else FeedForward(config.integer("intermediate_size"))
+    networks = [mixture if is_sparse else dense for is_sparse in sparse]
+    blocks = tuple(TransformerBlock(attention, network) for network in networks if network is not None)
+    return Architecture(config.family, widths.hidden, widths.vocab, blocks, tied=widths.tied)
+
+
+def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
+    if "q_lora_rank" not in config.config:
+        config.problem("`q_lora_rank` is missing; null means that queries are not compressed")
+    return LatentAttention(
+        heads=widths.heads,
+        query_rank=config.optional_integer("q_lora_rank"),
+        key_value_rank=config.integer("kv_lora_rank"),
+        plain=config.integer("qk_nope_head_dim"),
+        rotary=config.integer("qk_rope_head_dim"),
+        value=config.integer("v_head_dim"),
+        bias=config.boolean("attention_bias", False),
+    )
+
+
+def _mixture(config: ConfigReader) -> MixtureOfExperts:
+    width, groups = config.integer("moe_intermediate_size"), config.integer("n_group", 1)
+    mixture = MixtureOfExperts(
+        experts=config.integer("n_routed_experts"),
+        top_k=config.integer("num_experts_per_tok"),
+        width=width,
+        shared_width=width * config.integer("n_shared_experts", 0, minimum=0),
+        groups=groups,
+        visited_groups=config.integer("topk_group", 1) if groups > 1 else 1,
+    )
+    config.at_most("topk_group", mixture.visited_groups, "n_group", groups)
+    config.at_most("num_experts_per_tok", mixture.top_k, "n_routed_experts", mixture.experts)
+    return mixture
+
+
+LITE = {
+    "model_type": "deepseek_v2",
+    "vocab_size": 102400,
+    "hidden_size": 2048,
+    "intermediate_size": 10944,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "q_lora_rank": None,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "moe_intermediate_size": 1408,
+}
+"""DeepSeek-V2-Lite (appendix B.1 of the paper)."""
+
+deepseek_v2 = ConfigImporter("deepseek_v2", "DeepseekV2ForCausalLM", _read, examples=(LITE,))
+deepseek_v3 = ConfigImporter("deepseek_v3", "DeepseekV3ForCausalLM", _read, also=("kimi_k2",))

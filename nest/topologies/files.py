@@ -1,0 +1,124 @@
+"""Texts of files, for importers that know their files by what is in them, and lists of host names in them."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+
+from nest.errors import InputError
+from nest.files.source import read_text_of
+from nest.network.imported import PartOf
+
+BEGINNING = 64 * 2**10
+"""Bytes by which an importer tells whether a file is of its kind."""
+
+
+def path_of(source: object) -> Path | None:
+    """The file that a source is, or is a part of; None: it is no file."""
+    if isinstance(source, PartOf):
+        return source.path
+    return source if isinstance(source, Path) else None
+
+
+def beginning(source: object) -> str:
+    """The first characters of the file that a source is; empty: it is no file, cannot be read, or is no text."""
+    path = path_of(source)
+    try:
+        if path is None or not path.is_file():
+            return ""
+        with path.open("rb") as stream:
+            data = stream.read(BEGINNING)
+    except (OSError, ValueError):
+        return ""
+    if b"\0" in data:
+        return ""
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def text_of(path: Path) -> str:
+    """What a file says.
+
+    Raises:
+        InputError: it cannot be read, is too large or is no text; errors do not name the file, whoever asked does.
+    """
+    try:
+        return read_text_of(path)
+    except InputError as error:
+        raise InputError(str(error).removeprefix(f"{path}: ")) from None
+
+
+MOST_HOSTS = 2**20
+"""More hosts than any cluster has; beyond it a range is a slip."""
+
+MOST_DIGITS = 18
+"""Of a number in a range: Slurm reads them into 64 bits (src/common/hostlist.c)."""
+
+_RANGE = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
+_PART = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """The names that a list of hosts stands for, in its order; those that it has twice are there twice.
+
+    Names are separated by commas or blanks. Ranges in brackets count up; a first number with leading zeros gives its
+    width to all numbers of its range. Of several brackets the last counts fastest. As `scontrol show hostnames` does
+    (Slurm 22.05; with three brackets or more it gives the same names in another order); also names that go on behind
+    their last bracket, which it refuses.
+
+    Raises:
+        InputError: brackets do not match, or a range is none.
+    """
+    found: list[str] = []
+    for word in _words(text):
+        found += _names(word, MOST_HOSTS - len(found))
+    return tuple(found)
+
+
+def _words(text: str) -> Iterator[str]:
+    """The entries of a list; commas inside brackets belong to them."""
+    depth, word = 0, ""
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if depth not in (0, 1):
+            raise InputError(f"the list of hosts {text!r:.60} has brackets that do not match; close each.")
+        if depth == 0 and (letter == "," or letter.isspace()):
+            if word:
+                yield word
+            word = ""
+        else:
+            word += letter
+    if depth:
+        raise InputError(f"the list of hosts {text!r:.60} has a bracket that is not closed; write `n[1-8]`.")
+    if word:
+        yield word
+
+
+def _names(word: str, most: int) -> list[str]:
+    parts: list[Sequence[str]] = []
+    count = 1
+    for part in _PART.findall(word):
+        choices = _numbers(part, word, most) if part.startswith("[") else (part,)
+        count *= len(choices)
+        if count > most:
+            raise _too_many(word)
+        parts.append(choices)
+    return ["".join(chosen) for chosen in product(*parts)]
+
+
+def _numbers(bracket: str, word: str, most: int) -> list[str]:
+    found: list[str] = []
+    for written in bracket[1:-1].split(","):
+        match = _RANGE.fullmatch(written)
+        if match is None or max(len(number or "") for number in match.groups()) > MOST_DIGITS:
+            raise InputError(f"{written.strip()!r:.40} in {word!r:.60} is no number and no range such as `01-08`.")
+        first, last = match[1], match[2] or match[1]
+        if int(last) < int(first):
+            raise InputError(f"the range {written.strip()!r:.40} in {word!r:.60} counts down; turn it round.")
+        if int(last) - int(first) >= most - len(found):
+            raise _too_many(word)
+        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return found
+
+
+def _too_many(word: str) -> InputError:
+    return InputError(f"{word!r:.60} stands for more than {MOST_HOSTS} names; correct its ranges.")

@@ -1,0 +1,186 @@
+"""The figures that files of switches and hosts leave out: link profiles, products, rates by name."""
+
+import re
+
+from attrs import frozen
+
+from nest.catalogue import link, profile, profiles
+from nest.errors import InputError
+from nest.spec import LinkProfile, TierSpec
+from nest.units import BytesPerSecond
+
+USUAL = "h100-ndr"
+"""Profile for files that say nothing of accelerators and links, where nobody else does."""
+
+DOMAIN_PROFILE = "gb200-nvl72-ndr"
+"""Profile for hosts in NVLink domains whose accelerators nobody names: such racks have domains of several hosts."""
+
+
+@frozen
+class SourcedProfile:
+    """A link profile that leaves nothing out, and who says what in it.
+
+    Attributes:
+        device: the accelerator by its name in the catalogue; None: the problem says.
+        devices_per_host: accelerators of one host.
+        host: links inside a host.
+        domain: links between hosts of one NVLink domain; None: there are none.
+        tiers: of the network, the lowest first; the last serves all further ones.
+        given: what the user says.
+        usual: what says the rest.
+    """
+
+    device: str | None
+    devices_per_host: int
+    host: TierSpec
+    domain: TierSpec | None
+    tiers: tuple[TierSpec, ...]
+    given: LinkProfile
+    usual: LinkProfile
+
+    def source(self, key: str) -> str:
+        """Which profile says `key`, for sentences."""
+        found = self.given if getattr(self.given, key) else self.usual
+        return f"link profile {found.name}" if found.name else "the link profile"
+
+
+def sourced_profile(given: LinkProfile | None, usual: str = USUAL) -> SourcedProfile:
+    """`given` with what it leaves out, and who says what.
+
+    That is taken from the catalogue's first profile for its device, or from that called `usual` where it names no
+    device or no profile has it.
+
+    Args:
+        given: as chosen by the user; None: nothing was.
+        usual: name of a profile of the catalogue, for a file of the kind at hand.
+    """
+    base, given = profile(usual), given or LinkProfile()
+    same = [each for each in profiles().values() if each.device == given.device]
+    if same and base not in same:
+        base = same[0]
+    linked = given.host is not None or given.domain is not None or given.tiers
+    return SourcedProfile(
+        device=given.device or (None if linked else base.device),
+        devices_per_host=given.devices_per_host or base.devices_per_host or 1,
+        host=given.host or base.host or TierSpec(),
+        domain=given.domain if linked else base.domain,
+        tiers=given.tiers or base.tiers,
+        given=given,
+        usual=base,
+    )
+
+
+def profile_sentences(profile: SourcedProfile, counted: bool = False) -> list[str]:
+    """What of hosts and accelerators is taken from the usual profile, a sentence each.
+
+    Args:
+        profile: that is used.
+        counted: whether the file says how many accelerators a host has.
+    """
+    found = []
+    if profile.device is not None and profile.given.device is None:
+        found.append(f"The accelerators are {profile.device}: {profile.source('device')}.")
+    if not counted and profile.given.devices_per_host is None:
+        found.append(f"A host has {profile.devices_per_host} accelerators: {profile.source('devices_per_host')}.")
+    return found
+
+
+def nominal_bandwidth(tier: TierSpec, place: str) -> float:
+    """Nominal bytes per second of a tier, per accelerator and direction.
+
+    Raises:
+        InputError: neither the tier nor its link says.
+    """
+    if tier.bandwidth is not None:
+        return tier.bandwidth
+    found = None if tier.link is None else link(tier.link, f"{place}.link").bandwidth
+    if found is None:
+        raise InputError(
+            f"{place}.bandwidth is missing in the link profile; give it in bytes per second (`bandwidth: 50 GB/s`), "
+            "or name a link with a bandwidth of its own such as `infiniband-ndr`."
+        )
+    return BytesPerSecond(found)
+
+
+PRODUCTS: tuple[tuple[str, frozenset[str], str], ...] = (
+    ("GB300", frozenset(), "gb300"),
+    ("GB200", frozenset(), "gb200"),
+    ("B300", frozenset(), "b300-sxm"),
+    ("B200", frozenset(), "b200-sxm"),
+    ("H200", frozenset(), "h200-sxm"),
+    ("H100", frozenset(), "h100-sxm"),
+    ("A100", frozenset({"80GB"}), "a100-sxm-80g"),
+    ("A100", frozenset({"40GB"}), "a100-sxm-40g"),
+    ("V100", frozenset({"SXM2", "32GB"}), "v100-sxm-32g"),
+    ("V100", frozenset({"SXM3", "32GB"}), "v100-sxm-32g"),
+    ("MI300X", frozenset(), "mi300x"),
+)
+"""A word of a product, others it must have, and its name in the catalogue; products as NVIDIA's driver and AMD's label
+them (NVIDIA/k8s-device-plugin docs/gpu-feature-discovery, ROCm/gpu-operator docs)."""
+
+OTHER_FORMS = frozenset({"PCIE", "PCI", "NVL", "HBM2E", "MIG"})
+"""Words of products with other links than the catalogue's, and of parts of a device."""
+
+
+def product_device(product: str, profile: LinkProfile | None) -> str | None:
+    """Name in the catalogue of a product such as `NVIDIA-H100-80GB-HBM3`; None where the profile or the problem says.
+
+    Raises:
+        InputError: the catalogue does not have it, and no profile gives its links.
+    """
+    if profile is not None and profile.device is not None:
+        return None
+    words = set(re.split(r"[^A-Z0-9]+", product.upper()))
+    if not words & OTHER_FORMS:
+        for word, others, device in PRODUCTS:
+            if word in words and others <= words:
+                return device
+    if profile is None or not profile.tiers:
+        raise InputError(
+            f"the catalogue has no accelerator called {product!r:.60}; give a link profile with its links (`host` and "
+            "`tiers`), and its own figures as cluster.device."
+        )
+    return None
+
+
+LANE = {
+    "SDR": 2.0,
+    "DDR": 4.0,
+    "QDR": 8.0,
+    "FDR10": 10.0,
+    "FDR": 13.64,
+    "EDR": 25.0,
+    "HDR": 50.0,
+    "NDR": 100.0,
+    "XDR": 200.0,
+}
+"""Gbit/s of data on one lane and direction: InfiniBand Architecture Specification volume 1, tables of link speeds. SDR
+to QDR signal 10 bits for 8, FDR10 and FDR 66 for 64; from EDR on the name is the rate of data."""
+
+LANES = 4
+"""Lanes of a port whose width is not written: ports of NICs and switches have four ("4x")."""
+
+_RATE = re.compile(r"(?:(\d+)\s*[xX]\s*)?(SDR|DDR|QDR|FDR10|FDR|EDR|HDR100|HDR|NDR200|NDR|XDR)", re.IGNORECASE)
+_HALVES = {"HDR100": ("HDR", 2), "NDR200": ("NDR", 2)}
+"""Ports split in two: names of two lanes."""
+
+
+def infiniband_rate(text: str) -> float | None:
+    """Bytes per second and direction of a port called `4xNDR`, `NDR`, `HDR100` ...; None: no such rate is known."""
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        return None
+    name = found[2].upper()
+    name, lanes = _HALVES.get(name, (name, LANES))
+    return LANE[name] * int(found[1] or lanes) * 1e9 / 8
+
+
+def infiniband(text: str) -> TierSpec | None:
+    """The catalogue's link for InfiniBand of a rate as `infiniband_rate` reads it; None: no such rate is known."""
+    rate = infiniband_rate(text)
+    return None if rate is None else TierSpec(link="infiniband", bandwidth=BytesPerSecond(rate))
+
+
+def ethernet(bits_per_second: float) -> TierSpec:
+    """The catalogue's link for Ethernet of a rate in bits per second and direction."""
+    return TierSpec(link="ethernet", bandwidth=BytesPerSecond(bits_per_second / 8))
