@@ -31,7 +31,7 @@ def shortlist(
 
     They differ in degrees, number of stages, micro-batch, schedule, ZeRO or recomputation. A plan that only lets fewer
     or other stages make a choice that a better one makes on some, and one that mixes further choices into a better
-    one, are not told beside it (`nest.solve.dp.listed`). Each is the best of those left, proved by a search of its
+    one, are not told beside it (`nest.solve.dp.shortlist`). Each is the best of those left, proved by a search of its
     own, unless time runs out.
 
     Args:
@@ -63,7 +63,7 @@ def _shortlist(
     changes: Changes | None,
     known: Registry,
 ) -> tuple[Entry, ...]:
-    from nest.solve.dp import Listed
+    from nest.solve.dp import PlanSignature
     from nest.solve.dp import solve as search
 
     whole, instance, formulation = in_numbers(problem, known, progress, told, changes, deadline)
@@ -74,7 +74,7 @@ def _shortlist(
     while result.solution is not None and len(plans) < count:
         found.append(result.solution)
         met = result.runner_up
-        if met is not None and any(Listed.of(each).covers(met[0]) for each in found):
+        if met is not None and any(PlanSignature.of(each).covers(met[0]) for each in found):
             met = None
         if met is None and deadline.passed:
             break
