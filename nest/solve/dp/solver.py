@@ -77,10 +77,7 @@ def solve(
     besides: Sequence[Solution] = (),
     simpler_within: float | None = None,
 ) -> Result:
-    """The plan of least batch time, proved optimal; or why there is none.
-
-    Ties within 1e-12 go to fewer devices, then fewer stages, then the earlier configuration: candidates, schedules and
-    rank orders as listed, fewer replicas, choices as listed.
+    """The plan of least batch time, proved optimal, with ties broken as in PROBLEM.md section 5; or why there is none.
 
     Args:
         instance: the problem.
@@ -165,11 +162,7 @@ def _attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | N
 
 
 def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
-    """Whether there is any plan.
-
-    Args:
-        instance: the problem.
-        deadline: until when that must be found; None: however long it takes.
+    """Whether there is any plan, found by the deadline; None: however long it takes.
 
     Raises:
         InputError: as `solve`.
@@ -357,16 +350,8 @@ class _Solver:
             search.find_second()
 
     def _search(self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False) -> BestFirst:
-        return BestFirst(
-            searchers,
-            self.started,
-            self.deadline,
-            self.share,
-            self.progress,
-            known,
-            whole=whole and self._all,
-            others=dict(self.others),
-        )
+        whole, others, until = whole and self._all, dict(self.others), (self.started, self.deadline, self.share)
+        return BestFirst(searchers, *until, self.progress, known, whole=whole, others=others)
 
     @property
     def _all(self) -> bool:
