@@ -18,7 +18,7 @@ from nest.solve.dp.stages import Fastest, StageTables, fastest
 from nest.solve.search import Meter
 
 REMEMBERED_BYTES = 128 * 2**20
-"""Most bytes of choices one recurrence keeps between runs: 200 layers that all differ take 1.2 s with them, else 3.1."""
+"""Most bytes of choices a recurrence keeps between runs: 200 layers that all differ take 1.2 s with them, else 3.1."""
 
 
 @frozen
