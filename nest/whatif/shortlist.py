@@ -40,7 +40,7 @@ def best_plans(
     Raises:
         NoPlanYet: the time was up before any plan was found.
     """
-    from nest.solve.dp import Listed
+    from nest.solve.dp import PlanSignature
     from nest.solve.dp import solve as search
 
     result = search(instance, deadline, progress, simpler_within=simpler_within(problem))
@@ -49,7 +49,7 @@ def best_plans(
     while result.solution is not None and len(plans) < count:
         found.append(result.solution)
         met = result.runner_up
-        if met is not None and any(Listed.of(each).covers(met[0]) for each in found):
+        if met is not None and any(PlanSignature.of(each).covers(met[0]) for each in found):
             met = None
         if met is None and deadline.passed:
             break

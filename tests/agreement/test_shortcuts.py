@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
+from nest.solve.dp import downsets
 from tests.agreement.compare import disagreements
 from tests.agreement.problems import random_problem
 
 solver = importlib.import_module("nest.solve.dp.solver")
-coarse = importlib.import_module("nest.solve.dp.coarse")
 
 
 @pytest.fixture
@@ -17,8 +17,7 @@ def low_thresholds(monkeypatch):
     """Idle layers apart, coarse cuts first and stages by their range of times, however small the graph."""
     monkeypatch.setattr(solver, "FEW_CUTS", 1)
     monkeypatch.setattr(solver, "MANY_CUTS", 2)
-    for name in ("LITTLE", "COARSE"):
-        monkeypatch.setattr(coarse, name, 2)
+    monkeypatch.setattr(downsets, "COARSE", 2)
 
 
 def idle_problem(random: Random) -> dict:

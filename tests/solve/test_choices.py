@@ -52,7 +52,7 @@ def test_the_least_of_all_choices_is_that_of_each(few: int, monkeypatch: pytest.
             assert (same[one - 1] == same[other - 1]) == alike
         left = whole.within(1.0)
         kept = [k for k in range(kinds) if any(t.first[k] <= CAPACITY and t.time[k] <= 1 for t in tables)]
-        assert left.kinds == len(kept) == len(left.pairs)
+        assert left.classes == len(kept) == len(left.pairs)
         for table, was in zip(left.tables, tables, strict=True):
             for name in ("time", "sync", "first", "more"):
                 assert (getattr(table, name) == getattr(was, name)[kept]).all()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nest.errors import InputError
 from nest.instance import LayerGraph
 from nest.solve.dp.downsets import LIMIT, build
-from nest.solve.dp.largest import AlongRuns, ByValue, largest
+from nest.solve.dp.sums import AlongRuns, ByValue, largest
 from tests.small_instances import chain
 
 

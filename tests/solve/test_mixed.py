@@ -12,12 +12,11 @@ from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode
 from nest.plan import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
-from nest.solve.dp.configurations import Exclusions
+from nest.solve.dp.configurations import Tally, mixed_configurations
 from nest.solve.dp.downsets import build
-from nest.solve.dp.mixed.configurations import mixed_configurations
-from nest.solve.dp.mixed.places import places
-from nest.solve.dp.mixed.search import MixedSearch
-from nest.solve.dp.mixed.tally import Tally
+from nest.solve.dp.mixed import MixedSearch
+from nest.solve.dp.placement import offsets
+from nest.solve.dp.rules import Exclusions
 from tests.small_instances import candidate, cluster, instance
 
 
@@ -28,7 +27,7 @@ def test_the_level_between_blocks_of_any_width(fanouts: tuple[int, ...], order: 
     widths = [width for width in range(1, 5) if machines.admits(width)]
     for widest, replicas in product(widths, range(1, 5)):
         size = widest * (machines.size // (replicas * widest))
-        found = places(machines, size, replicas, order) if size else None
+        found = offsets(machines, size, replicas, order) if size else None
         narrower = [width for width in widths if width <= widest]
         blocks = [(offset, width) for width in narrower for offset in range(0, size - width + 1, width)]
         for one, other in product(blocks, blocks):
@@ -94,7 +93,7 @@ def test_mixed_plans_keep_every_rule_and_are_no_slower_than_plain_ones(seed: int
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_bound_of_a_family_exceeds_its_best_plan(seed: int) -> None:
+def test_no_bound_of_a_node_exceeds_its_best_plan(seed: int) -> None:
     """Every configuration solved on its own, without a plan to beat, against the bounds that could drop it.
 
     And what is found costs what its evaluation says, whichever width the configuration takes to be the widest.
@@ -102,14 +101,14 @@ def test_no_bound_of_a_family_exceeds_its_best_plan(seed: int) -> None:
     problem = mixed(seed)
     downsets = build(problem.graph)
     found = mixed_configurations(problem, len(problem.graph.layers), 0, Exclusions())
-    search = MixedSearch(problem, downsets, found)
-    for family in list(search.families())[::5]:
-        for part in search.split(family.family, 1e6, Counter()):
-            plan = search.solve(part.family, 1e6, Counter())
+    search = MixedSearch(problem, found, downsets)
+    for node in search.nodes()[::5]:
+        for leaf in node.node.branch(1e6, Counter()):
+            plan = leaf.node.solve(1e6, Counter())
             if plan is not None:
-                assert part.bound <= plan.value * (1 + 1e-9)
-                assert family.bound <= plan.value * (1 + 1e-9)
-                assert part.rank <= plan.rank
+                assert leaf.bound <= plan.value * (1 + 1e-9)
+                assert node.bound <= plan.value * (1 + 1e-9)
+                assert leaf.tie_break <= plan.tie_break
                 assert evaluate(problem, plan.solution).batch_time == pytest.approx(plan.value, rel=1e-9)
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, StageDecision
 from nest.plan import evaluate
 from nest.solve.dp import solve
-from nest.solve.dp.configurations import Exclusions
+from nest.solve.dp.configurations import mixed_configurations
 from nest.solve.dp.downsets import build
-from nest.solve.dp.mixed.configurations import mixed_configurations
-from nest.solve.dp.mixed.search import MixedSearch
+from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.placement import slots
-from nest.solve.dp.run import Run
+from nest.solve.dp.rules import Exclusions
+from nest.solve.search import BestFirst
 from tests.small_instances import instance
 
 FANOUTS = [(4,), (2, 3), (3, 2), (5, 2), (2, 7), (3, 3), (1, 4, 2), (2, 2, 3), (4, 3), (2, 2, 7)]
@@ -92,10 +92,10 @@ def test_no_placement_is_faster(crowd: tuple[tuple[int, ...], int, str, list[flo
 def _best_mixed(problem: Instance) -> float:
     """The batch time of the best plan that the search of mixed plans finds, without one to beat."""
     found = mixed_configurations(problem, len(problem.graph.layers), 0, Exclusions())
-    run = Run(MixedSearch(problem, build(problem.graph), found), started=0.0)
-    run.find_best()
-    assert run.best is not None
-    return run.best.value
+    search = BestFirst([MixedSearch(problem, found, build(problem.graph))], started=0.0)
+    search.find_best()
+    assert search.best is not None
+    return search.best.value
 
 
 def _at(stage: StageDecision, offset: int) -> StageDecision:

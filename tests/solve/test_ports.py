@@ -7,22 +7,20 @@ import numpy
 import pytest
 from attrs import evolve
 
-from nest.instance import Instance
+from nest.instance import Instance, LayerGraph
 from nest.plan import evaluate
-from nest.solve.dp import choices, fastest, solve
-from nest.solve.dp.choices import ChoiceTable
-from nest.solve.dp.ports import UNKNOWN, Boundary, Ports
+from nest.solve.dp import choices, downsets, solve, stages
+from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable, Ports
 from tests.agreement.compare import complaint, disagreements
 from tests.agreement.draws import draw, hangs_on_rounding
 from tests.small_instances import candidate, cluster, instance
 
 solver = importlib.import_module("nest.solve.dp.solver")
-coarse = importlib.import_module("nest.solve.dp.coarse")
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "sharded", "uneven"])
 def test_no_plan_is_faster_where_ports_are_busy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastest, "AT_ONCE", 3)
+    monkeypatch.setattr(stages, "AT_ONCE", 3)
     monkeypatch.setattr(choices, "FIRST_LOOK", 2)
     compared = 0
     for seed in range(14):
@@ -124,7 +122,8 @@ def test_what_is_not_tight_is_the_sum_and_what_is_relaxed_is_below() -> None:
 
 
 def test_idle_layers_leave_ports_no_less_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer without seconds moves, and the cut in front of it: what hides in one plan may not in the other."""
+    """A layer without seconds moves, and the cut in front of it: what overlaps in one plan may not in the other."""
+    graph = LayerGraph(tuple(f"l{index}" for index in range(5)), ((0, (1,)), (1, (2,)), (0, (3,)), (3, (4,))))
     problems = [busy_instance(seed, exposed=0.3, layers=5, fanouts=(3, 2)) for seed in range(12)]
     for problem in problems:
         used, idle = problem.candidates[0], numpy.array([1.0, 0.0, 1.0, 0.0, 1.0])
@@ -138,11 +137,10 @@ def test_idle_layers_leave_ports_no_less_free(monkeypatch: pytest.MonkeyPatch) -
             recompute=modes,
             tensor_bytes=used.tensor_bytes * [0.0, 1.0, 0.0, 1.0],
         )
-        whole = evolve(problem, candidates=(changed,))
+        whole = evolve(problem, candidates=(changed,), graph=graph)
         expected = solve(whole).batch_time
         with monkeypatch.context() as patch:
             patch.setattr(solver, "FEW_CUTS", 1)
             patch.setattr(solver, "MANY_CUTS", 2)
-            for name in ("LITTLE", "COARSE"):
-                patch.setattr(coarse, name, 2)
+            patch.setattr(downsets, "COARSE", 2)
             assert solve(whole).batch_time == pytest.approx(expected, rel=1e-12)

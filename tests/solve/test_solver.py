@@ -11,7 +11,7 @@ from nest.plan import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
 from nest.solve.dp.downsets import build
-from nest.solve.dp.pareto import Floor, Objective, walk
+from nest.solve.dp.pareto import Floor, Objective, least_batch_time
 from nest.solve.dp.recurrence import Partition, PlacedStage
 from tests.small_instances import candidate, cluster, instance
 
@@ -158,7 +158,7 @@ def test_branches_are_cut_where_it_is_cheapest() -> None:
     assert build(diamond).count == 6
 
 
-def test_the_walk_finds_the_best_of_given_points() -> None:
+def test_the_search_of_boxes_finds_the_best_of_given_points() -> None:
     """Against a list of (max t, sum t, max y) points, whatever the weights."""
     draw = numpy.random.default_rng(5)
     for _ in range(1000):
@@ -180,17 +180,17 @@ def test_the_walk_finds_the_best_of_given_points() -> None:
         points[:, 1] = numpy.minimum(points[:, 1], 2 * points[:, 0])
         floor = Floor(*(float(v) for v in points.min(axis=0)))
         best = min(objective.value(*p) for p in points)
-        value, found = walk(run, objective, floor, math.inf)
+        value, found = least_batch_time(run, objective, floor, math.inf)
         assert found is not None
         assert value == pytest.approx(best)
-        assert walk(run, objective, floor, best)[1] is None
+        assert least_batch_time(run, objective, floor, best)[1] is None
         above = best + draw.uniform(0.1, 5)
-        value, found = walk(run, objective, floor, above, first_will_do=True)
+        value, found = least_batch_time(run, objective, floor, above, first_will_do=True)
         assert found is not None
         assert best <= value < above
 
 
-def test_the_walk_visits_few_of_the_points_that_nothing_dominates() -> None:
+def test_the_search_of_boxes_visits_few_of_the_points_that_nothing_dominates() -> None:
     """Of 1,000 points, each the best for some weights, it asks for a fifth."""
     angles = numpy.linspace(0.0, numpy.pi / 2, 1000)
     points = numpy.stack([2 - numpy.sin(angles), 4 - numpy.cos(angles), numpy.zeros(1000)], axis=1)
@@ -208,7 +208,7 @@ def test_the_walk_visits_few_of_the_points_that_nothing_dominates() -> None:
     for slowest in (0.1, 1.0, 7.0):
         objective = Objective(slowest, 1.0)
         asked.clear()
-        value, _ = walk(run, objective, Floor(1.0, 3.0, 0.0), math.inf)
+        value, _ = least_batch_time(run, objective, Floor(1.0, 3.0, 0.0), math.inf)
         assert value == pytest.approx(min(objective.value(*p) for p in points))
         assert len(asked) < 200
 

@@ -1,6 +1,6 @@
 """The exact dynamic program (PROBLEM.md section 6)."""
 
-from nest.solve.dp.listed import Listed
+from nest.solve.dp.shortlist import PlanSignature
 from nest.solve.dp.solver import feasible, solve
 
-__all__ = ["Listed", "feasible", "solve"]
+__all__ = ["PlanSignature", "feasible", "solve"]

@@ -1,16 +1,15 @@
-"""Lower bounds on the batch time: from compute alone, and from partitions with every boundary at its cheapest."""
+"""Lower bounds on what stages take, from partitions with every boundary at its cheapest level."""
 
 from collections.abc import Sequence
 
 import numpy
 from attrs import frozen
 
-from nest.instance import Array, Candidate
-from nest.solve.dp.fastest import fastest
-from nest.solve.dp.meter import Meter
+from nest.instance import Array
+from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.pareto import Floor
-from nest.solve.dp.ports import UNKNOWN
-from nest.solve.dp.stages import StageTables
+from nest.solve.dp.stages import StageTables, fastest
+from nest.solve.search import Meter
 
 
 @frozen(eq=False)
@@ -30,20 +29,6 @@ class PartitionBounds:
     def floor(self, stages: int) -> Floor:
         """The three for so many stages."""
         return Floor(*(float(each[stages - 1]) for each in (self.largest_time, self.total_time, self.largest_sync)))
-
-
-def compute_bounds(candidate: Candidate) -> tuple[float, float]:
-    """Seconds per micro-batch from forward and backward alone: of the longest layer, and of all."""
-    times = candidate.forward + candidate.backward
-    return float(times.max()), float(times.sum())
-
-
-def port_bounds(candidate: Candidate) -> tuple[float, float]:
-    """The same with what the busiest port needs, of the layers alone (PROBLEM.md section 4, Ports)."""
-    longest, total = compute_bounds(candidate)
-    if candidate.busy is None:
-        return longest, total
-    return max(longest, float(candidate.busy.max())), max(total, float(candidate.busy.sum(axis=1).max()))
 
 
 def partition_bounds(

@@ -1,20 +1,140 @@
-"""What a stage may choose, and what each choice costs every kind of stage."""
+"""What a stage may choose, and what each choice costs every class of stages."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy
-from attrs import frozen
+from attrs import fields, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
-from nest.solve.dp.ports import Boundary, Ports
+
+UNKNOWN = -1
+"""Stands for the level of a boundary that may be any: it is on no port, and the figures are lower bounds."""
+
+
+@frozen(eq=False)
+class Boundary:
+    """A boundary of some stages.
+
+    Attributes:
+        level: its level, or `UNKNOWN`.
+        seconds: that each stage takes to receive over it, shape `(stages,)`, or one number for all.
+    """
+
+    level: int
+    seconds: Array | float
+
+
+@frozen(eq=False)
+class Ports:
+    """The ports of one choice for every class of stages; arrays of shape `(classes,)` or `(levels, classes)`.
+
+    In tables of several choices there is one more dimension, in front of `classes`.
+
+    Attributes:
+        busy: seconds per micro-batch for which a port at each level is occupied, without boundaries.
+        once: seconds once per batch if nothing of it hides, the optimizer step included.
+        used: levels over which something that may hide is sent once per batch.
+        floor: seconds per micro-batch at least, whatever the boundaries.
+        slow: where some port is occupied for longer than the stage takes without boundaries.
+        held: where what is sent once per batch may be held up by what is sent per micro-batch.
+        micro_batches: how many a port is free in (`M`); None: nothing is held up, for a bound from below.
+    """
+
+    busy: Array
+    once: Array
+    used: NDArray[numpy.bool_]
+    floor: Array
+    slow: NDArray[numpy.bool_]
+    held: NDArray[numpy.bool_]
+    micro_batches: int | None
+
+    @classmethod
+    def of(
+        cls,
+        busy: Array,
+        time: Array,
+        sync: Array,
+        once: Array,
+        used: NDArray[numpy.bool_],
+        micro_batches: int | None,
+    ) -> "Ports":
+        """The ports of stages that take `time` and `sync` seconds without them; `used` is false where nothing hides."""
+        floor = numpy.maximum(time, busy.max(axis=0))
+        held = numpy.zeros(len(time), dtype=bool)
+        if micro_batches is not None and used.any():
+            # A port is free for that long at least, as the time of a stage never falls below what its ports need.
+            free = numpy.where(used, numpy.maximum(time - busy, 0.0), numpy.inf).min(axis=0)
+            held = once - micro_batches * free > sync
+        return cls(busy, once, used, floor, floor > time, held, micro_batches)
+
+    @property
+    def tight(self) -> NDArray[numpy.bool_]:
+        """Where times or synchronisation depend on more than the sum of the boundaries' seconds."""
+        tight: NDArray[numpy.bool_] = self.slow | self.held
+        return tight
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """All arrays."""
+        return [self.busy, self.once, self.used, self.floor, self.slow, self.held]
+
+    def at(self, index: Any) -> "Ports":
+        """The same of some of the numbers, as arrays without the dimension of levels are indexed."""
+        by_level = (slice(None), *index) if isinstance(index, tuple) else (slice(None), index)
+        return Ports(
+            self.busy[by_level],
+            self.once[index],
+            self.used[by_level],
+            self.floor[index],
+            self.slow[index],
+            self.held[index],
+            self.micro_batches,
+        )
+
+    @classmethod
+    def stacked(cls, every: "Sequence[Ports]", classes: slice = slice(None)) -> "Ports":
+        """The ports of several choices in one."""
+        arrays = {
+            each.name: numpy.stack([getattr(ports, each.name)[..., classes] for ports in every], axis=-2)
+            for each in fields(cls)
+            if each.name != "micro_batches"
+        }
+        return cls(**arrays, micro_batches=every[0].micro_batches)
+
+    def raised(self, time: Array, sync: Array, classes: Any, *boundaries: Boundary) -> tuple[Array, Array]:
+        """`t_i` and `y_i` of stages of these classes.
+
+        Args:
+            time: seconds per micro-batch without ports, with the boundaries.
+            sync: seconds once per batch without ports.
+            classes: the class of each stage, as arrays are indexed.
+            boundaries: of these stages.
+        """
+        if any(boundary.level == UNKNOWN for boundary in boundaries):
+            return numpy.maximum(time, self.floor[classes]), sync
+        loads = []
+        for level, busy in enumerate(self.busy):
+            load = busy[classes]
+            for boundary in boundaries:
+                if boundary.level == level:
+                    load = load + boundary.seconds
+            loads.append(load)
+        time = numpy.maximum(time, numpy.maximum.reduce(loads))
+        if self.micro_batches is None or not self.held[classes].any():
+            return time, sync
+        least = numpy.full(time.shape, numpy.inf)
+        for load, used in zip(loads, self.used, strict=True):
+            numpy.minimum(least, time - load, out=least, where=used[classes])
+        return time, numpy.maximum(sync, self.once[classes] - self.micro_batches * least)
+
 
 MOST_IN_FLIGHT = 2.0**40
 """Stands for any number of micro-batches in flight."""
 
 FIRST_LOOK = 64
-"""Kinds of stages that mostly tell that one choice does not dominate another."""
+"""Classes of stages that mostly tell that one choice does not dominate another."""
 
 
 @frozen(cache_hash=True)
@@ -32,7 +152,7 @@ class Choice:
 
 @frozen(eq=False)
 class ChoiceTable:
-    """One choice, for every kind of stage; arrays of shape `(kinds,)`.
+    """One choice, for every class of stages; arrays of shape `(classes,)`.
 
     Attributes:
         time: seconds per micro-batch without the boundaries.
@@ -54,15 +174,15 @@ class ChoiceTable:
         """Seconds per micro-batch at least, whatever the boundaries."""
         return self.time if self.ports is None else self.ports.floor
 
-    def with_boundaries(self, kinds: Any, *boundaries: Boundary) -> tuple[Array, Array]:
-        """Seconds per micro-batch, and per batch, of stages of these kinds between their boundaries.
+    def with_boundaries(self, classes: Any, *boundaries: Boundary) -> tuple[Array, Array]:
+        """Seconds per micro-batch, and per batch, of stages of these classes between their boundaries.
 
         The seconds of boundaries are added one after the other.
         """
-        time, sync = self.time[kinds], self.sync[kinds]
+        time, sync = self.time[classes], self.sync[classes]
         for boundary in boundaries:
             time = time + boundary.seconds
-        return (time, sync) if self.ports is None else self.ports.raised(time, sync, kinds, *boundaries)
+        return (time, sync) if self.ports is None else self.ports.raised(time, sync, classes, *boundaries)
 
     def fits(self, in_flight: float, capacity: float) -> NDArray[numpy.bool_]:
         """Which stages fit `capacity` bytes with so many micro-batches in flight."""
@@ -103,12 +223,12 @@ class ChoiceTable:
         return bool((self.ports.busy <= busy).all() and not self.ports.held.any())
 
     @classmethod
-    def stacked(cls, tables: "Sequence[ChoiceTable]", kinds: slice = slice(None)) -> "ChoiceTable":
-        """The choices, of which all or none have ports, in one table of arrays of shape `(choices, kinds)`."""
+    def stacked(cls, tables: "Sequence[ChoiceTable]", classes: slice = slice(None)) -> "ChoiceTable":
+        """The choices, of which all or none have ports, in one table of arrays of shape `(choices, classes)`."""
         names = ("time", "sync", "first", "more")
         ports = [table.ports for table in tables if table.ports is not None]
-        arrays = {name: numpy.array([getattr(table, name)[kinds] for table in tables]) for name in names}
-        return cls(**arrays, ports=Ports.stacked(ports, kinds) if ports else None)
+        arrays = {name: numpy.array([getattr(table, name)[classes] for table in tables]) for name in names}
+        return cls(**arrays, ports=Ports.stacked(ports, classes) if ports else None)
 
     def at(self, index: Any) -> "ChoiceTable":
         """The same of some of the numbers, as arrays are indexed."""

@@ -7,7 +7,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.errors import InputError
-from nest.instance import Array, LayerGraph
+from nest.instance import Array, Instance, LayerGraph
 from nest.solve.dp.pairs import Pairs
 
 LIMIT = 20_000
@@ -15,6 +15,10 @@ LIMIT = 20_000
 
 PAIR_LIMIT = 5_000_000
 """Most pairs of nested downsets: tables hold some twenty numbers for each (0.8 GB at the limit)."""
+
+
+COARSE = 65
+"""Cuts of the coarse lattice in which a first plan is looked for."""
 
 
 @frozen(eq=False)
@@ -147,6 +151,26 @@ def cuts(
     return sorted(masks, key=lambda mask: (mask.bit_count(), mask))
 
 
+def allowed_cuts(instance: Instance, together: Sequence[Sequence[int]]) -> list[int]:
+    """The downsets that plans may cut at, as `cuts`; between blocks only where stages must be even.
+
+    Args:
+        instance: the problem.
+        together: groups of layers that no cut may part.
+    """
+    space, successors = instance.space, instance.graph.successors()
+    if not space.even or space.partition is not None:
+        return cuts(instance.graph, together, space.partition)
+    groups = [sum(1 << layer for layer in set(group)) for group in together]
+    found, mask = [0], 0
+    for block in reversed(space.blocks):
+        mask |= sum(1 << layer for layer in block)
+        closed = all(mask >> reader & 1 for layer in block for reader in successors[layer])
+        if closed and all(mask & group in (0, group) for group in groups):
+            found.append(mask)
+    return found
+
+
 def membership(masks: Sequence[int], layers: int) -> NDArray[numpy.bool_]:
     """The layers of each downset given as a bitmask, shape `(downsets, layers)`."""
     packed = numpy.array([list(mask.to_bytes((layers + 7) // 8, "little")) for mask in masks], dtype=numpy.uint8)
@@ -204,6 +228,26 @@ def _within(ranges: Sequence[StageRange], rows: slice, columns: slice) -> NDArra
         seconds = each.sums[rows, None] - each.sums[columns]
         found = found | ((seconds >= each.shortest) & (seconds <= each.longest))
     return found
+
+
+def coarsening(members: NDArray[numpy.bool_], instance: Instance) -> Downsets:
+    """A lattice of some of the cuts along one order of the layers, for a first plan.
+
+    The cuts are chosen so that the layers between them take about as long as each other to compute.
+
+    Args:
+        members: the layers of each downset, smallest first, shape `(downsets, layers)`.
+        instance: the problem.
+    """
+    # Downsets, each in the next, from the empty one to the whole, with none left out between them.
+    chain = [0]
+    for index in range(1, len(members)):
+        if not (members[chain[-1]] & ~members[index]).any():
+            chain.append(index)
+    first = instance.candidates[0]
+    progress = members[chain] @ (first.forward + first.backward)
+    wanted = numpy.searchsorted(progress, numpy.linspace(0.0, progress[-1], COARSE)).clip(0, len(chain) - 1)
+    return lattice(members[[chain[place] for place in sorted({0, len(chain) - 1, *wanted.tolist()})]])
 
 
 class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an ending

@@ -31,78 +31,80 @@ class Stages:
 class Pairs(Stages):
     """Every stage of some lattice of downsets, the larger downsets ascending.
 
-    Stages that cost the same, wherever they lie, are of one kind; what they cost is kept once per kind.
+    Stages that cost the same, wherever they lie, are in one equivalence class; what they cost is kept once per class.
 
     Attributes:
         count: number of downsets.
         heads: the downsets that are the larger of some pair, ascending.
         starts: where the pairs of each of `heads` begin.
-        kind: which kind each pair is of; None where each pair is a kind of its own.
-        kinds: one stage of each kind; None as above.
+        classes: which class each pair is in; None where each pair is a class of its own.
+        representatives: one stage of each class; None as above.
     """
 
     count: int
     heads: NDArray[numpy.int64]
     starts: NDArray[numpy.int64]
-    kind: NDArray[numpy.int32] | None = None
-    kinds: Stages | None = None
+    classes: NDArray[numpy.int32] | None = None
+    representatives: Stages | None = None
 
     @classmethod
     def of(cls, count: int, larger: NDArray[numpy.int32], smaller: NDArray[numpy.int32]) -> "Pairs":
-        """The pairs in the order given, in which `larger` must ascend, each of its own kind."""
+        """The pairs in the order given, in which `larger` must ascend, each in a class of its own."""
         starts = numpy.flatnonzero(numpy.diff(larger, prepend=-1))
         return cls(larger, smaller, count, larger[starts].astype(numpy.int64), starts)
 
     @property
     def distinct(self) -> Stages:
-        """One stage of each kind."""
-        return self if self.kinds is None else self.kinds
+        """One stage of each class."""
+        return self if self.representatives is None else self.representatives
 
-    def with_kinds(self, codes: NDArray[numpy.int64]) -> "Pairs":
-        """The same, pairs of equal `codes` (0 or more, one per pair) being of one kind; plain where that saves little.
+    def classified(self, codes: NDArray[numpy.int64]) -> "Pairs":
+        """The same, pairs of equal `codes` (0 or more, one per pair) in one class; unchanged where that saves little.
 
-        Kinds are in the order of their codes, and each is stood for by its first pair.
+        Classes are in the order of their codes, and each is represented by its first pair.
         """
         if not len(self):
             return self
         if int(codes.max()) < 8 * len(self):
             present = numpy.zeros(int(codes.max()) + 1, dtype=numpy.int32)
             present[codes] = 1
-            kind = (numpy.cumsum(present, dtype=numpy.int32) - 1)[codes]
+            classes = (numpy.cumsum(present, dtype=numpy.int32) - 1)[codes]
         else:
-            kind = numpy.unique(codes, return_inverse=True)[1].reshape(-1).astype(numpy.int32)
-        count = int(kind.max()) + 1
+            classes = numpy.unique(codes, return_inverse=True)[1].reshape(-1).astype(numpy.int32)
+        count = int(classes.max()) + 1
         if count * 2 > len(self):
             return self
         first = numpy.empty(count, dtype=numpy.int64)
-        first[kind[::-1]] = numpy.arange(len(self))[::-1]
-        return evolve(self, kind=kind, kinds=Stages(self.larger[first], self.smaller[first]))
+        first[classes[::-1]] = numpy.arange(len(self))[::-1]
+        return evolve(self, classes=classes, representatives=Stages(self.larger[first], self.smaller[first]))
 
     def spread(self, values: NDArray[T], part: slice = slice(None)) -> NDArray[T]:
-        """One of `values`, given per kind, for each pair of `part`."""
-        return values[part] if self.kind is None else values[self.kind[part]]
+        """One of `values`, given per class, for each pair of `part`."""
+        return values[part] if self.classes is None else values[self.classes[part]]
 
-    def kind_of(self, pair: int) -> int:
-        """Where the values of one pair lie among those given per kind."""
-        return pair if self.kind is None else int(self.kind[pair])
+    def class_of(self, pair: int) -> int:
+        """Where the values of one pair lie among those given per class."""
+        return pair if self.classes is None else int(self.classes[pair])
 
     def only(self, kept: NDArray[numpy.bool_]) -> "Pairs":
-        """The pairs for which `kept` is true; all kinds stay."""
+        """The pairs for which `kept` is true; all classes stay."""
         if kept.all():
             return self
         found = Pairs.of(self.count, self.larger[kept], self.smaller[kept])
-        return found if self.kind is None else evolve(found, kind=self.kind[kept], kinds=self.kinds)
+        if self.classes is None:
+            return found
+        return evolve(found, classes=self.classes[kept], representatives=self.representatives)
 
-    def only_kinds(self, kept: NDArray[numpy.bool_]) -> "Pairs":
-        """The pairs of the kinds for which `kept` is true; the other kinds go, and those left close up."""
-        if self.kind is None or self.kinds is None:
+    def only_classes(self, kept: NDArray[numpy.bool_]) -> "Pairs":
+        """The pairs of the classes for which `kept` is true; the other classes go, and those left close up."""
+        if self.classes is None or self.representatives is None:
             return self.only(kept)
         if kept.all():
             return self
-        found = self.only(kept[self.kind])
+        found = self.only(kept[self.classes])
         place = (numpy.cumsum(kept) - 1).astype(numpy.int32)
-        kinds = Stages(self.kinds.larger[kept], self.kinds.smaller[kept])
-        return evolve(found, kind=place[found.kind], kinds=kinds)
+        left = Stages(self.representatives.larger[kept], self.representatives.smaller[kept])
+        return evolve(found, classes=place[found.classes], representatives=left)
 
     def least(self, values: Array) -> Array:
         """For each downset the least of `values` over the pairs it is the larger of; infinite where there is none."""

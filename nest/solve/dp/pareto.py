@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from attrs import define, field, frozen
 
-from nest.tolerances import TIE
+from nest.tolerances import LIMIT_SLACK, TIE
 
 
 class Terms(Protocol):
@@ -56,6 +56,10 @@ class Objective:
     slowest: float
     total: float
 
+    def time_limit(self, limit: float, rest: float) -> float:
+        """Most seconds of the slowest stage of a plan that beats `limit` when all else takes `rest` at least."""
+        return (limit - rest) / self.slowest * (1 + LIMIT_SLACK) if self.slowest > 0 else math.inf
+
     def value(self, largest_time: float, total_time: float, largest_sync: float) -> float:
         """Batch time, seconds."""
         return self.slowest * largest_time + self.total * total_time + largest_sync
@@ -72,7 +76,7 @@ class Objective:
 P = TypeVar("P", bound=Terms)
 
 
-def walk(
+def least_batch_time(
     run: Callable[[float, float], P | None],
     objective: Objective,
     floor: Floor,

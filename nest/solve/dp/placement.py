@@ -1,7 +1,5 @@
 """Where blocks of a replica may sit, and the level of the boundary between two of them (PROBLEM.md section 3)."""
 
-from functools import lru_cache
-
 import numpy
 from attrs import frozen
 from numpy.typing import NDArray
@@ -9,9 +7,14 @@ from numpy.typing import NDArray
 from nest.instance import Cluster
 
 
+def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
+    """Devices of a replica whose widest block has `widest` (`K` of PROBLEM.md section 3)."""
+    return widest * (cluster.size // (replicas * widest))
+
+
 @frozen(eq=False)
 class Slots:
-    """The aligned places of one replica, in order along the offsets.
+    """The aligned places of one replica whose blocks are all as wide, in order along the offsets.
 
     The level between two slots is the largest step on the way from one to the other: each replica is a run of
     devices cut into nested groups, and the worst over replicas keeps that property.
@@ -52,61 +55,52 @@ def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots
     steps = numpy.full(max(count - 1, 0), len(cluster.levels) - 1, dtype=numpy.int64)
     for level in range(len(cluster.levels) - 2, -1, -1):
         capacity = cluster.capacities[level]
+        # Two neighbours are within a level only where they are in every replica: all wait for the slowest.
         together = (first[:, :-1] // capacity == last[:, 1:] // capacity).all(axis=0)
         steps[together] = level
     return Slots(width, steps)
 
 
-def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
-    """Devices of a replica whose widest block has `widest` (`K` of PROBLEM.md section 3)."""
-    return widest * (cluster.size // (replicas * widest))
+@frozen(eq=False)
+class Offsets:
+    """The devices of one replica whose blocks differ in width.
 
-
-Shape = tuple[int, ...]
-
-
-@frozen
-class Sharing:
-    """How ZeRO shards over devices that hold the same parameters (the `zero_degree` of a plan).
+    The level of a boundary is that of the devices from the first of the block in front to the last of the block behind,
+    worst over the replicas. It depends on where the former starts and the latter ends alone, with both rank orders:
+    with `dp-inner` the spans of the replicas overlap, and together they are the span of all blocks of both stages.
 
     Attributes:
-        whole: shape of all devices.
-        members: all devices (`z`).
-        shards: shapes of the runs of neighbours that shard among themselves, each once.
-        count: devices of such a run.
-        replicates: shapes of the sets that hold the same shard, each once; none when one run holds all devices.
+        size: how many there are (`K`).
+        ends: for each level and offset, the furthest end of a span that starts there and does not exceed the level,
+            shape `(levels, size)`.
     """
 
-    whole: Shape
-    members: int
-    shards: tuple[Shape, ...]
-    count: int
-    replicates: tuple[Shape, ...] = ()
+    size: int
+    ends: NDArray[numpy.int64]
+
+    @property
+    def levels(self) -> int:
+        """Number of levels."""
+        return len(self.ends)
+
+    def level(self, start: int, end: int) -> int:
+        """Level of the devices from offset `start` up to, not including, `end`."""
+        return int(numpy.flatnonzero(self.ends[:, start] >= end)[0])
+
+    def without_levels(self) -> "Offsets":
+        """The same devices when all links are alike."""
+        return Offsets(self.size, numpy.full((1, self.size), self.size, dtype=numpy.int64))
 
 
-@lru_cache(maxsize=1 << 16)
-def sharing(
-    cluster: Cluster, stride: int, replicas: int, ranks: tuple[int, ...], zero_degree: int | None = None
-) -> Sharing:
-    """How ZeRO shards a stage at offset 0 (PROBLEM.md section 4); many candidates and orders of ranks share answers.
-
-    Args:
-        cluster: the devices.
-        stride: devices from one replica's block to the next one's.
-        replicas: data-parallel degree `d`.
-        ranks: offsets inside the block that hold the same parameters, fewer than `stride` all of them.
-        zero_degree: devices of a run, which divides those that hold the same parameters unless it is the larger; None:
-            all of them.
-    """
-    members = numpy.add.outer(numpy.arange(replicas) * stride, numpy.array(sorted(ranks))).ravel()
-    whole = cluster.shape(members)
-    if zero_degree is None or zero_degree >= len(members):
-        return Sharing(whole, len(members), (whole,), len(members))
-    runs = members.reshape(-1, zero_degree)
-    return Sharing(
-        whole,
-        len(members),
-        tuple(dict.fromkeys(cluster.shape(run) for run in runs)),
-        zero_degree,
-        tuple(dict.fromkeys(cluster.shape(alike) for alike in runs.T)),
-    )
+def offsets(cluster: Cluster, size: int, replicas: int, rank_order: str) -> Offsets:
+    """The devices of each of `replicas` replicas of `size` devices."""
+    starts = numpy.arange(size, dtype=numpy.int64)
+    ends = []
+    for capacity in cluster.capacities:
+        if rank_order == "pp-inner":
+            begin = size * numpy.arange(replicas, dtype=numpy.int64)[:, None]
+            end = (((begin + starts) // capacity + 1) * capacity - begin).min(axis=0)
+        else:
+            end = (starts * replicas // capacity + 1) * capacity // replicas
+        ends.append(numpy.minimum(end, size))
+    return Offsets(size, numpy.array(ends))

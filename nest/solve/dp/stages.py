@@ -11,27 +11,26 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance
-from nest.solve.dp.candidate_sums import CandidateSums
-from nest.solve.dp.choices import Choice, ChoiceTable, not_dominated
+from nest.solve.dp.choices import UNKNOWN, Boundary, Choice, ChoiceTable, Ports, not_dominated
+from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pairs import Pairs, Rows, Stages
-from nest.solve.dp.ports import Ports
-from nest.solve.dp.sums import Sums
-from nest.solve.dp.zero import ZeroTable
+from nest.solve.dp.sums import CandidateSums, Sums
+from nest.solve.dp.zero import zero_tables
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
 FEW_NUMBERS = 2**16
-"""Choices times kinds of stages up to which all choices are computed at once: with so few numbers calls are what takes
+"""Choices times classes of stages up to which all choices are computed at once: with so few numbers calls take the
 time. Of more, one choice at a time spares memory."""
 
 
 @frozen(eq=False)
 class StageTables:
-    """Every choice of every kind of stage, for one candidate, number of replicas and rank order.
+    """Every choice of every class of stages, for one candidate, number of replicas and rank order.
 
     Attributes:
         choices: what a stage may choose, preferred first.
         tables: the table of each choice.
-        pairs: the stages; the tables run over their kinds.
+        pairs: the stages; the tables run over their classes.
         capacity: bytes a stage may use, rounding allowed for.
         compute: seconds of forward and backward at least, shape `(downsets,)`.
     """
@@ -46,8 +45,8 @@ class StageTables:
 
     @property
     def parts(self) -> list[ChoiceTable]:
-        """The tables of arrays of shape `(choices, kinds)`: of all choices where numbers are few, else of one each."""
-        if not self._parts and self.tables and len(self.tables) * self.kinds <= FEW_NUMBERS:
+        """Tables of arrays of shape `(choices, classes)`: of all choices where numbers are few, else of one each."""
+        if not self._parts and self.tables and len(self.tables) * self.classes <= FEW_NUMBERS:
             self._parts.append(ChoiceTable.stacked(self.tables))
         return self._parts or [table.at(None) for table in self.tables]
 
@@ -55,15 +54,15 @@ class StageTables:
     def bytes(self) -> int:
         """Memory the tables and the pairs take."""
         arrays: list[NDArray[Any]] = [self.pairs.larger, self.pairs.smaller]
-        arrays += [] if self.pairs.kind is None else [self.pairs.kind]
+        arrays += [] if self.pairs.classes is None else [self.pairs.classes]
         for table in self.tables:
             arrays += [table.time, table.sync, table.first, table.more]
             arrays += [] if table.ports is None else table.ports.arrays
         return sum({id(array): array.nbytes for array in arrays}.values())
 
     @property
-    def kinds(self) -> int:
-        """How many kinds of stages there are."""
+    def classes(self) -> int:
+        """How many classes of stages there are."""
         return len(self.pairs.distinct)
 
     @property
@@ -81,16 +80,16 @@ class StageTables:
         return int(numpy.searchsorted(self._most_in_flight[0], in_flight))
 
     def best(self, in_flight: float, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
-        """Fastest choice of each kind of stage that fits memory and synchronises within `sync_limit` seconds.
+        """Fastest choice of each class of stages that fits memory and synchronises within `sync_limit` seconds.
 
-        Ports and boundaries aside: with them another may be faster (`nest.solve.dp.fastest`).
+        Ports and boundaries aside: with them another may be faster (`nest.solve.dp.stages`).
 
         Returns:
             Seconds per micro-batch (infinite where nothing fits), seconds once per batch, index of the choice.
             Among equally fast choices the one that synchronises fastest is taken, then the preferred one.
         """
-        time, sync = numpy.full(self.kinds, numpy.inf), numpy.full(self.kinds, numpy.inf)
-        choice = numpy.zeros(self.kinds, dtype=numpy.int16)
+        time, sync = numpy.full(self.classes, numpy.inf), numpy.full(self.classes, numpy.inf)
+        choice = numpy.zeros(self.classes, dtype=numpy.int16)
         for index, table in enumerate(self.tables):
             better = table.fits(in_flight, self.capacity)
             if sync_limit < numpy.inf:
@@ -102,11 +101,11 @@ class StageTables:
         return time, sync, choice
 
     def least(self, in_flight: float) -> tuple[Array, Array]:
-        """Least seconds per micro-batch, and once per batch, of each kind of stage over the choices that fit memory.
+        """Least seconds per micro-batch, and once per batch, of each class of stages over the choices that fit memory.
 
         Each on its own and ports aside, infinite where nothing fits.
         """
-        time, sync = numpy.full(self.kinds, numpy.inf), numpy.full(self.kinds, numpy.inf)
+        time, sync = numpy.full(self.classes, numpy.inf), numpy.full(self.classes, numpy.inf)
         for part in self.parts:
             fits = part.fits(in_flight, self.capacity)
             numpy.minimum(time, part.time.min(axis=0, where=fits, initial=numpy.inf), out=time)
@@ -114,8 +113,8 @@ class StageTables:
         return time, sync
 
     def least_memory(self, in_flight: float) -> Array:
-        """Least memory of each kind of stage over the choices, bytes."""
-        least = numpy.full(self.kinds, numpy.inf)
+        """Least memory of each class of stages over the choices, bytes."""
+        least = numpy.full(self.classes, numpy.inf)
         for table in self.tables:
             numpy.minimum(least, table.first + (in_flight - 1) * table.more, out=least)
         return least
@@ -135,7 +134,7 @@ class StageTables:
 
     def within(self, time_limit: float) -> "StageTables":
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
-        kept = numpy.zeros(self.kinds, dtype=bool)
+        kept = numpy.zeros(self.classes, dtype=bool)
         parts = self.parts
         for part in parts:
             kept |= ((part.first <= self.capacity) & (part.floor <= time_limit)).any(axis=0)
@@ -143,53 +142,54 @@ class StageTables:
             return self
         left = [part.at((slice(None), kept)) for part in parts]
         tables = tuple(part.at(choice) for part in left for choice in range(len(part.time)))
-        return StageTables(self.choices, tables, self.pairs.only_kinds(kept), self.capacity, self.compute)
+        return StageTables(self.choices, tables, self.pairs.only_classes(kept), self.capacity, self.compute)
 
 
 def stage_tables(
     instance: Instance,
+    configuration: Configuration,
     sums: CandidateSums,
     pairs: Pairs,
-    zeros: dict[int, ZeroTable],
     choices: Sequence[Choice],
-    micro_batches: int | None,
+    *,
+    held_up: bool = True,
     quickest: Array | None = None,
 ) -> StageTables:
-    """Tables of the given choices over the kinds of `pairs`, as `zeros` are; a choice that never helps is left out.
+    """Tables of the given choices over the classes of `pairs`; a choice that never helps is left out.
 
     Args:
         instance: the problem.
+        configuration: what is decided beside stages.
         sums: the candidate.
         pairs: the stages.
-        zeros: what each ZeRO stage adds.
         choices: what a stage may choose, preferred first.
-        micro_batches: `M`; None: ports hold nothing up that is sent once per batch, for a bound from below.
+        held_up: whether ports hold up what is sent once per batch; if not, the figures are a bound from below.
         quickest: seconds each downset computes at least, whatever its stages use; left out, the candidate's.
     """
-    stages = pairs.distinct
+    stages, space, reserve = pairs.distinct, instance.space, instance.cluster.reserve
+    zeros = zero_tables(instance, configuration, sums, stages, sorted({choice.zero for choice in choices}))
     compute = sums.compute.over(stages)
-    reserve, exposed, hiding = instance.cluster.reserve, instance.space.exposed, instance.space.hiding
-    often = instance.space.often_exposed
-    # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
-    space = instance.space
+    exposed, often = space.exposed, space.often_exposed
     waiting = {n: space.synchronisation * (space.sharded_synchronisation if n else 1.0) for n in zeros}
-    waited = {n: waiting[n] * each.once[0] for n, each in zeros.items()}
-    shown = {} if hiding else {n: (often * z.often[0], exposed * waited[n] + z.update) for n, z in zeros.items()}
+    once = {n: waiting[n] * each.once[0] for n, each in zeros.items()}
+    # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
+    constant = {} if space.hiding else {n: (often * z.often[0], exposed * once[n] + z.update) for n, z in zeros.items()}
     modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
     tables = []
     for choice in choices:
         extra, first, more = modes[choice.recompute]
         zero, work = zeros[choice.zero], compute + extra
-        if hiding:
-            time = _left(zero.often[0], work, often)
-            sync = _left(waited[choice.zero], work, exposed) + zero.update
+        if space.hiding:
+            time = _exposed(zero.often[0], work, often)
+            sync = _exposed(once[choice.zero], work, exposed) + zero.update
         else:
-            time, sync = shown[choice.zero]
+            time, sync = constant[choice.zero]
         ports = None
         if sums.busy:
             busy = zero.often[1:] + _busy(sums.busy, stages) + _busy(sums.modes[choice.recompute].busy, stages)
             used = (zero.once[1:] > 0) & (exposed < 1)
-            ports = Ports.of(busy, work + time, sync, waited[choice.zero] + zero.update, used, micro_batches)
+            free_of = configuration.micro_batches if held_up else None
+            ports = Ports.of(busy, work + time, sync, once[choice.zero] + zero.update, used, free_of)
         tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more, ports))
     if not any(table.ports is not None and table.ports.tight.any() for table in tables):
         tables = [evolve(table, ports=None) for table in tables]
@@ -203,9 +203,9 @@ def stage_tables(
     )
 
 
-def _left(communication: Array, work: Array, exposed: float) -> Array:
-    """Seconds of `communication` that show although it hides under `work`, at least the share `exposed`."""
-    left: Array = numpy.maximum(exposed * communication, communication - work)
+def _exposed(communication: Array, work: Array, share: float) -> Array:
+    """Seconds of `communication` that stay exposed although it overlaps with `work`, at least that share."""
+    left: Array = numpy.maximum(share * communication, communication - work)
     return left
 
 
@@ -222,3 +222,143 @@ def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array,
         more = more + sums.cut[stages.larger]
     first = mode.first.over(stages) + mode.peak.over(stages)
     return mode.extra.over(stages), first, more
+
+
+AT_ONCE = 2**15
+"""Stages that are priced at once, so that what is computed of them stays in the processor's caches."""
+
+
+@frozen(eq=False)
+class Fastest:
+    """The fastest choice of each class of stages that fits memory and keeps a limit on synchronisation.
+
+    Attributes:
+        time: seconds per micro-batch without boundaries, infinite where nothing fits, shape `(classes,)`.
+        sync: seconds once per batch.
+        choice: index of the choice.
+        tight: the stages for which that is only so for some boundaries; None: there is none.
+    """
+
+    time: Array
+    sync: Array
+    choice: NDArray[numpy.int16]
+    tight: "Tight | None" = None
+
+    @property
+    def bytes(self) -> int:
+        """Memory this takes, with all that may be remembered."""
+        tight = 0 if self.tight is None else self.tight.bytes
+        return self.time.nbytes + self.sync.nbytes + self.choice.nbytes + tight
+
+    def settle(self, time: Array, part: slice, level_out: int, level_in: int) -> None:
+        """Put right the `time` of the stages of `part` between boundaries of these levels, as added up without ports.
+
+        Levels are indices of rows of boundary times.
+        """
+        if self.tight is not None:
+            self.tight.settle(time, part, level_out, level_in)
+
+    def chosen(self, pair: int, kind: int, level_out: int, level_in: int) -> tuple[float, int]:
+        """Seconds once per batch and choice of one stage between boundaries of these levels."""
+        if self.tight is not None:
+            place = int(numpy.searchsorted(self.tight.pairs, pair))
+            if place < len(self.tight.pairs) and self.tight.pairs[place] == pair:
+                _, sync, choice = self.tight.choose(slice(place, place + 1), level_out, level_in)
+                return float(sync[0]), int(choice[0])
+        return float(self.sync[kind]), int(self.choice[kind])
+
+
+def fastest(tables: StageTables, in_flight: float, sync_limit: float, times: Array, levels: Sequence[int]) -> Fastest:
+    """The fastest choices with so many micro-batches in flight.
+
+    Args:
+        tables: the stages.
+        in_flight: micro-batches in flight.
+        sync_limit: most seconds a stage may synchronise per batch.
+        times: seconds that a boundary adds, shape `(rows, downsets)`.
+        levels: the level of each row, or `UNKNOWN`.
+    """
+    time, sync, choice = tables.best(in_flight, sync_limit)
+    if not tables.ports:
+        return Fastest(time, sync, choice)
+    tight = numpy.zeros(tables.classes, dtype=bool)
+    usable = []
+    for index, table in enumerate(tables.tables):
+        assert table.ports is not None
+        # Ports only make a choice slower. So where none holds up the fastest without them, it is the fastest.
+        tight |= (choice == index) & (table.ports.slow if UNKNOWN in levels else table.ports.tight)
+        usable.append(table.fits(in_flight, tables.capacity) & (table.sync <= sync_limit))
+    tight &= numpy.isfinite(time)
+    if not tight.any():
+        return Fastest(time, sync, choice)
+    pairs = numpy.flatnonzero(tables.pairs.spread(tight))
+    return Fastest(time, sync, choice, Tight(tables, pairs, tuple(usable), sync_limit, times, tuple(levels)))
+
+
+@frozen(eq=False)
+class Tight:
+    """Stages whose fastest choice without ports is held up by them.
+
+    Attributes:
+        tables: the stages.
+        pairs: which of them, ascending.
+        usable: of each choice, the classes of stages that fit memory with it and may keep the limit on synchronisation.
+        sync_limit: most seconds a stage may synchronise per batch.
+        times: as `fastest`.
+        levels: as `fastest`.
+    """
+
+    tables: StageTables
+    pairs: NDArray[numpy.int64]
+    usable: tuple[NDArray[numpy.bool_], ...]
+    sync_limit: float
+    times: Array
+    levels: tuple[int, ...]
+    _known: dict[tuple[int, int], Array] = field(factory=dict, init=False)
+
+    @property
+    def bytes(self) -> int:
+        """Memory this takes, with all that may be remembered."""
+        return self.pairs.nbytes * (1 + len(self.levels) ** 2) + sum(each.nbytes for each in self.usable)
+
+    def settle(self, time: Array, part: slice, level_out: int, level_in: int) -> None:
+        """As `Fastest.settle`; remembers the times where they are asked for of most stages."""
+        begin, end = (int(place) for place in numpy.searchsorted(self.pairs, (part.start, part.stop)))
+        if begin == end:
+            return
+        known = self._known.get((level_out, level_in))
+        if known is None and 2 * (end - begin) > len(self.pairs):
+            known = self._known[level_out, level_in] = self._times(0, len(self.pairs), level_out, level_in)
+        found = self._times(begin, end, level_out, level_in) if known is None else known[begin:end]
+        time[self.pairs[begin:end] - part.start] = found
+
+    def _times(self, begin: int, end: int, level_out: int, level_in: int) -> Array:
+        """Least seconds per micro-batch of the stages in these places."""
+        parts = [slice(first, min(first + AT_ONCE, end)) for first in range(begin, end, AT_ONCE)]
+        return numpy.concatenate([self.choose(part, level_out, level_in)[0] for part in parts])
+
+    def choose(self, places: slice, level_out: int, level_in: int) -> tuple[Array, Array, NDArray[numpy.int16]]:
+        """Of the stages in these places, seconds per micro-batch and per batch and the choice; as `StageTables.best`.
+
+        Boundaries included.
+        """
+        pairs, stages = self.pairs[places], self.tables.pairs
+        classes = pairs if stages.classes is None else stages.classes[pairs]
+        behind = self.times[level_out][stages.smaller[pairs]]
+        front = self.times[level_in][stages.larger[pairs]]
+        time, sync = numpy.full((2, len(pairs)), numpy.inf)
+        choice = numpy.zeros(len(pairs), dtype=numpy.int16)
+        for index, (table, usable) in enumerate(zip(self.tables.tables, self.usable, strict=True)):
+            some = numpy.flatnonzero(usable[classes])
+            if not len(some):
+                continue
+            seconds, once = table.with_boundaries(
+                classes[some],
+                Boundary(self.levels[level_out], behind[some]),
+                Boundary(self.levels[level_in], front[some]),
+            )
+            before, after = time[some], sync[some]
+            better = (once <= self.sync_limit) & ((seconds < before) | ((seconds == before) & (once < after)))
+            kept = some[better]
+            time[kept], sync[kept], choice[kept] = seconds[better], once[better], index
+        return time, sync, choice

@@ -1,15 +1,66 @@
 """What each ZeRO stage adds to stages: communication, the optimizer step, state (the table of PROBLEM.md section 4)."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy
 from attrs import frozen
 
 from nest.instance import Array, Cluster, CollectiveModel, Instance, port_seconds
-from nest.solve.dp.candidate_sums import CandidateSums
+from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pairs import Stages
-from nest.solve.dp.placement import sharing
+from nest.solve.dp.sums import CandidateSums
+
+Shape = tuple[int, ...]
+
+
+@frozen
+class Sharding:
+    """How ZeRO shards over devices that hold the same parameters (the `zero_degree` of a plan).
+
+    Attributes:
+        whole: shape of all devices.
+        members: all devices (`z`).
+        shards: shapes of the shard groups, runs of neighbours, each once.
+        count: devices of such a group.
+        replicates: shapes of the replicate groups, which hold the same shard, each once; none when one shard group
+            holds all devices.
+    """
+
+    whole: Shape
+    members: int
+    shards: tuple[Shape, ...]
+    count: int
+    replicates: tuple[Shape, ...] = ()
+
+
+@lru_cache(maxsize=1 << 16)
+def sharding(
+    cluster: Cluster, stride: int, replicas: int, ranks: tuple[int, ...], zero_degree: int | None = None
+) -> Sharding:
+    """How ZeRO shards a stage at offset 0 (PROBLEM.md section 4); many candidates and orders of ranks share answers.
+
+    Args:
+        cluster: the devices.
+        stride: devices from one replica's block to the next one's.
+        replicas: data-parallel degree `d`.
+        ranks: offsets inside the block that hold the same parameters, fewer than `stride` all of them.
+        zero_degree: devices of a shard group, which divides those that hold the same parameters unless it is the
+            larger; None: all of them.
+    """
+    members = numpy.add.outer(numpy.arange(replicas) * stride, numpy.array(sorted(ranks))).ravel()
+    whole = cluster.shape(members)
+    if zero_degree is None or zero_degree >= len(members):
+        return Sharding(whole, len(members), (whole,), len(members))
+    runs = members.reshape(-1, zero_degree)
+    return Sharding(
+        whole,
+        len(members),
+        tuple(dict.fromkeys(cluster.shape(run) for run in runs)),
+        zero_degree,
+        tuple(dict.fromkeys(cluster.shape(alike) for alike in runs.T)),
+    )
 
 
 @frozen(eq=False)
@@ -33,29 +84,19 @@ class ZeroTable:
 
 
 def zero_tables(
-    instance: Instance,
-    sums: CandidateSums,
-    stages: Stages,
-    replicas: int,
-    rank_order: str,
-    size: int,
-    zeros: Sequence[int],
-    zero_degree: int | None = None,
+    instance: Instance, configuration: Configuration, sums: CandidateSums, stages: Stages, zeros: Sequence[int]
 ) -> dict[int, ZeroTable]:
-    """Communication, update and state memory of each ZeRO stage (the table of PROBLEM.md section 4).
-
-    `size` is the number of devices of a replica, `zero_degree` that of a shard group; None: all.
-    """
+    """Communication, update and state memory of each of `zeros`, ZeRO stages (the table of PROBLEM.md section 4)."""
     count, ports = len(stages), sums.candidate.busy is not None
     rows = 1 + len(instance.cluster.levels) if ports else 1
     found = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((2, count))) for zero in zeros}
+    stride = configuration.size if configuration.rank_order == "pp-inner" else sums.candidate.width
     effective = {instance.space.effective_zero(zero) for zero in found}
     for zero, table in found.items():
         table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
     for group, *summed, pieces in sums.state:
         weights, gradients, optimizer, update = (each.over(stages) for each in summed)
-        stride = size if rank_order == "pp-inner" else sums.candidate.width
-        shared = sharing(instance.cluster, stride, replicas, group.ranks, zero_degree)
+        shared = sharding(instance.cluster, stride, configuration.replicas, group.ranks, configuration.zero_degree)
         count = shared.count
         if 1 in effective:
             scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count, ports=ports)

@@ -1,20 +1,19 @@
 """Why there is no plan: what is tightest and by how much."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy
 from attrs import frozen
 
-from nest.instance import Instance, chunks_of
+from nest.instance import Array, Instance, chunks_of
 from nest.solve.dp.bounds import least_peak_memory
-from nest.solve.dp.configurations import Configuration, Exclusions
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.mixed import MixedSearch
+from nest.solve.dp.packing import packable
+from nest.solve.dp.plain import PlainSearch
+from nest.solve.dp.rules import Exclusions
 from nest.spec.constraints import Value
 from nest.units import format_bytes
-
-if TYPE_CHECKING:
-    from nest.solve.dp.search import Search
-
 
 MOST_LISTED = 12
 """Values that a sentence names."""
@@ -40,29 +39,30 @@ class LeastMemory:
     candidate: str = ""
 
 
-def diagnose(search: "Search", exclusions: Exclusions, dealt: LeastMemory | None = None) -> str:
+def diagnose(search: PlainSearch | MixedSearch, exclusions: Exclusions, interleaved: LeastMemory | None = None) -> str:
     """One or two sentences on the tightest constraint of an infeasible instance.
 
     Args:
         search: what is known of the instance, with the configurations its constraints allow.
         exclusions: what they refuse.
-        dealt: the least memory that a plan of several chunks needs; None: there is no such plan.
+        interleaved: the least memory that an interleaved plan needs; None: there is no such plan.
     """
     found, most = search.configurations, search.downsets.most_stages
     tried = [configuration for configuration in found if configuration.stage_counts[0] <= most]
-    if tried or dealt is not None:
-        return told(search.instance, lesser(_least_memory(search, tried), dealt))
+    if tried or interleaved is not None:
+        least = _least_mixed_memory(search, tried) if isinstance(search, MixedSearch) else _least_memory(search, tried)
+        return _memory(search.instance, _lesser(least, interleaved))
     if found:
-        return too_few_stages(most, min(configuration.stage_counts[0] for configuration in found))
-    return refused(search.instance, exclusions)
+        return _too_few_stages(most, min(configuration.stage_counts[0] for configuration in found))
+    return _refused(search.instance, exclusions)
 
 
-def lesser(one: LeastMemory | None, other: LeastMemory | None) -> LeastMemory | None:
+def _lesser(one: LeastMemory | None, other: LeastMemory | None) -> LeastMemory | None:
     """The one that needs less, where there are two; the first of equals."""
     return min((each for each in (one, other) if each is not None), key=lambda each: each.bytes, default=None)
 
 
-def told(instance: Instance, least: LeastMemory | None) -> str:
+def _memory(instance: Instance, least: LeastMemory | None) -> str:
     """That memory is tightest, and by how much."""
     if least is None:
         return (
@@ -108,7 +108,7 @@ def _unable(instance: Instance) -> str | None:
     return None
 
 
-def too_few_stages(most: int, fewest: int) -> str:
+def _too_few_stages(most: int, fewest: int) -> str:
     """That layers kept together leave too few stages."""
     return (
         f"Constraints keep so many layers together that at most {most} stages remain, "
@@ -116,18 +116,18 @@ def too_few_stages(most: int, fewest: int) -> str:
     )
 
 
-def refused(instance: Instance, exclusions: Exclusions) -> str:
+def _refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
     if exclusions.combinations == 0 and exclusions.uneven:
-        return _not_dealt(instance)
+        return _not_interleaved(instance)
     if exclusions.shard_groups and exclusions.combinations == 0:
         return (
             "The shard groups are tightest: with every candidate and number of replicas that batch and devices allow, "
             f"{_not_cut(instance)}."
         )
     if exclusions.shard_groups:
-        return f"{_refused(instance, exclusions)} With other candidates or numbers of replicas, {_not_cut(instance)}."
-    return _refused(instance, exclusions)
+        return f"{_tightest(instance, exclusions)} With other candidates or numbers of replicas, {_not_cut(instance)}."
+    return _tightest(instance, exclusions)
 
 
 def _not_cut(instance: Instance) -> str:
@@ -138,7 +138,7 @@ def _not_cut(instance: Instance) -> str:
     )
 
 
-def _refused(instance: Instance, exclusions: Exclusions) -> str:
+def _tightest(instance: Instance, exclusions: Exclusions) -> str:
     if exclusions.combinations == 0:
         return _batch(instance, exclusions)
     if not exclusions.constraints:
@@ -148,35 +148,6 @@ def _refused(instance: Instance, exclusions: Exclusions) -> str:
             f"allowed ({allowed}); allow others in search.recompute."
         )
     return _constraints(instance, exclusions)
-
-
-def _least_memory(search: "Search", found: list[Configuration]) -> LeastMemory | None:
-    """The least memory any plan needs of its fullest device."""
-    best: LeastMemory | None = None
-    seen = set()
-    for configuration in found:
-        key = (
-            configuration.candidate,
-            configuration.replicas,
-            configuration.schedule.name,
-            configuration.choices,
-            configuration.stage_counts,
-            configuration.zero_degree,
-        )
-        if key in seen:
-            continue
-        seen.add(key)
-        counts = [count for count in configuration.stage_counts if count <= search.downsets.most_stages]
-        tables = search.all_tables(configuration)
-        longest = search.in_flight(configuration.schedule, configuration.micro_batches, counts[-1])
-        shared = least_peak_memory(tables, longest)
-        for count in counts:
-            own = search.in_flight(configuration.schedule, configuration.micro_batches, count)
-            peaks = shared if own == longest[:count] else least_peak_memory(tables, own)
-            if peaks[count - 1] < (best.bytes if best is not None else float("inf")):
-                name = search.instance.candidates[configuration.candidate].name
-                best = LeastMemory(float(peaks[count - 1]), count, configuration.replicas, name)
-    return best
 
 
 def _batch(instance: Instance, exclusions: Exclusions) -> str:
@@ -195,15 +166,15 @@ def _batch(instance: Instance, exclusions: Exclusions) -> str:
     )
 
 
-def _not_dealt(instance: Instance) -> str:
-    """That no schedule of several chunks comes out even."""
+def _not_interleaved(instance: Instance) -> str:
+    """That no interleaved schedule comes out even."""
     named = dict.fromkeys(each.name for each in instance.space.schedules if chunks_of(each) > 1)
     chunks = sorted({chunks_of(each) for each in instance.space.schedules if chunks_of(each) > 1})
-    told_chunks = " or ".join(map(str, chunks))
+    shown = " or ".join(map(str, chunks))
     ends = len(instance.space.blocks_and_ends)
     counted = f" ({ends} with embedding and head)" if ends else ""
     return (
-        f"The schedule is tightest: {', '.join(named)} with {told_chunks} chunks for each stage deals "
+        f"The schedule is tightest: {', '.join(named)} with {shown} chunks for each stage deals "
         f"{len(instance.space.blocks)} transformer blocks{counted} out evenly, to 2 stages or more that divide the "
         "number of micro-batches and keep together what must be; no such number of stages has room. Allow another "
         "schedule in training.schedule."
@@ -226,11 +197,11 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
         possible = _possible(instance, never, beside, *exclusions.never[never])
         return f"Constraint {shown[never]} is tightest: {possible}{even}"
     if refused >= total:
-        told = f"it refuses all {total} combinations of candidate, replicas, stages."
-        return f"Constraint {shown[text]} is tightest: {told}{even}"
+        what = f"all {total} combinations of candidate, replicas, stages."
+        return f"Constraint {shown[text]} is tightest: it refuses {what}{even}"
     if len(counts) == 1:
-        told = "it refuses every combination of candidate, replicas and stages."
-        return f"Constraint {shown[text]} is tightest: {told}{even}"
+        what = "every combination of candidate, replicas and stages."
+        return f"Constraint {shown[text]} is tightest: it refuses {what}{even}"
     others = ", ".join(shown[name] for name, _ in counts[1:])
     return (
         f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and stages; "
@@ -239,12 +210,12 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
 
 
 def _possible(instance: Instance, text: str, others: Sequence[str], name: str, values: Sequence[Value]) -> str:
-    """The values that a name has where nothing else refuses them, or that the batch cannot be dealt out so."""
+    """The values that a name has where nothing else refuses them, or that the batch cannot be divided out so."""
     batch, wanted = instance.space.global_batch, text.removeprefix(f"{name} == ")
-    dealt = name in ("replicas", "micro_batches") or (
+    divided = name in ("replicas", "micro_batches") or (
         name == "dp" and all(candidate.micro_batch is not None for candidate in instance.candidates)
     )
-    if dealt and not instance.space.uneven_batch and wanted.isdecimal() and batch % int(wanted):
+    if divided and not instance.space.uneven_batch and wanted.isdecimal() and batch % int(wanted):
         return (
             f"{wanted} does not divide training.global_batch ({batch}), so that {name} can be {_listed(values)} only; "
             "change one of them, or set training.uneven_batch."
@@ -267,3 +238,93 @@ def _listed(values: Sequence[Value]) -> str:
 def _exactly(size: float) -> str:
     """Bytes for programs and, where there are many, in a unit for people."""
     return f"{size:.6g} bytes" + (f" ({format_bytes(size)})" if size >= 2**10 else "")
+
+
+def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemory | None:
+    """The least memory any plan needs of its fullest device."""
+    best: LeastMemory | None = None
+    seen = set()
+    for configuration in tried:
+        shared = (configuration.members, configuration.replicas, configuration.schedule.name)
+        key = (*shared, configuration.stage_counts, configuration.zero_degree)
+        if key in seen:
+            continue
+        seen.add(key)
+        counts = [count for count in configuration.stage_counts if count <= search.downsets.most_stages]
+        tables = search.all_tables(configuration)
+        longest = search.in_flight(configuration, counts[-1])
+        shared_peaks = least_peak_memory(tables, longest)
+        for count in counts:
+            own = search.in_flight(configuration, count)
+            peaks = shared_peaks if own == longest[:count] else least_peak_memory(tables, own)
+            if peaks[count - 1] < (numpy.inf if best is None else best.bytes):
+                name = search.instance.candidates[configuration.candidate].name
+                best = LeastMemory(float(peaks[count - 1]), count, configuration.replicas, name)
+    return best
+
+
+def _least_mixed_memory(search: MixedSearch, tried: list[Configuration]) -> LeastMemory | None:
+    """The least memory any mixed plan needs of its fullest device; None when no plan can be formed at all."""
+    best: LeastMemory | None = None
+    for configuration in tried:
+        counts = [count for count in configuration.stage_counts if count <= search.downsets.most_stages]
+        longest = search.in_flight(configuration, counts[-1])
+        alike = all(search.in_flight(configuration, count) == longest[:count] for count in counts)
+        for group in [counts] if alike else [[count] for count in counts]:
+            best = _lesser_mixed(best, _MixedMemory(search, configuration, group))
+    return best
+
+
+def _lesser_mixed(best: LeastMemory | None, memory: "_MixedMemory") -> LeastMemory | None:
+    """The better of what is known and the least memory of some numbers of stages, found among all that stages need."""
+    levels = memory.levels()
+    if best is not None:
+        levels = levels[levels < best.bytes]
+    if not len(levels) or memory.fits(float(levels[-1])) is None:
+        return best
+    low, high = 0, len(levels) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if memory.fits(float(levels[middle])) is not None else (middle + 1, high)
+    count = memory.fits(float(levels[low]))
+    assert count is not None
+    return LeastMemory(float(levels[low]), count, memory.configuration.replicas)
+
+
+class _MixedMemory:
+    """What the stages of a configuration need, for numbers of stages with the same micro-batches in flight."""
+
+    def __init__(self, search: MixedSearch, configuration: Configuration, counts: list[int]) -> None:
+        self.search = search
+        self.configuration = configuration
+        self.counts = counts
+        self.in_flight = search.in_flight(configuration, counts[-1])
+        self.members = search.all_members(configuration)
+        self.known: dict[tuple[int, float], Array] = {}
+
+    def of(self, member: int, stage: int) -> Array:
+        """Bytes of a member's stages as stage `stage` from the end."""
+        key = (member, self.in_flight[stage - 1])
+        if key not in self.known:
+            tables = self.members[member].tables
+            self.known[key] = tables.pairs.spread(tables.least_memory(self.in_flight[stage - 1]))
+        return self.known[key]
+
+    def levels(self) -> Array:
+        """All that some stage needs, ascending."""
+        stages = range(1, len(self.in_flight) + 1)
+        return numpy.unique(numpy.concatenate([self.of(i, j) for i in range(len(self.members)) for j in stages]))
+
+    def fits(self, capacity: float) -> int | None:
+        """The least of the numbers of stages for which some plan needs no more than `capacity`."""
+        possible = packable(
+            self.members,
+            len(self.in_flight),
+            self.configuration.size,
+            self.configuration.tally,
+            self.search.downsets.count,
+            lambda member, stage: self.of(member, stage) <= capacity,
+            lambda member, stage: self.members[member].tables.window(0, 0, numpy.inf),
+            self.search.meter,
+        )
+        return next((count for count in self.counts if possible[count - 1]), None)

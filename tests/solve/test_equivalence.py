@@ -1,4 +1,4 @@
-"""Stages of one kind cost the same, and tables kept per kind hold what tables kept per stage hold."""
+"""Stages of one class cost the same, and tables kept per class hold what tables kept per stage hold."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.instance import Candidate, Instance, LayerGraph, ParameterGroup, RecomputeMode
-from nest.solve.dp import kinds
+from nest.solve.dp import equivalence
 from nest.solve.dp.configurations import configurations
-from nest.solve.dp.dealt.split import Splits
 from nest.solve.dp.downsets import build
-from nest.solve.dp.kinds import pairs_with_kinds
+from nest.solve.dp.equivalence import classified_pairs
 from nest.solve.dp.pairs import Pairs
-from nest.solve.dp.search import Search
+from nest.solve.dp.plain import PlainSearch
+from nest.solve.dp.virtual_stages import Splits
 from tests.small_instances import chain, instance
 
 
@@ -64,13 +64,13 @@ def repeating(draw: st.DrawFn) -> Instance:
 
 
 @given(repeating())
-def test_tables_per_kind_hold_what_tables_per_stage_hold(problem: Instance) -> None:
+def test_tables_per_class_hold_what_tables_per_stage_hold(problem: Instance) -> None:
     downsets = build(problem.graph)
     found, _ = configurations(problem, len(problem.graph.layers), Splits(problem).counts)
-    with_kinds, plain = Search(problem, downsets, found), Search(problem, downsets, found)
-    plain._small["pairs", 0] = downsets.pairs
+    by_class, plain = PlainSearch(problem, found, downsets), PlainSearch(problem, found, downsets)
+    plain._known["pairs", 0] = downsets.pairs
     for configuration in found[:: max(1, len(found) // 4)]:
-        mine, theirs = with_kinds.all_tables(configuration), plain.all_tables(configuration)
+        mine, theirs = by_class.all_tables(configuration), plain.all_tables(configuration)
         assert mine.choices == theirs.choices
         assert (mine.pairs.larger == theirs.pairs.larger).all()
         assert (mine.pairs.smaller == theirs.pairs.smaller).all()
@@ -79,21 +79,21 @@ def test_tables_per_kind_hold_what_tables_per_stage_hold(problem: Instance) -> N
                 assert mine.pairs.spread(getattr(one, name)) == pytest.approx(getattr(other, name), rel=1e-9)
 
 
-def test_a_thousand_equal_blocks_leave_a_kind_per_length_and_end() -> None:
+def test_a_thousand_equal_blocks_leave_a_class_per_length_and_end() -> None:
     """Stages that begin with the first block receive nothing, which sets them apart; so do the first and last layer."""
     blocks = 40
     models = [0, *[1] * blocks, 2]
     problem = instance([repeated(models, len(models) - 1, [8])])
-    pairs = pairs_with_kinds(problem, build(problem.graph))
+    pairs = classified_pairs(problem, build(problem.graph))
     assert len(pairs) == (blocks + 2) * (blocks + 3) // 2
     assert len(pairs.distinct) < 4 * (blocks + 2)
 
 
-def test_layers_that_only_one_candidate_tells_apart_are_different() -> None:
+def test_layers_that_differ_in_one_candidate_only_are_different() -> None:
     same, apart = repeated([0] * 8, 7, [5], seed=0), repeated(list(range(8)), 7, [5], seed=1)
     graph = chain(8)
-    assert pairs_with_kinds(instance([same], graph=graph), build(graph)).kind is not None
-    assert pairs_with_kinds(instance([same, apart], graph=graph), build(graph)).kind is None
+    assert classified_pairs(instance([same], graph=graph), build(graph)).classes is not None
+    assert classified_pairs(instance([same, apart], graph=graph), build(graph)).classes is None
 
 
 FIGURES = (
@@ -104,46 +104,46 @@ FIGURES = (
 
 
 @pytest.mark.parametrize(("part", "name"), FIGURES)
-def test_layers_of_which_any_figure_differs_are_of_two_kinds(part: str, name: str) -> None:
+def test_layers_of_which_any_figure_differs_are_of_two_classes(part: str, name: str) -> None:
     same = with_ports(repeated([0] * 12, 11, [5]))
     last = numpy.arange(12) == 11
     holder: Any = getattr(same, part)[-1] if part else same
     changed = evolve(holder, **{name: getattr(holder, name) + last})
     apart = evolve(same, **{part: (*getattr(same, part)[:-1], changed)}) if part else changed
-    alike, different = (pairs_with_kinds(instance([each]), build(chain(12))).distinct for each in (same, apart))
+    alike, different = (classified_pairs(instance([each]), build(chain(12))).distinct for each in (same, apart))
     assert len(different) > len(alike)
 
 
 def test_tensors_that_differ_set_stages_apart() -> None:
     graph = chain(12)
     alike, different = (repeated([0] * 12, 11, sizes) for sizes in ([5], [5, 6]))
-    counts = [len(pairs_with_kinds(instance([each]), build(graph)).distinct) for each in (alike, different)]
+    counts = [len(classified_pairs(instance([each]), build(graph)).distinct) for each in (alike, different)]
     assert counts[0] < counts[1]
 
 
-def test_models_of_too_many_kinds_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_of_too_many_classes_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, downsets = instance([repeated([0] * 8, 7, [5])]), build(chain(8))
-    monkeypatch.setattr(kinds, "LARGEST_CODE", 4)
-    assert pairs_with_kinds(problem, downsets).kind is None
+    monkeypatch.setattr(equivalence, "LARGEST_CODE", 4)
+    assert classified_pairs(problem, downsets).classes is None
 
 
 @given(st.lists(st.integers(0, 40), min_size=10, max_size=10), st.data())
-def test_pairs_keep_their_kind_when_some_go(codes: list[int], data: st.DataObject) -> None:
+def test_pairs_keep_their_class_when_some_go(codes: list[int], data: st.DataObject) -> None:
     """Whether the codes lie close together or far apart."""
     scale = data.draw(st.sampled_from([1, 2**40]))
     plain = build(chain(4)).pairs
-    pairs = plain.with_kinds(numpy.array(codes, dtype=numpy.int64) * scale)
+    pairs = plain.classified(numpy.array(codes, dtype=numpy.int64) * scale)
     values = numpy.arange(len(pairs.distinct), dtype=float)
-    if pairs.kind is None:
+    if pairs.classes is None:
         assert len(set(codes)) * 2 > len(codes)
         return
     assert sorted(set(zip(codes, pairs.spread(values).tolist(), strict=True))) == list(
         zip(sorted(set(codes)), values.tolist(), strict=True)
     )
-    assert [pairs.kind_of(pair) for pair in range(len(pairs))] == pairs.kind.tolist()
+    assert [pairs.class_of(pair) for pair in range(len(pairs))] == pairs.classes.tolist()
     kept = numpy.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), dtype=bool)
-    some = pairs.only_kinds(kept)
-    left = kept[pairs.kind]
+    some = pairs.only_classes(kept)
+    left = kept[pairs.classes]
     assert isinstance(some, Pairs)
     assert some.larger.tolist() == pairs.larger[left].tolist()
     assert some.spread(values[kept]).tolist() == pairs.spread(values)[left].tolist()

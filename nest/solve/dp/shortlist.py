@@ -7,14 +7,14 @@ from attrs import evolve, frozen
 
 from nest.instance import Instance, Solution, chunks_of
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.mixed.configurations import Members, MixedConfiguration
+from nest.solve.dp.rules import Members
 
 Used = tuple[str, int | str]
 """What a stage uses, with its kind: a candidate, a ZeRO stage or a recompute mode."""
 
 
 @frozen
-class Listed:
+class PlanSignature:
     """What tells a listed plan from others.
 
     It covers the plans with its replicas, number of stages and schedule whose stages use all that its stages use, and
@@ -33,7 +33,7 @@ class Listed:
     used: frozenset[Used]
 
     @classmethod
-    def of(cls, solution: Solution) -> "Listed":
+    def of(cls, solution: Solution) -> "PlanSignature":
         """What tells a plan from others."""
         stages = solution.stages
         used = {each for stage in stages for each in _used(stage.candidate, stage.zero, stage.recompute)}
@@ -42,7 +42,7 @@ class Listed:
 
     def covers(self, solution: Solution) -> bool:
         """Whether a plan is no plan of its own beside this one."""
-        other = Listed.of(solution)
+        other = PlanSignature.of(solution)
         return self.alike(other.replicas, other.stages, other.schedule) and self.used <= other.used
 
     def alike(self, replicas: int, stages: int, schedule: tuple[str, int]) -> bool:
@@ -54,20 +54,10 @@ def _used(candidate: int, zero: int, recompute: str) -> tuple[Used, ...]:
     return ("candidate", candidate), ("zero", zero), ("recompute", recompute)
 
 
-def without(configurations: Sequence[Configuration], listed: Sequence[Listed]) -> list[Configuration]:
-    """The configurations of all plans that are not covered."""
-    found = [
-        evolve(each, choices=members[0][1], stage_counts=counts)
-        for each in configurations
-        for members, counts in _left(each, ((each.candidate, each.choices),), listed)
-    ]
-    return [evolve(each, order=order) for order, each in enumerate(found)]
-
-
-def mixed_without(
-    configurations: Sequence[MixedConfiguration], listed: Sequence[Listed], instance: Instance, first_order: int
-) -> list[MixedConfiguration]:
-    """The mixed configurations of all plans that are not covered.
+def without(
+    configurations: Sequence[Configuration], listed: Sequence[PlanSignature], instance: Instance, first_order: int = 0
+) -> list[Configuration]:
+    """The configurations of all plans that are not covered.
 
     Args:
         configurations: of all plans.
@@ -78,22 +68,20 @@ def mixed_without(
     found = [
         evolve(each, members=members, stage_counts=counts)
         for each in configurations
-        for members, counts in _left(each, each.members, listed)
+        for members, counts in _left(each, listed)
         if each.tally.demanded in (0, *(instance.candidates[index].width for index, _ in members))
     ]
     return [evolve(each, order=order) for order, each in enumerate(found, first_order)]
 
 
-def _left(
-    family: Configuration | MixedConfiguration, members: Members, listed: Sequence[Listed]
-) -> Iterator[tuple[Members, tuple[int, ...]]]:
+def _left(configuration: Configuration, listed: Sequence[PlanSignature]) -> Iterator[tuple[Members, tuple[int, ...]]]:
     """What stages may draw from so that no plan is covered, each with the numbers of stages it is for."""
     found: dict[Members, list[int]] = defaultdict(list)
-    for count in family.stage_counts:
-        sets = [members]
+    for count in configuration.stage_counts:
+        sets = [configuration.members]
         for each in listed:
-            schedule = _named(family.schedule.name, chunks_of(family.schedule), count)
-            if each.alike(family.replicas, count, schedule):
+            schedule = _named(configuration.schedule.name, chunks_of(configuration.schedule), count)
+            if each.alike(configuration.replicas, count, schedule):
                 sets = _uncovered(sets, each)
         for kept in sets:
             found[kept].append(count)
@@ -106,7 +94,7 @@ def _named(schedule: str, chunks: int, stages: int) -> tuple[str, int]:
     return (schedule, chunks) if stages > 1 else ("", 1)
 
 
-def _uncovered(sets: Sequence[Members], listed: Listed) -> list[Members]:
+def _uncovered(sets: Sequence[Members], listed: PlanSignature) -> list[Members]:
     """The same plans in sets of which none can use all that a listed plan uses: each leaves out one thing of it."""
     found: dict[Members, None] = {}
     for members in sets:

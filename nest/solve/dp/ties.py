@@ -1,19 +1,22 @@
-"""Among plans as fast, one whose stages choose alike and hold as many layers as each other."""
+"""Which of equally fast plans is the answer (PROBLEM.md section 5), and which hardly slower one is simpler."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from attrs import evolve
 
 from nest.instance import Instance, Result, Solution
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.mixed import MixedSearch
+from nest.solve.search import BestFirst, Incumbent
 from nest.spec.constraints import parse
-from nest.tolerances import AGREEMENT
+from nest.tolerances import AGREEMENT, TIE
 
 CHOICES = ("zero", "recompute")
 """What stages choose."""
 
 
 Search = Callable[[Instance, tuple[Solution, float]], Result]
-"""A search that is told of a plan and its batch time, and answers with it where nothing is faster."""
+"""A search that starts from a plan and its batch time, and answers with it where nothing is faster."""
 
 
 def simplest(instance: Instance, result: Result, search: Search, within: float) -> Result:
@@ -63,3 +66,43 @@ def _size(instance: Instance, plan: Solution) -> tuple[int, int]:
     """Devices and stages, by which ties are broken first (PROBLEM.md section 5)."""
     widths = [instance.candidates[stage.candidate].width for stage in plan.stages]
     return plan.replicas * sum(widths), len(plan.stages)
+
+
+def first_of_ties(
+    best: Incumbent, least: float, searcher: MixedSearch, begin: Callable[[Incumbent], BestFirst]
+) -> Incumbent:
+    """The first by tie-break of the mixed plans that tie with the fastest: fewer devices, then fewer stages.
+
+    The search finds one of the fastest plans of a configuration and a number of stages, whatever devices it uses. Where
+    that is as fast as the best plan the configuration is searched again, with the devices among what its stages must
+    add up to: first for fewer than the best plan has, until there is none, then for as many. All others are pruned:
+    they have no plan as fast, or none that could be ahead.
+
+    Args:
+        best: one of them.
+        least: batch time of the fastest, seconds.
+        searcher: has searched all mixed plans.
+        begin: begins a search by it with a plan in hand.
+    """
+    tied = [configuration for value, configuration in searcher.priced if value <= least * (1 + TIE)]
+
+    def among(devices: range) -> Incumbent:
+        searcher.narrow(_using(devices, searcher.instance, tied))
+        search = begin(best)
+        search.limit = least
+        search.find_best()
+        return search.best or best
+
+    while (fewer := among(range(1, best.tie_break[0]))) is not best:
+        best = fewer
+    return among(range(best.tie_break[0], best.tie_break[0] + 1))
+
+
+def _using(devices: range, instance: Instance, configurations: Iterable[Configuration]) -> Iterator[Configuration]:
+    """The configurations with plans that use so many devices, and only these plans."""
+    for each in configurations:
+        narrowest = min(instance.candidates[index].width for index, _ in each.members)
+        totals = each.tally.totals or range(narrowest * each.stage_counts[0], each.size + 1)
+        kept = frozenset(total for total in totals if total * each.replicas in devices)
+        if kept:
+            yield evolve(each, tally=evolve(each.tally, totals=kept))

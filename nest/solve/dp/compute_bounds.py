@@ -5,12 +5,25 @@ from collections.abc import Hashable, Sequence
 import numpy
 from attrs import define, field
 
-from nest.instance import Array, Instance, Schedule, chunks_of
-from nest.solve.dp.bounds import port_bounds
+from nest.instance import Array, Candidate, Instance, Schedule, chunks_of
+
+
+def compute_bounds(candidate: Candidate) -> tuple[float, float]:
+    """Seconds per micro-batch from forward and backward alone: of the longest layer, and of all."""
+    times = candidate.forward + candidate.backward
+    return float(times.max()), float(times.sum())
+
+
+def port_bounds(candidate: Candidate) -> tuple[float, float]:
+    """The same with what the busiest port needs, of the layers alone (PROBLEM.md section 4, Ports)."""
+    longest, total = compute_bounds(candidate)
+    if candidate.busy is None:
+        return longest, total
+    return max(longest, float(candidate.busy.max())), max(total, float(candidate.busy.sum(axis=1).max()))
 
 
 @define(eq=False)
-class FirstBounds:
+class ComputeBounds:
     """The bounds of an instance; what is decided beside candidate, micro-batches, schedule and stages changes none.
 
     Attributes:

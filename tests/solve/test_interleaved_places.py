@@ -7,9 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.dealt.places import Places
-from nest.solve.dp.dealt.stages import DealtStages
-from nest.solve.dp.meter import Meter
+from nest.solve.dp.virtual_stages import InterleavedStages, Places
+from nest.solve.search import Meter
 
 LEVELS = 3
 
@@ -39,9 +38,9 @@ def times(places: Places, base: numpy.ndarray, slots: tuple[int, ...]) -> list[f
     return found
 
 
-def stages_of(base: numpy.ndarray) -> DealtStages:
+def stages_of(base: numpy.ndarray) -> InterleavedStages:
     """Stages with one choice that take so long without boundaries."""
-    return DealtStages((Choice("none", 0),), base[None], numpy.zeros((1, len(base))), numpy.zeros((1, len(base))))
+    return InterleavedStages((Choice("none", 0),), base[None], numpy.zeros((1, len(base))), numpy.zeros((1, len(base))))
 
 
 def by_levels(places: Places, base: numpy.ndarray) -> numpy.ndarray:

@@ -10,8 +10,8 @@ from nest.instance import ChunkedSchedule, Instance, Solution, StageDecision, ch
 from nest.plan import evaluate
 from nest.solve.dp import solve
 from nest.solve.dp.configurations import configurations
-from nest.solve.dp.dealt.search import DealtSearch
-from nest.solve.dp.dealt.split import Splits
+from nest.solve.dp.interleaved import InterleavedSearch
+from nest.solve.dp.virtual_stages import Splits
 from nest.spec.constraints import parse
 from tests.plan.mixed_plans import rich_candidate
 from tests.small_instances import cluster, instance
@@ -38,7 +38,7 @@ def problem() -> Instance:
 def test_stages_of_several_chunks_cost_and_hold_what_their_plan_does(problem: Instance) -> None:
     splits = Splits(problem)
     found, _ = configurations(problem, LAYERS, splits.counts)
-    search = DealtSearch(problem, found, splits)
+    search = InterleavedSearch(problem, found, splits)
     compared = 0
     for configuration in found:
         for count in configuration.stage_counts:

@@ -13,19 +13,17 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
-from nest.solve.dp.fastest import Fastest, fastest
-from nest.solve.dp.meter import Meter
-from nest.solve.dp.mixed.places import Places
-from nest.solve.dp.mixed.tally import Tally
+from nest.solve.dp.choices import UNKNOWN
+from nest.solve.dp.configurations import State, Tally
 from nest.solve.dp.pairs import Rows
-from nest.solve.dp.ports import UNKNOWN
+from nest.solve.dp.placement import Offsets
 from nest.solve.dp.recurrence import Partition, PlacedStage
-from nest.solve.dp.stages import StageTables
+from nest.solve.dp.stages import Fastest, StageTables, fastest
+from nest.solve.search import Meter
 
 NONE = -1
 """Points to no array: nothing can follow, or no stage can start there."""
 
-State = tuple[int, bool]
 Block = tuple[State, int]
 """A tally after a stage, and the stage's width."""
 
@@ -107,7 +105,7 @@ class MixedRecurrence:
 
     members: Sequence[Member]
     in_flight: tuple[float, ...]
-    places: Places
+    places: Offsets
     tally: Tally
     downsets: int
     meter: Meter
@@ -352,7 +350,7 @@ class MixedRecurrence:
             if cost[level_out, column] < least:
                 least, seconds = cost[level_out, column], float(time[level_out, column])
                 pair = row.start + column
-                sync, choice = best.chosen(pair, pairs.kind_of(pair), level_out, level_in)
+                sync, choice = best.chosen(pair, pairs.class_of(pair), level_out, level_in)
                 placed = PlacedStage(larger, int(below[column]), offset, choice, seconds, sync, index)
                 found = (placed, level_out)
         assert found is not None

@@ -1,0 +1,259 @@
+"""Interleaved plans: bounds that mostly decide, and the recurrence over places where they do not."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import numpy
+from attrs import define
+
+from nest.instance import Array, ParameterGroup, chunks_of
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.diagnosis import LeastMemory
+from nest.solve.dp.nodes import PlanSearch
+from nest.solve.dp.packing import sharded
+from nest.solve.dp.pareto import Floor, least_batch_time
+from nest.solve.dp.recurrence import boundary_times
+from nest.solve.dp.sums import CandidateSums
+from nest.solve.dp.virtual_stages import (
+    Best,
+    InterleavedStages,
+    Placed,
+    Places,
+    Split,
+    Splits,
+    interleaved_stages,
+    split_sums,
+    stage_times,
+)
+from nest.solve.search import Bounded, Incumbent
+from nest.tolerances import TIE
+
+
+@define(eq=False)
+class InterleavedSearch(PlanSearch):
+    """Plans of several model chunks a stage.
+
+    Attributes:
+        splits: the even splits.
+    """
+
+    splits: Splits
+
+    def compute_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the batch time for each of the configuration's stage counts, from compute alone."""
+        return numpy.array([self._first_bound(configuration, count) for count in configuration.stage_counts])
+
+    def branch(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """One leaf per number of stages, with bounds from what its stages cost at least."""
+        found = []
+        for count in counts:
+            if self._first_bound(configuration, count) > limit:
+                pruned["bound from compute"] += 1
+                continue
+            least = self._least_times(configuration, count)
+            if not numpy.isfinite(least).all():
+                pruned["memory of a stage, or a stage too slow"] += 1
+                continue
+            objective = self.objective(configuration, count)
+            if objective.bound(self._cheap_floor(configuration, count, least)) > limit:
+                pruned["bound from partitions"] += 1
+                continue
+            stages = self._stages(configuration, count)
+            self.meter.count(stages.memory.size)
+            if not stages.possible:
+                pruned["memory of a stage, or a stage too slow"] += 1
+                continue
+            times, _, _ = stages.anywhere(self._places(configuration, count), numpy.inf)
+            floor = _floor(times, float(stages.sync.min(axis=0).max()))
+            bound = objective.bound(floor)
+            if bound > limit:
+                pruned["bound from partitions"] += 1
+            else:
+                found.append(self.bounded(bound, configuration, (count,), floor))
+        return found
+
+    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
+        """The fastest choices, their blocks side by side."""
+        costs, places = self._stages(configuration, stages), self._places(configuration, stages)
+        placed = _side_by_side(places, costs, numpy.inf)
+        return self._incumbent(configuration, self.objective(configuration, stages).of(placed), placed, costs)
+
+    def solve(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> Incumbent | None:
+        """The best plan of so many stages if it beats `limit`, exactly."""
+        objective = self.objective(configuration, stages)
+        costs, places = self._stages(configuration, stages), self._places(configuration, stages)
+        value, best = least_batch_time(partial(_anywhere, places, costs), objective, floor, limit)
+        if best is None:
+            pruned["recurrence without places"] += 1
+            return None
+        # With the choices that are best where boundaries cost least, side by side: where that is no dearer, it is best.
+        gapless = _side_by_side(places, costs, best.largest_sync)
+        if objective.of(gapless) <= value * (1 + TIE):
+            pruned["recurrence without places"] += 1
+            return self._incumbent(configuration, objective.of(gapless), gapless, costs)
+        value, best = least_batch_time(partial(_placed, places, costs), objective, floor, limit)
+        pruned["recurrence"] += 1
+        return None if best is None else self._incumbent(configuration, value, best, costs)
+
+    def least_memory(self) -> LeastMemory | None:
+        """The plan that needs the least memory on its fullest device; None where there is no interleaved plan."""
+        best: LeastMemory | None = None
+        for configuration in self.configurations:
+            for count in configuration.stage_counts:
+                needed = float(self._stages(configuration, count).memory.min(axis=0).max())
+                if needed < (numpy.inf if best is None else best.bytes):
+                    name = self.instance.candidates[configuration.candidate].name
+                    best = LeastMemory(needed, count, configuration.replicas, name)
+        return best
+
+    def _incumbent(
+        self, configuration: Configuration, value: float, placed: Placed, stages: InterleavedStages
+    ) -> Incumbent:
+        split, used = self._split(configuration, len(placed.slots)), configuration.candidate
+        width = self.instance.candidates[used].width
+        placed_stages = enumerate(zip(placed.slots, placed.choices, strict=True))
+        return self.incumbent(
+            configuration,
+            value,
+            ((split.stage(i), used, stages.choices[choice], slot * width) for i, (slot, choice) in placed_stages),
+        )
+
+    def _split(self, configuration: Configuration, count: int) -> Split:
+        split = self.splits.of(count, chunks_of(configuration.schedule))
+        assert split is not None, "configurations have stage counts with even splits only"
+        return split
+
+    def _first_bound(self, configuration: Configuration, count: int) -> float:
+        """Lower bound on the batch time from compute alone, shared by all that decide the rest otherwise."""
+
+        def made() -> float:
+            computing, busy = self._compute(configuration.candidate, self._split(configuration, count))
+            return self.objective(configuration, count).bound(_floor(numpy.maximum(computing, busy)))
+
+        return self.once(("first bound", count, *_shape(configuration)), made)
+
+    def _compute(self, candidate: int, split: Split) -> tuple[Array, Array]:
+        """Seconds per micro-batch for which each stage computes, and its busiest port is busy, shape `(stages,)`."""
+
+        def made() -> tuple[Array, Array]:
+            used = self.instance.candidates[candidate]
+            busy = numpy.zeros(split.stages)
+            for row in () if used.busy is None else used.busy:
+                busy = numpy.maximum(busy, split.stage_sums(row))
+            return split.stage_sums(used.forward + used.backward), busy
+
+        return self.once(("compute", candidate, split.stages, len(split.chunks)), made)
+
+    def _cheap_floor(self, configuration: Configuration, count: int, computing: Array) -> Floor:
+        """What stages take that compute for so long, with boundaries at their cheapest and nothing to synchronise."""
+        arriving = self._places(configuration, count).crossing.min(axis=0)
+        busy = self._compute(configuration.candidate, self._split(configuration, count))[1]
+        return _floor(numpy.maximum(stage_times(computing, arriving, numpy.roll(arriving, -1)), busy))
+
+    def _least_times(self, configuration: Configuration, count: int) -> Array:
+        """Seconds per micro-batch for which each stage computes at least, shape `(stages,)`.
+
+        Each stage recomputes as little as it has room for with its state sharded as far as it may be; the time is
+        infinite where it has none. A look at few numbers, ahead of the stages' tables: most interleaved plans that
+        need too much memory fail it (6,774 of 7,304 with Llama 3 70B on 128 H100; 2026-11-23).
+        """
+
+        def made() -> Array:
+            split = self._split(configuration, count)
+            further = numpy.array(self.in_flight(configuration, count)[::-1]) - 1
+            room = self.room - self._least_state(configuration, split)
+            modes = (self._mode(configuration.candidate, name, split) for name in configuration.modes)
+            times = [numpy.where(first + further * more <= room, extra, numpy.inf) for first, more, extra in modes]
+            computing: Array = self._compute(configuration.candidate, split)[0] + numpy.min(times, axis=0)
+            return computing
+
+        key = ("least times", count, *_shape(configuration), configuration.zero_degree, configuration.choices)
+        return self.once(key, made)
+
+    def _mode(self, candidate: int, mode: str, split: Split) -> tuple[Array, Array, Array]:
+        """Of a recompute mode: bytes held of one micro-batch in flight, of each further one, and seconds it adds."""
+
+        def made() -> tuple[Array, Array, Array]:
+            found = self.instance.candidates[candidate].mode(mode)
+            return split.stage_sums(found.first), split.stage_sums(found.more), split.stage_sums(found.extra)
+
+        return self.once(("mode", candidate, mode, split.stages, len(split.chunks)), made)
+
+    def _least_state(self, configuration: Configuration, split: Split) -> Array:
+        """Bytes of state of each stage, sharded as far as a choice allows, shape `(stages,)`."""
+        groups = self.instance.candidates[configuration.candidate].state
+
+        def made() -> list[tuple[ParameterGroup, Array, Array, Array]]:
+            sums = split.stage_sums
+            return [(each, sums(each.weights), sums(each.gradients), sums(each.optimizer)) for each in groups]
+
+        key = ("state", configuration.candidate, split.stages, len(split.chunks))
+        return sharded(self.once(key, made), configuration, split.stages)
+
+    def _crossing(self, candidate: int, split: Split) -> Array:
+        """Bytes that enter each chunk, shape `(chunks, stages)`."""
+        key = ("crossing", candidate, split.stages, len(split.chunks))
+        return self.once(key, lambda: split.crossing(self.instance, self.instance.candidates[candidate]))
+
+    def _sums(self, candidate: int, split: Split) -> CandidateSums:
+        key = ("sums", candidate, split.stages, len(split.chunks))
+        return self.once(key, lambda: split_sums(self.instance, candidate, split, self._crossing(candidate, split)))
+
+    def _stages(self, configuration: Configuration, count: int) -> InterleavedStages:
+        split, flying = self._split(configuration, count), self.in_flight(configuration, count)
+        return interleaved_stages(
+            self.instance, configuration, split, self._sums(configuration.candidate, split), flying
+        )
+
+    def _places(self, configuration: Configuration, count: int) -> Places:
+        """Where stages may lie, with the seconds of their boundaries at each level that occurs."""
+        here, levels = self.slots(configuration), self.instance.cluster.levels
+        entering = self._crossing(configuration.candidate, self._split(configuration, count))
+        crossing = numpy.array([boundary_times(entering, levels[level]).sum(axis=0) for level in here.levels])
+        return Places(crossing, numpy.searchsorted(here.levels, here.steps), here.levels, self.meter)
+
+
+def _floor(times: Array, sync: float = 0.0) -> Floor:
+    """The terms of the batch time of stages that take these seconds per micro-batch and once per batch."""
+    return Floor(float(times.max()), float(times.sum()), sync)
+
+
+def _shape(configuration: Configuration) -> tuple[object, ...]:
+    """What decides how much a device computes and holds, beside choices: not the order of ranks."""
+    schedule = configuration.schedule
+    return configuration.candidate, configuration.replicas, schedule.name, chunks_of(schedule)
+
+
+def _anywhere(places: Places, stages: InterleavedStages, time_limit: float, sync_limit: float) -> Placed | None:
+    """The stages within limits, as if every boundary were at its cheapest level."""
+    times, syncs, choices = stages.anywhere(places, sync_limit)
+    if times.max() > time_limit or times.max() == numpy.inf:
+        return None
+    return Placed((), tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
+
+
+def _placed(places: Places, stages: InterleavedStages, time_limit: float, sync_limit: float) -> Placed | None:
+    """The stages of least total time within limits, with their places."""
+    every = stages.everywhere(places, sync_limit)
+    slots = places.least(every[0], time_limit)
+    return None if slots is None else _in_slots(places, every, slots)
+
+
+def _side_by_side(places: Places, stages: InterleavedStages, sync_limit: float) -> Placed:
+    """The stages' fastest choices within a limit on synchronisation, in the first slots.
+
+    Times are infinite where no choice keeps the limit there.
+    """
+    return _in_slots(places, stages.everywhere(places, sync_limit), range(places.stages))
+
+
+def _in_slots(places: Places, every: Best, slots: Sequence[int]) -> Placed:
+    """Stages with their best choices, which are given for all levels, in these slots."""
+    here = (*places.around(slots), numpy.arange(places.stages))
+    times, syncs, choices = (each[here] for each in every)
+    return Placed(tuple(slots), tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))

@@ -1,0 +1,287 @@
+"""Plans whose stages use different candidates: their bounds and their exact solution."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy
+from attrs import define, evolve, field
+from numpy.typing import NDArray
+
+from nest.instance import Array
+from nest.solve.dp.bounds import PartitionBounds, least_of_pairs
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.equivalence import stage_pairs
+from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
+from nest.solve.dp.nodes import PlanSearch
+from nest.solve.dp.packing import packable
+from nest.solve.dp.pareto import Floor, least_batch_time
+from nest.solve.dp.placement import Offsets, offsets
+from nest.solve.dp.recurrence import boundary_times
+from nest.solve.dp.stages import stage_tables
+from nest.solve.dp.sums import CandidateSums, candidate_sums
+from nest.solve.search import Bounded, Incumbent
+
+HALVINGS = 6
+"""How often the range of the slowest stage is halved to bound it."""
+
+REMEMBERED = 4
+"""Sets of tables kept for the configurations solved last."""
+
+
+@define(eq=False)
+class MixedSearch(PlanSearch):
+    """Mixed plans.
+
+    Attributes:
+        downsets: the cuts of the layer graph.
+        held_up: as `nest.solve.dp.plain.PlainSearch`.
+        priced: batch times of the plans found, each with its configuration, of its number of stages only.
+    """
+
+    downsets: Downsets
+    held_up: bool = True
+    priced: list[tuple[float, Configuration]] = field(factory=list, init=False)
+    _members: dict[int, tuple[float, tuple[Member, ...]]] = field(factory=dict, init=False)
+
+    def compute_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the batch time for each of the configuration's stage counts, from compute alone."""
+        slowest, total = self._compute(configuration)
+        weights = [self.objective(configuration, count) for count in configuration.stage_counts]
+        return numpy.array([w.slowest for w in weights]) * slowest + numpy.array([w.total for w in weights]) * total
+
+    def _compute(self, configuration: Configuration) -> tuple[Array, float]:
+        """From compute alone: least slowest stage for each number of stages, and least sum.
+
+        A layer keeps `width` devices of a replica busy for its time; the slowest stage is no shorter than all this
+        work shared by all devices of the replica that a plan may use, than the layers' least times shared by the
+        stages, and than the longest layer.
+        """
+        candidates = [self.instance.candidates[index] for index, _ in configuration.members]
+        times = numpy.array([candidate.forward + candidate.backward for candidate in candidates])
+        widths = numpy.array([candidate.width for candidate in candidates])[:, None]
+        least, work = times.min(axis=0), float((times * widths).min(axis=0).sum())
+        counts = numpy.array(configuration.stage_counts, dtype=numpy.float64)
+        total = float(least.sum())
+        devices = max(configuration.tally.most(configuration.size), 1)
+        return numpy.maximum(total / counts, max(float(least.max()), work / devices)), total
+
+    def branch(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """One leaf per number of stages, with bounds from partitions and from packing the stages' blocks."""
+        slowest, total = self._compute(configuration)
+        least = {
+            count: float(seconds)
+            for count, seconds, bound in zip(counts, slowest, self.compute_bounds(configuration), strict=True)
+            if bound <= limit and count <= self.downsets.most_stages
+        }
+        pruned["bound from compute"] += len(counts) - len(least)
+        found = []
+        if least:
+            weights = [self.objective(configuration, count) for count in least]
+            time_limit = max(each.time_limit(limit, each.total * total) for each in weights)
+            for count, floor in self._floors(configuration, least, time_limit).items():
+                better = evolve(floor, largest_time=max(floor.largest_time, least[count]))
+                bound = self.objective(configuration, count).bound(better)
+                if numpy.isfinite(bound):
+                    found.append(self.bounded(bound, configuration, (count,), better))
+        pruned["memory of a stage, or a stage too slow"] += len(least) - len(found)
+        return found
+
+    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
+        """None: the best plan of one candidate is known before mixed plans are searched."""
+        return None
+
+    def solve(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> Incumbent | None:
+        """The best plan of so many stages if it beats `limit`, exactly."""
+        objective = self.objective(configuration, stages)
+        members = self.members(
+            configuration, objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
+        )
+        in_flight, places = self.in_flight(configuration, stages), self.offsets(configuration)
+        shared = (configuration.tally, self.downsets.count, self.meter)
+        alike = MixedRecurrence(
+            [member.without_levels() for member in members], in_flight, places.without_levels(), *shared
+        )
+        if least_batch_time(alike.run, objective, floor, limit, first_will_do=True)[1] is None:
+            pruned["recurrence without levels"] += 1
+            return None
+        exact = MixedRecurrence(members, in_flight, places, *shared)
+        value, partition = least_batch_time(exact.run, objective, floor, limit)
+        pruned["recurrence"] += 1
+        if partition is None:
+            return None
+        self.priced.append((value, evolve(configuration, stage_counts=(stages,))))
+        placed = ((members[stage.member], stage) for stage in partition.stages)
+        return self.incumbent(
+            configuration,
+            value,
+            (
+                (self.downsets.between(at.larger, at.smaller), used.candidate, used.tables.choices[at.choice], at.slot)
+                for used, at in placed
+            ),
+        )
+
+    def offsets(self, configuration: Configuration) -> Offsets:
+        """The devices of a replica."""
+        size, replicas, order = configuration.size, configuration.replicas, configuration.rank_order
+        return self.once(
+            ("offsets", size, replicas, order), lambda: offsets(self.instance.cluster, size, replicas, order)
+        )
+
+    def sums(self, index: int) -> CandidateSums:
+        """Sums of a candidate over downsets."""
+        candidate = self.instance.candidates[index]
+        return self.once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
+
+    def members(self, configuration: Configuration, time_limit: float) -> tuple[Member, ...]:
+        """Tables of every candidate's stages that fit memory and take at most `time_limit` seconds per micro-batch."""
+        limit, known = self._members.pop(configuration.order, (-numpy.inf, ()))
+        if limit < time_limit:
+            limit, known = time_limit, self._make_members(configuration, time_limit)
+        self._members[configuration.order] = limit, known
+        while len(self._members) > REMEMBERED:
+            del self._members[next(iter(self._members))]
+        if limit == time_limit:
+            return known
+        return tuple(evolve(member, tables=member.tables.within(time_limit)) for member in known)
+
+    def all_members(self, configuration: Configuration) -> tuple[Member, ...]:
+        """Tables of every stage, whether memory allows it or not."""
+        return self._make_members(configuration, numpy.inf, fitting=False)
+
+    def _make_members(
+        self, configuration: Configuration, time_limit: float, *, fitting: bool = True
+    ) -> tuple[Member, ...]:
+        sums = [self.sums(index) for index, _ in configuration.members]
+        fastest = numpy.array([each.candidate.forward + each.candidate.backward for each in sums]).min(axis=0)
+        quickest = self.downsets.sums(fastest)
+        made, levels = [], self.instance.cluster.levels
+        count = configuration.stage_counts[-1] if self.instance.space.even else 0
+        for each, (index, choices) in zip(sums, configuration.members, strict=True):
+            pairs = self.once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
+            if time_limit < numpy.inf:
+                pairs = pairs.only_classes(each.compute.over(pairs.distinct) <= time_limit)
+            tables = stage_tables(
+                self.instance, configuration, each, pairs, choices, held_up=self.held_up, quickest=quickest
+            )
+            tables = tables.within(time_limit) if fitting else tables
+            times = numpy.array([boundary_times(each.cut, level) for level in levels])
+            made.append(Member(index, each.candidate.width, tables, times, tuple(range(len(levels)))))
+        return tuple(made)
+
+    def _floors(self, configuration: Configuration, least: dict[int, float], time_limit: float) -> dict[int, Floor]:
+        """Lower bounds of the three terms for each number of stages, all links at their cheapest.
+
+        `least` has the seconds that its slowest stage takes at least.
+        """
+        members = tuple(member.without_levels() for member in self.members(configuration, time_limit))
+        longest = self.in_flight(configuration, max(least))
+        shared = self._bounds(configuration, members, longest, time_limit, least)
+        floors = {}
+        for count, seconds in least.items():
+            own = self.in_flight(configuration, count)
+            same = own == longest[:count]
+            bounds = shared if same else self._bounds(configuration, members, own, time_limit, {count: seconds})
+            floors[count] = bounds.floor(count)
+        return floors
+
+    def _bounds(
+        self,
+        configuration: Configuration,
+        members: tuple[Member, ...],
+        in_flight: tuple[float, ...],
+        time_limit: float,
+        least: dict[int, float],
+    ) -> PartitionBounds:
+        times = _Times(members, in_flight)
+        total, sync = self._separate_bounds(members, times, in_flight, time_limit)
+
+        def feasible(limit: float) -> NDArray[numpy.bool_]:
+            return packable(
+                members,
+                len(in_flight),
+                configuration.size,
+                configuration.tally,
+                self.downsets.count,
+                lambda member, stage: times.of(member, stage)[0] <= limit,
+                lambda member, stage: members[member].tables.window(stage - 1, len(in_flight) - stage, limit),
+                self.meter,
+            )
+
+        slowest = numpy.full(len(in_flight), numpy.inf)
+        for count, bound in _bisect(feasible, min(least.values()), time_limit, sorted(least)).items():
+            slowest[count - 1] = bound
+        return PartitionBounds(slowest, total, sync)
+
+    def _separate_bounds(
+        self, members: tuple[Member, ...], times: "_Times", in_flight: tuple[float, ...], time_limit: float
+    ) -> tuple[Array, Array]:
+        """Least sum of stage times and least synchronisation for every number of stages, wherever blocks sit."""
+        before = numpy.full((2, self.downsets.count), numpy.inf)
+        before[:, 0] = 0.0
+        found = numpy.full((2, len(in_flight)), numpy.inf)
+        for stage in range(1, len(in_flight) + 1):
+            after = numpy.full((2, self.downsets.count), numpy.inf)
+            for index, member in enumerate(members):
+                rows = member.tables.window(stage - 1, len(in_flight) - stage, time_limit)
+                if len(rows):
+                    time, sync = times.of(index, stage)
+                    smaller = member.tables.pairs.smaller[rows.pairs]
+                    rows.lower(after[0], time[rows.pairs] + before[0, smaller])
+                    rows.lower(after[1], numpy.maximum(sync[rows.pairs], before[1, smaller]))
+                    self.meter.count(len(rows))
+            found[:, stage - 1] = after[:, -1]
+            before = after
+        return found[0], found[1]
+
+
+class _Times:
+    """Least time and least synchronisation of members' stages with their boundaries at the cheapest, as needed."""
+
+    def __init__(self, members: tuple[Member, ...], in_flight: tuple[float, ...]) -> None:
+        self.members = members
+        self.in_flight = in_flight
+        self.known: dict[tuple[int, float], tuple[Array, Array]] = {}
+
+    def of(self, index: int, stage: int) -> tuple[Array, Array]:
+        """Seconds per micro-batch and per batch of a member's stages as stage `stage` from the end."""
+        member, flying = self.members[index], self.in_flight[stage - 1]
+        key = (index, member.tables.same_fits(flying))
+        if key not in self.known:
+            pairs, boundary = member.tables.pairs, member.times[0]
+            around = boundary[pairs.smaller] + boundary[pairs.larger]
+            self.known[key] = least_of_pairs(member.tables, flying, boundary, around)
+        return self.known[key]
+
+
+def _bisect(
+    feasible: Callable[[float], NDArray[numpy.bool_]], lowest: float, highest: float, counts: list[int]
+) -> dict[int, float]:
+    """For each count a time below which it is not feasible; infinite when it is not even at `highest`."""
+    if highest == numpy.inf:
+        possible = feasible(highest)
+        return {count: lowest if possible[count - 1] else numpy.inf for count in counts}
+    steps = 2**HALVINGS
+    known: dict[int, NDArray[numpy.bool_]] = {}
+
+    def at(step: int) -> NDArray[numpy.bool_]:
+        if step not in known:
+            known[step] = feasible(lowest + (highest - lowest) * step / steps)
+        return known[step]
+
+    found = {}
+    for count in counts:
+        if not at(steps)[count - 1]:
+            found[count] = numpy.inf
+            continue
+        below, above = 0, steps
+        while above - below > 1:
+            middle = (below + above) // 2
+            below, above = (below, middle) if at(middle)[count - 1] else (middle, above)
+        # What is not feasible at `below` is not at any shorter time: the lower end is the bound.
+        found[count] = lowest + (highest - lowest) * below / steps
+    return found

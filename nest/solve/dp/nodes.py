@@ -1,0 +1,187 @@
+"""What the searches of plain, mixed and interleaved plans share: nodes, weights of schedules, plans written down."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+from attrs import define, field, frozen
+
+from nest.instance import Array, Instance, Solution, StageDecision, chunks_of
+from nest.solve.dp.choices import Choice
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.pareto import Floor, Objective
+from nest.solve.dp.placement import Slots, slots
+from nest.solve.search import Bounded, Incumbent, Meter, PlanKind, TieBreak
+from nest.tolerances import LIMIT_SLACK
+
+T = TypeVar("T")
+
+
+@frozen(order=False)
+class PlanNode:
+    """A configuration with some of its numbers of stages.
+
+    Attributes:
+        search: whose node it is.
+        configuration: what is decided.
+        counts: numbers of stages still open, ascending.
+        floor: bounds of the three terms when a single count is left; None while only compute bounds are known.
+    """
+
+    search: "PlanSearch"
+    configuration: Configuration
+    counts: tuple[int, ...]
+    floor: Floor | None = None
+
+    @property
+    def combinations(self) -> int:
+        """How many numbers of stages are open."""
+        return len(self.counts)
+
+    @property
+    def leaf(self) -> bool:
+        """Whether a single number of stages is left, with its bounds."""
+        return self.floor is not None
+
+    def only(self, kind: PlanKind) -> bool:
+        """Whether all its plans are of that kind; those of mixed plans never are."""
+        candidates = tuple(index for index, _ in self.configuration.members)
+        return len(candidates) == 1 and all(
+            kind == (candidates, self.configuration.replicas, count) for count in self.counts
+        )
+
+    def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
+        """One leaf for each number of stages that may beat `limit`."""
+        return self.search.branch(self.configuration, self.counts, limit, pruned)
+
+    def quick(self) -> Incumbent | None:
+        """Some plan of a leaf, found quickly."""
+        assert self.floor is not None
+        return self.search.quick(self.configuration, self.counts[0], self.floor)
+
+    def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
+        """The best plan of a leaf if it beats `limit`, exactly."""
+        assert self.floor is not None
+        return self.search.solve(self.configuration, self.counts[0], self.floor, limit, pruned)
+
+
+@define(eq=False)
+class PlanSearch(ABC):
+    """Plans of some configurations, and what is known of them while they are searched.
+
+    Attributes:
+        instance: the problem.
+        configurations: what may be decided before stages are.
+        meter: counts the work.
+    """
+
+    instance: Instance
+    configurations: list[Configuration]
+    meter: Meter = field(factory=Meter, kw_only=True)
+    _known: dict[Hashable, object] = field(factory=dict, init=False)
+
+    def nodes(self) -> list[Bounded]:
+        """Every configuration, by its bounds from compute; the same for a second search."""
+        return self.once("nodes", lambda: list(self._nodes()))
+
+    def _nodes(self) -> Iterator[Bounded]:
+        for configuration in self.configurations:
+            self.meter.watch()
+            bound = float(self.compute_bounds(configuration).min())
+            yield self.bounded(bound, configuration, configuration.stage_counts)
+
+    def narrow(self, configurations: Iterable[Configuration]) -> None:
+        """Search these from now on."""
+        self.configurations = list(configurations)
+        self._known.pop("nodes", None)
+
+    @abstractmethod
+    def compute_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the batch time from compute alone, for each of the configuration's numbers of stages."""
+
+    @abstractmethod
+    def branch(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """A leaf for each number of stages whose plans may beat `limit`."""
+
+    @abstractmethod
+    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
+        """Some plan of so many stages, found quickly; None: there is none within the floor's largest time."""
+
+    @abstractmethod
+    def solve(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> Incumbent | None:
+        """The best plan of so many stages if it beats `limit`, exactly."""
+
+    def bounded(
+        self, bound: float, configuration: Configuration, counts: tuple[int, ...], floor: Floor | None = None
+    ) -> Bounded:
+        """A node, with where its best could stand among ties: devices, stages, then the configuration's order."""
+        narrowest = min(self.instance.candidates[index].width for index, _ in configuration.members)
+        least = configuration.tally.least(narrowest * counts[0])
+        tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
+        return Bounded(bound, tie_break, PlanNode(self, configuration, counts, floor))
+
+    def incumbent(
+        self, configuration: Configuration, value: float, stages: Iterable[tuple[tuple[int, ...], int, Choice, int]]
+    ) -> Incumbent:
+        """A plan of the configuration.
+
+        Args:
+            configuration: what is decided beside stages.
+            value: batch time, seconds.
+            stages: of each its layers, candidate, choice and offset, in pipeline order.
+        """
+        decided = tuple(
+            StageDecision(layers, candidate, choice.recompute, choice.zero, offset)
+            for layers, candidate, choice, offset in stages
+        )
+        solution = Solution(
+            configuration.replicas,
+            configuration.rank_order,
+            configuration.schedule.name,
+            decided,
+            chunks_of(configuration.schedule),
+            configuration.zero_degree,
+        )
+        used = sum(self.instance.candidates[stage.candidate].width for stage in decided)
+        return Incumbent(value, (configuration.replicas * used, len(decided), configuration.order), solution)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """`make()`, kept for good."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]  # type: ignore[return-value]
+
+    @property
+    def room(self) -> float:
+        """Bytes of a device that a stage may need, rounding allowed for."""
+        cluster = self.instance.cluster
+        return cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
+
+    def objective(self, configuration: Configuration, stages: int) -> Objective:
+        """Weights of the schedule for `stages` stages."""
+        schedule, micro_batches = configuration.schedule, configuration.micro_batches
+        return self.once(
+            ("objective", schedule.name, chunks_of(schedule), micro_batches, stages),
+            lambda: Objective(*schedule.weights(micro_batches, stages)),
+        )
+
+    def in_flight(self, configuration: Configuration, stages: int) -> tuple[float, ...]:
+        """Micro-batches in flight of each stage, counted from the last."""
+        schedule, micro_batches = configuration.schedule, configuration.micro_batches
+        return self.once(
+            ("in flight", schedule.name, chunks_of(schedule), micro_batches, stages),
+            lambda: tuple(schedule.in_flight(stages - j + 1, stages, micro_batches) for j in range(1, stages + 1)),
+        )
+
+    def slots(self, configuration: Configuration) -> Slots:
+        """Where blocks may sit, when they are all as wide."""
+        width = self.instance.candidates[configuration.candidate].width
+        replicas, order = configuration.replicas, configuration.rank_order
+        return self.once(
+            ("slots", width, replicas, order), lambda: slots(self.instance.cluster, width, replicas, order)
+        )

@@ -1,0 +1,265 @@
+"""Plans of one candidate, one model chunk a stage: tables and bounds, made when needed, shared where they agree."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable
+
+import numpy
+from attrs import Factory, define, field
+
+from nest.instance import Array
+from nest.solve.dp.bounds import PartitionBounds, partition_bounds
+from nest.solve.dp.choices import UNKNOWN
+from nest.solve.dp.compute_bounds import ComputeBounds, compute_bounds
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.equivalence import stage_pairs
+from nest.solve.dp.nodes import PlanSearch
+from nest.solve.dp.packing import Packing, fewest_in_total
+from nest.solve.dp.pairs import Pairs
+from nest.solve.dp.pareto import Floor, least_batch_time
+from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
+from nest.solve.dp.stages import StageTables, stage_tables
+from nest.solve.dp.sums import CandidateSums, Sums, candidate_sums
+from nest.solve.search import Bounded, Incumbent
+from nest.tolerances import LIMIT_SLACK
+
+TABLE_BYTES = 256 * 2**20
+"""Most bytes of tables kept for later use."""
+
+
+def _first_bounds(search: "PlainSearch") -> ComputeBounds:
+    return ComputeBounds(search.instance)
+
+
+@define(eq=False)
+class PlainSearch(PlanSearch):
+    """Plans of one candidate each.
+
+    Attributes:
+        downsets: the cuts of the layer graph.
+        held_up: whether ports hold up what is sent once per batch (PROBLEM.md section 4); if not, plans may be priced
+            too low.
+        first_bounds: of the instance, as far as they are known.
+    """
+
+    downsets: Downsets
+    held_up: bool = True
+    first_bounds: ComputeBounds = field(default=Factory(_first_bounds, takes_self=True))
+    _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict, init=False)
+    _table_bytes: int = field(default=0, init=False)
+
+    def compute_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the batch time for each of the configuration's stage counts, from compute and ports alone."""
+        decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
+        return self.first_bounds.of(*decided, configuration.stage_counts)
+
+    def branch(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """One leaf per number of stages, with bounds from partitions."""
+        cheap = self.compute_bounds(configuration)
+        quick = tuple(count for count, bound in zip(counts, cheap, strict=True) if bound <= limit)
+        sums = self.sums(configuration.candidate)
+        fewest = fewest_in_total(sums, configuration, self.room) if quick else 0
+        held = tuple(count for count in quick if fewest <= count <= self.downsets.most_stages)
+        left = self._packed(configuration, held, limit) if held else ()
+        found = []
+        for count, floor in zip(left, self._floors(configuration, left, limit) if left else (), strict=True):
+            bound = self.objective(configuration, count).bound(floor)
+            if numpy.isfinite(bound):
+                found.append(self.bounded(bound, configuration, (count,), floor))
+        pruned["bound from compute"] += len(counts) - len(quick)
+        pruned["memory in total"] += len(quick) - len(held)
+        pruned["memory of a stage, or a stage too slow"] += len(held) - len(found)
+        return found
+
+    def stage_ranges(self, limit: float) -> dict[int, tuple[float, float]]:
+        """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
+        found: dict[int, tuple[float, float]] = {}
+        for configuration in self.configurations:
+            bounds = self.compute_bounds(configuration)
+            counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
+            if counts:
+                total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
+                longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
+                # With all others as long as they may be, this much is left to one.
+                least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
+                before = found.get(configuration.candidate, (numpy.inf, 0.0))
+                found[configuration.candidate] = min(before[0], least), max(before[1], longest)
+        return found
+
+    def _time_limit(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
+        """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
+        total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
+        weights = [self.objective(configuration, count) for count in counts]
+        return max(each.time_limit(limit, each.total * total) for each in weights)
+
+    def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
+        """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""
+        chain = self.downsets.chain
+        if chain is None:
+            return counts
+        packing = self.once("packing", lambda: Packing(chain))
+        sums = self.sums(configuration.candidate)
+        time_limit = self._time_limit(configuration, counts, limit)
+        longest = self.in_flight(configuration, counts[-1])
+        shared = packing.fewest(sums, configuration, longest, time_limit, self.room)
+        found = []
+        for count in counts:
+            own = self.in_flight(configuration, count)
+            alike = own == longest[:count]
+            if count >= (shared if alike else packing.fewest(sums, configuration, own, time_limit, self.room)):
+                found.append(count)
+        return tuple(found)
+
+    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
+        """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
+        time_limit = floor.largest_time * (1 + LIMIT_SLACK)
+        tables = self.tables(configuration, time_limit)
+        relaxed = self._relaxed(configuration, stages, tables)
+        partition = relaxed.run(time_limit, numpy.inf)
+        if partition is None:
+            return None
+        placed = relaxed.placed_side_by_side(partition, self.boundaries(configuration))
+        return self._incumbent(configuration, self.objective(configuration, stages).of(placed), placed, tables)
+
+    def solve(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> Incumbent | None:
+        """The best plan of so many stages if it beats `limit`, exactly."""
+        objective = self.objective(configuration, stages)
+        time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
+        tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
+        relaxed = self._relaxed(configuration, stages, tables)
+        choice_of_places = len(boundary.times) > 1 and self.slots(configuration).count > stages
+        # With every boundary at its cheapest no plan is slower than it is: where none beats the limit, none does.
+        if choice_of_places and least_batch_time(relaxed.run, objective, floor, limit, first_will_do=True)[1] is None:
+            pruned["recurrence without places"] += 1
+            return None
+        exact = relaxed
+        if len(boundary.times) > 1 or tables.ports:
+            # With one level places do not matter, but ports do.
+            steps = boundary.steps if len(boundary.times) > 1 else relaxed.steps
+            exact = Recurrence(tables, relaxed.in_flight, boundary.times, steps, boundary.levels, self.meter)
+        value, partition = least_batch_time(exact.run, objective, floor, limit)
+        pruned["recurrence"] += 1
+        return None if partition is None else self._incumbent(configuration, value, partition, tables)
+
+    def _incumbent(
+        self, configuration: Configuration, value: float, partition: Partition, tables: StageTables
+    ) -> Incumbent:
+        used, width = configuration.candidate, self.instance.candidates[configuration.candidate].width
+        return self.incumbent(
+            configuration,
+            value,
+            (
+                (self.downsets.between(each.larger, each.smaller), used, tables.choices[each.choice], each.slot * width)
+                for each in partition.stages
+            ),
+        )
+
+    def sums(self, index: int) -> CandidateSums:
+        """Sums of a candidate over downsets."""
+        candidate = self.instance.candidates[index]
+        return self.once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
+
+    def tables(self, configuration: Configuration, time_limit: float) -> StageTables:
+        """Tables of the stages that fit memory and take at most `time_limit` seconds per micro-batch."""
+        key = (
+            *configuration.members[0],
+            configuration.replicas,
+            configuration.rank_order,
+            configuration.stage_counts[-1],
+            configuration.zero_degree,
+        )
+        limit, known = self._tables.get(key, (-numpy.inf, None))
+        if known is None or limit < time_limit:
+            made = self._make_tables(configuration, time_limit).within(time_limit)
+            self._keep(key, time_limit, made)
+            return made
+        self._tables.move_to_end(key)
+        return known.within(time_limit)
+
+    def _keep(self, key: Hashable, time_limit: float, tables: StageTables) -> None:
+        """Keep `tables`, and drop those used longest ago while all together exceed `TABLE_BYTES`."""
+        if key in self._tables:
+            self._table_bytes -= self._tables.pop(key)[1].bytes
+        self._tables[key] = (time_limit, tables)
+        self._table_bytes += tables.bytes
+        while self._table_bytes > TABLE_BYTES and len(self._tables) > 1:
+            _, (_, oldest) = self._tables.popitem(last=False)
+            self._table_bytes -= oldest.bytes
+
+    def all_tables(self, configuration: Configuration) -> StageTables:
+        """Tables of every stage, whether memory allows it or not."""
+        return self._make_tables(configuration, numpy.inf)
+
+    def _make_tables(self, configuration: Configuration, time_limit: float) -> StageTables:
+        """Tables of the stages whose computation alone takes at most `time_limit` seconds."""
+        sums = self.sums(configuration.candidate)
+        pairs = self._useful_pairs(sums.compute, configuration.stage_counts[-1], time_limit)
+        # Candidate and replicas decide the micro-batches, so that tables may be known by the former.
+        return stage_tables(self.instance, configuration, sums, pairs, configuration.choices, held_up=self.held_up)
+
+    def _useful_pairs(self, compute: Sums, most_stages: int, time_limit: float) -> Pairs:
+        """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
+        count = most_stages if self.instance.space.even else 0
+        pairs = self.once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
+        if most_stages <= 2:
+            first, last = pairs.larger == self.downsets.count - 1, pairs.smaller == 0
+            pairs = pairs.only(first & last if most_stages == 1 else first | last)
+        if time_limit == numpy.inf:
+            return pairs
+        seconds = compute.over(pairs.distinct)
+        kept = seconds <= time_limit
+        least = compute.whole[-1] - (most_stages - 1) * time_limit
+        if least > 0:
+            kept &= seconds >= least * (1 - LIMIT_SLACK)
+        return pairs.only_classes(kept)
+
+    def boundaries(self, configuration: Configuration) -> Boundaries:
+        """Boundary times at every level that occurs."""
+        cut = self.sums(configuration.candidate).cut
+        return self.once(
+            ("boundaries", configuration.candidate, configuration.replicas, configuration.rank_order),
+            lambda: boundaries(cut, self.slots(configuration), self.instance.cluster.levels),
+        )
+
+    def _floors(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> list[Floor]:
+        """Lower bounds of the three terms for each of `counts` stages, every boundary at its cheapest level.
+
+        They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
+        """
+        time_limit = self._time_limit(configuration, counts, limit)
+        longest = self.in_flight(configuration, counts[-1])
+        shared = self._partition_bounds(configuration, longest, time_limit)
+        floors = []
+        for count in counts:
+            # One pass over the downsets serves all counts whose stages, from the last, hold as many micro-batches.
+            own = self.in_flight(configuration, count)
+            same = own == longest[:count]
+            bounds = shared if same else self._partition_bounds(configuration, own, time_limit)
+            floors.append(bounds.floor(count))
+        return floors
+
+    def _partition_bounds(
+        self, configuration: Configuration, in_flight: tuple[float, ...], time_limit: float
+    ) -> PartitionBounds:
+        """Partition bounds, shared by the schedules that hold as many micro-batches in flight."""
+        shared = (configuration.members, configuration.replicas, configuration.rank_order, configuration.zero_degree)
+        return self.once(
+            ("bounds", *shared, configuration.stage_counts[-1], in_flight, time_limit),
+            lambda: partition_bounds(
+                self.tables(configuration, time_limit),
+                self.boundaries(configuration).relaxed,
+                in_flight,
+                time_limit,
+                self.meter,
+            ),
+        )
+
+    def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
+        """The recurrence over `tables` with every boundary at its cheapest level."""
+        flying = self.in_flight(configuration, stages)
+        boundary, steps = self.boundaries(configuration).relaxed[None, :], numpy.zeros(stages - 1, dtype=numpy.int64)
+        return Recurrence(tables, flying, boundary, steps, (UNKNOWN,), self.meter)

@@ -1,0 +1,267 @@
+"""What constraints allow of a plan, before its stages are decided, and what they refuse."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
+
+from attrs import define, field
+
+from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.solve.dp.choices import Choice
+from nest.spec.constraints import Constraint, Value
+
+COUNTED_NAMES = frozenset({"pp", "devices"})
+"""Names whose value follows from the number of stages."""
+
+CHOSEN_NAMES = frozenset({"zero", "recompute"})
+"""Names whose value is what a stage chooses."""
+
+SHARED_NAMES = COUNTED_NAMES | {"replicas", "micro_batches", "rank_order", "schedule", "chunks"}
+"""Names with one value for all stages of a plan."""
+
+Members = tuple[tuple[int, tuple[Choice, ...]], ...]
+"""Candidates by index, each with the choices its stages may take."""
+
+
+@define
+class Exclusions:
+    """Why configurations fell away, for the diagnosis of an infeasible problem.
+
+    Attributes:
+        batch: pairs of candidate and replicas that cannot share the batch.
+        constraints: per constraint text, combinations it alone refused first.
+        never: by text, constraints of one name that hold nowhere: the name and the values it has.
+        combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
+        uneven: combinations of candidate, replicas, rank order and interleaved schedule without an even split.
+        shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
+        slow: combinations of candidate, replicas, rank order, schedule and stage count that compute for too long.
+    """
+
+    batch: int = 0
+    constraints: Counter[str] = field(factory=Counter)
+    never: dict[str, tuple[str, tuple[Value, ...]]] = field(factory=dict)
+    combinations: int = 0
+    uneven: int = 0
+    shard_groups: int = 0
+    slow: int = 0
+
+
+def plan_values(
+    candidate: Candidate,
+    replicas: int,
+    micro_batches: int,
+    rank_order: str,
+    schedule: Schedule,
+    zero_degree: int | None = None,
+) -> dict[str, Value]:
+    """The names constraints know, but for `pp` and `devices`; a strategy that takes no part has degree 1."""
+    degrees, samples = candidate.degrees, candidate.samples
+    ranks = Fraction(replicas * candidate.width, degrees.get("tp", 1) * degrees.get("cp", 1))
+    data_parallel = ranks if candidate.micro_batch is None else Fraction(replicas * samples, candidate.micro_batch)
+    values: dict[str, Value] = defaultdict(lambda: 1)
+    values.update(degrees)
+    values.update(
+        dp=_number(data_parallel),
+        zero_degree=_number(ranks) if zero_degree is None else zero_degree,
+        replicas=replicas,
+        micro_batch=samples if candidate.micro_batch is None else candidate.micro_batch,
+        micro_batches=micro_batches,
+        width=candidate.width,
+        rank_order=rank_order,
+        schedule=schedule.name,
+        chunks=chunks_of(schedule),
+    )
+    return values
+
+
+def _number(value: Fraction) -> Value:
+    return value.numerator if value.denominator == 1 else float(value)
+
+
+def stage_choices(instance: Instance, candidate: Candidate) -> tuple[Choice, ...]:
+    """What a stage may choose, preferred first: less recomputation, then a lower ZeRO stage."""
+    allowed = instance.space.recompute
+    return tuple(
+        Choice(mode.name, zero)
+        for mode in candidate.recompute
+        if allowed is None or mode.name in allowed
+        for zero in instance.space.zero
+    )
+
+
+def uniform_sets(choices: Mapping[int, tuple[Choice, ...]], uniform: Collection[str]) -> list[Members]:
+    """What stages may draw from: one set, or one per value of what must be `uniform`; empty ones left out."""
+    sets = [{index: kept for index, kept in choices.items() if kept}]
+    for name in uniform:
+        parts = []
+        for each in sets:
+            for value in dict.fromkeys(getattr(choice, name) for kept in each.values() for choice in kept):
+                part = {i: tuple(c for c in kept if getattr(c, name) == value) for i, kept in each.items()}
+                parts.append({index: kept for index, kept in part.items() if kept})
+        sets = parts
+    return [tuple(sorted(each.items())) for each in sets if each]
+
+
+def _chosen(choice: Choice) -> dict[str, Value]:
+    return {"zero": choice.zero, "recompute": choice.recompute}
+
+
+def _counts(ranks: int, stages: int) -> dict[str, Value]:
+    return {"pp": stages, "devices": ranks * stages}
+
+
+class _CachedConstraint:
+    """A constraint that is computed once for each combination of the values it reads."""
+
+    def __init__(self, constraint: Constraint) -> None:
+        self.text = constraint.text
+        self._constraint = constraint
+        self._names = tuple(sorted(constraint.names()))
+        self._known: dict[tuple[Value, ...], bool] = {}
+
+    def holds(self, values: Mapping[str, Value], chosen: Mapping[str, Value] | None = None) -> bool:
+        """Whether it is true of `values` with what a stage chose.
+
+        Raises:
+            InputError: as `Constraint.holds`.
+        """
+        named = chosen or {}
+        key = tuple(named[name] if name in named else values[name] for name in self._names)
+        if key not in self._known:
+            self._known[key] = self._constraint.holds(dict(zip(self._names, key, strict=True)))
+        return self._known[key]
+
+    def never(self) -> tuple[str, tuple[Value, ...]] | None:
+        """The only name it reads and the values that had, where it was true of none of them."""
+        if len(self._names) != 1 or not self._known or any(self._known.values()):
+            return None
+        return self._names[0], tuple(key[0] for key in self._known)
+
+
+class PlainRules:
+    """The constraints on plans of one candidate, by what they read: each is computed when its names change."""
+
+    def __init__(self, instance: Instance, exclusions: Exclusions) -> None:
+        self.exclusions = exclusions
+        expressions = [each for each in instance.space.constraints if each.expression is not None]
+        plain = [each for each in expressions if not each.per_stage]
+        choosing = [each for each in expressions if each.per_stage]
+        self.once = [_CachedConstraint(each) for each in plain if not each.names() & COUNTED_NAMES]
+        self.counted = [_CachedConstraint(each) for each in plain if each.names() & COUNTED_NAMES]
+        self.choosing = [_CachedConstraint(each) for each in choosing]
+        self.choosing_counted = any(each.names() & COUNTED_NAMES for each in choosing)
+        self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
+        self._choosing_names = tuple(sorted(set().union(*(each.names() for each in choosing)) - CHOSEN_NAMES))
+        self._sets: dict[tuple[object, ...], tuple[list[tuple[Choice, ...]], list[str]]] = {}
+
+    def never(self) -> dict[str, tuple[str, tuple[Value, ...]]]:
+        """Constraints that held nowhere, as `Exclusions.never` has them."""
+        rows = ((each.text, each.never()) for each in (*self.once, *self.counted, *self.choosing))
+        return {text: found for text, found in rows if found is not None}
+
+    def allowed(
+        self, values: dict[str, Value], ranks: int, counts: Sequence[int], choices: tuple[Choice, ...]
+    ) -> dict[tuple[Choice, ...], tuple[int, ...]]:
+        """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform."""
+        self.exclusions.combinations += len(counts)
+        refusing = next((each for each in self.once if not each.holds(values)), None)
+        if refusing is not None:
+            self.exclusions.constraints[refusing.text] += len(counts)
+            return {}
+        kept = list(counts)
+        if self.counted:
+            kept = [count for count in counts if self._holds(values | _counts(ranks, count))]
+        if not kept:
+            return {}
+        if not self.choosing_counted:
+            return dict.fromkeys(self._choice_sets(values, choices, len(kept)), tuple(kept))
+        found: dict[tuple[Choice, ...], list[int]] = {}
+        for count in kept:
+            for choice_set in self._choice_sets(values | _counts(ranks, count), choices, 1):
+                found.setdefault(choice_set, []).append(count)
+        return {choice_set: tuple(allowed) for choice_set, allowed in found.items()}
+
+    def _holds(self, values: dict[str, Value]) -> bool:
+        refusing = next((each for each in self.counted if not each.holds(values)), None)
+        if refusing is not None:
+            self.exclusions.constraints[refusing.text] += 1
+        return refusing is None
+
+    def _choice_sets(
+        self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
+    ) -> list[tuple[Choice, ...]]:
+        """The sets of choices that stages may draw from; what refuses the last choice refuses `weight` plans."""
+        key = (choices, *(values[name] for name in self._choosing_names))
+        if key not in self._sets:
+            left, refusing = choices, []
+            for constraint in self.choosing:
+                kept = tuple(choice for choice in left if constraint.holds(values, _chosen(choice)))
+                if left and not kept:
+                    refusing.append(constraint.text)
+                left = kept
+            self._sets[key] = [members[0][1] for members in uniform_sets({0: left}, self.uniform)], refusing
+        sets, refusing = self._sets[key]
+        for text in refusing:
+            self.exclusions.constraints[text] += weight
+        return sets
+
+
+class MixedRules:
+    """The constraints on mixed plans: they hold on every stage, with the values of its own candidate and choice."""
+
+    def __init__(self, instance: Instance, exclusions: Exclusions) -> None:
+        self.exclusions = exclusions
+        expressions = [each for each in instance.space.constraints if each.expression is not None]
+        self.plain = [each for each in expressions if not each.names() & COUNTED_NAMES]
+        counted = [each for each in expressions if each.names() & COUNTED_NAMES]
+        self.counted = [each for each in counted if each.names() <= SHARED_NAMES]
+        self.counted_by_stage = [each for each in counted if not each.names() <= SHARED_NAMES]
+        self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
+        self.devices_matter = any("devices" in each.names() for each in expressions)
+        self.choices = {index: stage_choices(instance, each) for index, each in enumerate(instance.candidates)}
+
+    def allowed(
+        self, values: Mapping[int, dict[str, Value]], replicas: int, counts: Sequence[int], size: int
+    ) -> list[tuple[Members, frozenset[int] | None, tuple[int, ...]]]:
+        """What stages may draw from, with the devices a replica may use in all (None: any), and for how many stages."""
+        self.exclusions.combinations += len(counts)
+        left = {index: self._kept(self.plain, known, self.choices[index]) for index, known in values.items()}
+        if not any(left.values()) or not counts:
+            return []
+        every = uniform_sets(left, self.uniform)
+        if not self.counted and not self.counted_by_stage:
+            return [(members, None, tuple(counts)) for members in every]
+        found: dict[tuple[Members, frozenset[int] | None], list[int]] = defaultdict(list)
+        for count in counts:
+            totals: dict[Members, set[int]] = defaultdict(set)
+            for used in range(count, size + 1) if self.devices_matter else (0,):
+                added: dict[str, Value] = {"pp": count, "devices": replicas * used}
+                if not self._hold(next(iter(values.values())) | added):
+                    continue
+                sets = every
+                if self.counted_by_stage:
+                    kept = {i: self._kept(self.counted_by_stage, values[i] | added, own) for i, own in left.items()}
+                    sets = uniform_sets(kept, self.uniform)
+                for members in sets:
+                    totals[members].add(used)
+            for members, each in totals.items():
+                any_total = not self.devices_matter or len(each) == size + 1 - count
+                found[members, None if any_total else frozenset(each)].append(count)
+        return [(members, total, tuple(allowed)) for (members, total), allowed in found.items()]
+
+    def _hold(self, values: Mapping[str, Value]) -> bool:
+        """Whether what depends on the number of stages or of devices holds, whatever the stages use."""
+        refusing = next((each for each in self.counted if not each.holds(values)), None)
+        if refusing is not None:
+            self.exclusions.constraints[refusing.text] += 1
+        return refusing is None
+
+    def _kept(
+        self, constraints: list[Constraint], values: dict[str, Value], choices: tuple[Choice, ...]
+    ) -> tuple[Choice, ...]:
+        for constraint in constraints:
+            kept = tuple(choice for choice in choices if constraint.holds(values | _chosen(choice)))
+            if choices and not kept:
+                self.exclusions.constraints[constraint.text] += 1
+            choices = kept
+        return choices

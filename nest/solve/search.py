@@ -1,0 +1,299 @@
+"""Best-first branch and bound: nodes in order of their lower bounds, each branched or solved until none can win.
+
+One loop for plain, mixed and interleaved plans (`nest.solve.dp`), which say what their nodes are.
+"""
+
+import heapq
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Protocol
+
+from attrs import define, field, frozen
+
+from nest.instance import Solution, Standing
+from nest.solve.effort import Deadline
+from nest.tolerances import TIE
+
+Progress = Callable[[Standing], None]
+
+RUNNER_UP_STATES = 2_000_000
+"""States looked at most for a runner-up once the optimum is proved: a fraction of a second."""
+
+PRUNED_BY_BOUND = {False: "bound from compute", True: "bound from partitions"}
+"""What prunes a node that is never worked on, by whether it is a leaf."""
+
+PlanKind = tuple[tuple[int, ...], int, int]
+"""What tells plans apart for people: candidates, replicas, number of stages."""
+
+TieBreak = tuple[int, ...]
+"""Key that orders equally fast plans: devices, stages, then the documented order of configurations."""
+
+FIRST: TieBreak = ()
+"""Ahead of every key that a search gives."""
+
+LAST: TieBreak = (sys.maxsize,)
+"""Behind every key that a search gives."""
+
+
+class OutOfTime(Exception):  # noqa: N818 - not an error: the search goes back to the best plan it has
+    """Raised inside a search whose time is up."""
+
+
+def _nothing() -> None:
+    """Nobody watches."""
+
+
+@define
+class Meter:
+    """Work done so far.
+
+    Attributes:
+        states: costs of a stage between two cuts computed inside recurrences and bounds.
+        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
+    """
+
+    states: int = 0
+    watch: Callable[[], None] = _nothing
+
+    def count(self, states: int) -> None:
+        """Note `states` more, and let the watcher look."""
+        self.states += states
+        self.watch()
+
+
+@frozen
+class Incumbent:
+    """A plan the search priced.
+
+    Attributes:
+        value: batch time, seconds.
+        tie_break: where it stands among equals.
+        solution: its decisions.
+    """
+
+    value: float
+    tie_break: TieBreak
+    solution: Solution
+
+    @property
+    def kind(self) -> PlanKind:
+        """Its candidates, replicas and number of stages."""
+        stages = self.solution.stages
+        return tuple(sorted({stage.candidate for stage in stages})), self.solution.replicas, len(stages)
+
+
+class Node(Protocol):
+    """Plans that are bounded together."""
+
+    @property
+    def combinations(self) -> int:
+        """How many combinations of a configuration and a number of stages it holds."""
+        ...
+
+    @property
+    def leaf(self) -> bool:
+        """Whether it is solved next; else it is branched first."""
+        ...
+
+    def only(self, kind: PlanKind) -> bool:
+        """Whether all its plans are of that kind."""
+        ...
+
+    def branch(self, limit: float, pruned: Counter[str]) -> "list[Bounded]":
+        """Smaller nodes with better bounds that may beat `limit`; counts in `pruned` why others cannot."""
+        ...
+
+    def quick(self) -> Incumbent | None:
+        """Of a leaf, some plan, found quickly."""
+        ...
+
+    def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
+        """Of a leaf, the best plan when it beats `limit`; counts in `pruned` what decided it."""
+        ...
+
+
+@frozen
+class Bounded:
+    """A node, the batch time none of its plans beats (seconds), and the key its best could have among equals."""
+
+    bound: float
+    tie_break: TieBreak
+    node: Node
+
+
+class Searcher(Protocol):
+    """Plans that are searched."""
+
+    meter: Meter
+
+    def nodes(self) -> Iterable[Bounded]:
+        """All plans, by the cheapest bounds."""
+        ...
+
+
+@define
+class BestFirst:
+    """A search under way: the queue by bound, the best plan so far, and the best of each other kind.
+
+    Attributes:
+        searchers: the plans; they share a meter.
+        started: when, by the monotonic clock.
+        deadline: when the best plan so far is taken.
+        share: of that time, what the first bounds of all nodes may take; None: as long as there is patience.
+        progress: called now and then with how far the search is.
+        best: the best plan so far.
+        excluded: a kind of plan that is not looked for.
+        whole: whether these are all plans of the problem, so that bounds hold for every plan.
+        most_states: work of the meter after which the best plan so far is taken.
+        others: the best plan met of each kind.
+        pruned: combinations of a configuration and a number of stages decided, by what decided them.
+        total: all such combinations.
+        limit: batch time to beat, seconds: the least met. Of plans that tie with it the best is the first by
+            tie-break, so that it may take longer by `TIE`, but not by more, however many tie with each other.
+    """
+
+    searchers: Sequence[Searcher]
+    started: float
+    deadline: Deadline = field(factory=Deadline)
+    share: float | None = 1.0
+    progress: Progress | None = None
+    best: Incumbent | None = None
+    excluded: PlanKind | None = None
+    whole: bool = True
+    most_states: float = inf
+    others: dict[PlanKind, Incumbent] = field(factory=dict)
+    pruned: Counter[str] = field(factory=Counter)
+    total: int = 0
+    _queue: list[tuple[float, TieBreak, int, Node]] = field(factory=list)
+    _ticket: int = 0
+    _bound: float = 0.0
+    _least_tried: float = inf
+    limit: float = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.limit = self.best.value if self.best is not None else inf
+
+    @property
+    def meter(self) -> Meter:
+        """Counts the work."""
+        return self.searchers[0].meter
+
+    def find_best(self) -> float:
+        """Work the queue off until nothing in it can win; the lower bound reached, infinite when all is done.
+
+        Raises:
+            OutOfTime: the share of the time for the first bounds is gone, and there is no plan.
+        """
+        meter = self.meter
+        try:
+            meter.watch = self.prepare
+            for searcher in self.searchers:
+                self._push(searcher.nodes())
+            self.total = sum(node.combinations for *_, node in self._queue)
+            meter.watch = self._watch
+            # The least bound of the queue holds for all plans left: once it is above the best, that one is optimal.
+            while self._queue and self._queue[0][0] <= self.limit * (1 + TIE):
+                self._bound, tie_break, _, node = self._queue[0]
+                if self.best is not None and self._bound >= self.limit * (1 - TIE) and tie_break > self.best.tie_break:
+                    # Its best could only tie, and would stand behind.
+                    self._prune(heapq.heappop(self._queue)[3])
+                else:
+                    self._watch()
+                    self._work(self.limit * (1 + TIE))
+        except OutOfTime:
+            if self._waits and not self.total:
+                raise
+            return self._bound
+        finally:
+            meter.watch = _nothing
+        for *_, node in self._queue:
+            self._prune(node)
+        return inf
+
+    def find_second(self) -> None:
+        """Search a little for the best plan of another kind."""
+        assert self.best is not None
+        most = self.meter.states + RUNNER_UP_STATES
+        known, kind = self.runner_up(), self.best.kind
+        second = BestFirst(self.searchers, self.started, self.deadline, best=known, excluded=kind, most_states=most)
+        second.find_best()
+        if second.best is not None:
+            self.others[second.best.kind] = second.best
+
+    def runner_up(self) -> Incumbent | None:
+        """The best plan met that differs from the best in candidates, replicas or number of stages."""
+        assert self.best is not None
+        others = [plan for kind, plan in self.others.items() if kind != self.best.kind]
+        return min(others, key=lambda plan: (plan.value, plan.tie_break), default=None)
+
+    def _work(self, limit: float) -> None:
+        """Branch or solve the first node of the queue; it stays there when time runs out meanwhile."""
+        bound, _, _, node = self._queue[0]
+        if node.leaf:
+            plan = node.solve(limit, self.pruned)
+            heapq.heappop(self._queue)
+            self._accept(plan)
+            return
+        parts = node.branch(limit, self.pruned)
+        heapq.heappop(self._queue)
+        self._push(Bounded(max(bound, part.bound), part.tie_break, part.node) for part in parts)
+        for part in parts:
+            wanted = self.excluded is None or not part.node.only(self.excluded)
+            if wanted and part.node.leaf and part.bound < self._least_tried:
+                # A quick plan of a promising leaf, so that slow stages can be left out of tables early.
+                self._least_tried = part.bound
+                self._accept(part.node.quick())
+
+    def _push(self, found: Iterable[Bounded]) -> None:
+        for each in found:
+            if self.excluded is not None and each.node.only(self.excluded):
+                continue
+            self._ticket += 1
+            heapq.heappush(self._queue, (each.bound, each.tie_break, self._ticket, each.node))
+
+    def _prune(self, node: Node) -> None:
+        self.pruned[PRUNED_BY_BOUND[node.leaf]] += node.combinations
+
+    def _accept(self, plan: Incumbent | None) -> None:
+        """Take `plan` if it is better, or as good and ahead by tie-break; remember the loser."""
+        if plan is None:
+            return
+        best = self.best
+        self.limit = min(self.limit, plan.value)
+        most = self.limit * (1 + TIE)
+        loser: Incumbent | None = plan
+        if best is None or best.value > most or (plan.value <= most and plan.tie_break < best.tie_break):
+            loser, self.best = best, plan
+        if loser is not None:
+            known = self.others.get(loser.kind)
+            if known is None or loser.value < known.value:
+                self.others[loser.kind] = loser
+
+    @property
+    def _waits(self) -> bool:
+        """Whether it goes on for a while when its time is up, for want of a plan."""
+        return self.best is None and self.excluded is None
+
+    def prepare(self) -> None:
+        """Stop the listing of nodes when its time is up."""
+        deadline = self.deadline
+        if not self._waits:
+            late = deadline.passed
+        else:
+            late = deadline.over if self.share is None else deadline.beyond(self.share)
+        if late:
+            raise OutOfTime
+
+    def _watch(self) -> None:
+        """Say how far the search is, and stop it when its time is up and it has a plan, or its work is done."""
+        seconds = time.monotonic() - self.started
+        if self.progress is not None:
+            explored = self.pruned.total() / self.total if self.total else 0.0
+            bound = self._bound if self.whole else 0.0
+            self.progress(Standing(self.best.value if self.best else None, bound, explored, seconds))
+        late = self.deadline.over if self._waits else self.deadline.passed
+        if late or self.meter.states > self.most_states:
+            raise OutOfTime

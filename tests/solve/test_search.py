@@ -1,0 +1,74 @@
+"""The best-first search, whatever its nodes hold."""
+
+import random
+from collections import Counter
+
+import pytest
+from attrs import frozen
+
+from nest.instance import Solution, StageDecision
+from nest.solve.search import BestFirst, Bounded, Incumbent, Meter, PlanKind
+from nest.tolerances import TIE
+
+
+@frozen
+class One:
+    """A node of one plan."""
+
+    plan: Incumbent
+
+    combinations = 1
+    leaf = True
+
+    def only(self, kind: PlanKind) -> bool:
+        return False
+
+    def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
+        raise AssertionError("nodes of one plan are solved")
+
+    def quick(self) -> Incumbent | None:
+        return None
+
+    def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
+        return self.plan if self.plan.value < limit else None
+
+
+class PlanList:
+    """Plans with their own times as bounds."""
+
+    def __init__(self, plans: list[Incumbent]) -> None:
+        self.meter = Meter()
+        self.plans = plans
+
+    def nodes(self) -> list[Bounded]:
+        return [Bounded(plan.value, plan.tie_break, One(plan)) for plan in self.plans]
+
+
+def plan(value: float, rank: int) -> Incumbent:
+    return Incumbent(value, (rank,), Solution(1, "pp-inner", "1f1b", (StageDecision((0,), 0, "none", 0, rank),)))
+
+
+def best(plans: list[Incumbent]) -> Incumbent:
+    search = BestFirst([PlanList(plans)], started=0.0)
+    assert search.find_best() == float("inf")
+    assert search.best is not None
+    return search.best
+
+
+def test_ties_do_not_add_up() -> None:
+    """Each of these plans is as fast as the one before it and ahead of it among equals; the last is slower."""
+    chain = [plan(1 + index * 0.9 * TIE, 100 - index) for index in range(50)]
+    found = best(chain)
+    assert found.value <= 1 + TIE
+    assert found is chain[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_is_as_fast_as_any_and_ahead_of_the_fastest(seed: int) -> None:
+    drawn = random.Random(seed)
+    plans = [plan(1 + drawn.randrange(8) * 0.4 * TIE, rank) for rank in range(12)]
+    drawn.shuffle(plans)
+    found = best(plans)
+    least = min(plans, key=lambda each: (each.value, each.tie_break))
+    assert found.value <= least.value * (1 + TIE)
+    assert found.tie_break <= least.tie_break
