@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
     even_machines,
     fanouts,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
     data_ranks,
     mixture,

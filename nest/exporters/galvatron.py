@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
     mixture,
     model_of,

@@ -11,7 +11,7 @@ from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.errors import InputError
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
     fanouts,
     mixture,

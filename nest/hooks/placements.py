@@ -6,7 +6,7 @@ from math import prod
 from attrs import frozen
 
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
-from nest.deployment.hosts import Seat, named_seats, numbered, seats
+from nest.deployment.ranks import Seat, named_seats, numbered, seats
 from nest.errors import InputError
 from nest.hooks.networks import cluster_spec, network_of
 from nest.hooks.registry import registry

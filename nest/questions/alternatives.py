@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from attrs import evolve, frozen
 
 from nest.deployment import Deployment, deployment
-from nest.deployment.violations import degrees_of
+from nest.deployment.limits import degrees_of
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import Registry
 from nest.instance import Instance, chunks_of

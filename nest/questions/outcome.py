@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from nest.deployment import deployment
-from nest.deployment.violations import degrees_of
+from nest.deployment.limits import degrees_of
 from nest.formulate.kept_decisions import decisions
 from nest.hooks.registry import Registry
 from nest.report.runner_up import grown, why

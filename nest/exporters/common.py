@@ -1,17 +1,20 @@
-"""What every framework's exporter asks of a plan before it writes anything."""
+"""What exporters of frameworks share: checks of a plan before anything is written, and its cluster in numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
+from math import prod
 
+from nest.catalogue import network_levels, scale_up_levels
 from nest.deployment import Deployment, Limits, deployment, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
 from nest.files import structure
 from nest.hooks.architectures import architecture_of
-from nest.hooks.networks import network_of
+from nest.hooks.networks import cluster_spec, network_of
 from nest.hooks.placements import placement
+from nest.instance import Level
 from nest.instance.pairs import Pairs
-from nest.network import LinkGraph
+from nest.network import LinkGraph, pairs, reduce
 from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training
 from nest.spec.architecture import MixtureOfExperts
 from nest.spec.problem import ALL_RANKS
@@ -237,3 +240,25 @@ def even_machines(plan: PlanDocument, framework: str) -> int:
             "starts as many processes on every machine and numbers them machine by machine."
         )
     return len(counts)
+
+
+def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
+    """The levels that `plan` was priced on, innermost first, at the bandwidths that messages reach.
+
+    Raises:
+        InputError: nobody knows the cluster that the plan's problem names.
+    """
+    found = network_of(cluster_spec(plan))
+    if isinstance(found, (LinkGraph, Pairs)):
+        return reduce(pairs(found) if isinstance(found, LinkGraph) else found).best.levels
+    return network_levels(found) if isinstance(found, tuple) else found.levels
+
+
+def domain_of(plan: PlanDocument) -> int:
+    """Devices of a group that the scale-up network joins.
+
+    Raises:
+        InputError: nobody knows the cluster that the plan's problem names.
+    """
+    levels = plan_levels(plan)
+    return prod(level.fanout for level in levels[: scale_up_levels(levels)])
