@@ -28,8 +28,9 @@ class Rank:
         tp: its place in its tensor-parallel group.
         ep: its place in its expert-parallel group.
         etp: its place in its expert-tensor-parallel group.
-        replica: the replica it belongs to.
-        offset: its place in the block of its stage.
+        replica: the data-parallel replica it belongs to.
+        offset: its place in the device group of its stage.
+        places: by strategy that `order` of `rank_table` names beside these, its place among the ranks of that.
     """
 
     rank: int
@@ -42,32 +43,39 @@ class Rank:
     etp: int
     replica: int
     offset: int
+    places: tuple[tuple[str, int], ...] = ()
 
 
 def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tuple[Rank, ...]:
     """Every rank, by its number.
 
     A block holds its devices as `tp` fastest, then `cp`, then copies of the attention part; the experts' ranks lie over
-    the same devices as `etp` fastest, then `ep` (nest.graph.Block). Blocks lie as PROBLEM.md section 3 says.
+    the same devices as `etp` fastest, then `ep` (nest.graph.Block). Strategies of plug-ins come after these:
+    their ranks lie furthest apart. Blocks lie as PROBLEM.md section 3 says.
 
     Args:
         plan: feasible, its stages alike in their candidates.
-        order: the coordinates as a mixed radix, the fastest first: a permutation of `tp`, `cp`, `dp`, `pp`.
+        order: the coordinates as a mixed radix, the fastest first: a permutation of `tp`, `cp`, `dp`, `pp`, and of
+            strategies whose ranks are an axis of their own (`Strategy.rank_column`).
 
     Raises:
         InputError: the plan is infeasible; its stages differ in their candidates, which no framework's ranks do; or its
             blocks have ranks that are none of these coordinates.
     """
     shape = deployment(plan)
-    _check_grid(shape)
-    sizes = {"tp": shape.tp, "cp": shape.cp, "dp": shape.data_parallel, "pp": shape.stages}
-    counts = [sizes[name] for name in reversed(order)]
+    sizes = grid(shape, order)
     firsts = [list(first_devices(plan, shape, stage)) for stage in range(shape.stages)]
+    own = [name for name in shape.degrees if name in order and name not in MEGATRON_ORDER]
+    copies = sizes["dp"] // shape.replicas
     found = []
-    for rank, place in enumerate(product(*(range(count) for count in counts))):
+    for rank, place in enumerate(product(*(range(sizes[name]) for name in reversed(order)))):
         at = dict(zip(reversed(order), place, strict=True))
-        replica, copy = divmod(at["dp"], shape.copies)
-        offset = at["tp"] + shape.tp * (at["cp"] + shape.cp * copy)
+        replica, outer = divmod(at["dp"], copies)
+        stride = copies
+        for name in own:
+            outer += stride * at[name]
+            stride *= sizes[name]
+        offset = at["tp"] + shape.tp * (at["cp"] + shape.cp * outer)
         found.append(
             Rank(
                 rank=rank,
@@ -76,24 +84,34 @@ def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tup
                 etp=offset % shape.etp,
                 replica=replica,
                 offset=offset,
-                **at,
+                places=tuple((name, at[name]) for name in own),
+                **{name: at[name] for name in MEGATRON_ORDER},
             )
         )
     return tuple(found)
 
 
-def _check_grid(shape: Deployment) -> None:
-    """Make sure that the coordinates say of every device of a block which it is."""
+def grid(shape: Deployment, order: Sequence[str] = MEGATRON_ORDER) -> dict[str, int]:
+    """How many places there are along each coordinate of `order`.
+
+    Raises:
+        InputError: they do not say of every device of a device group which it is.
+    """
     if shape.mixed:
         raise InputError("the stages of the plan differ in their candidates, so that its ranks have no common grid.")
-    if shape.others:
-        told = ", ".join(f"{name} {degree}" for name, degree in shape.others.items())
-        raise InputError(f"the plan's blocks are split by {told}, for which there is no column in a table of ranks.")
-    if shape.width % (shape.tp * shape.cp) or shape.width % (shape.ep * shape.etp):
+    strange = [f"{name} {degree}" for name, degree in shape.others.items() if name not in order]
+    if strange:
+        raise InputError(
+            f"the plan's blocks are split by {', '.join(strange)}, for which there is no column in a table of ranks."
+        )
+    own = {name: shape.degree(name) for name in order if name not in MEGATRON_ORDER}
+    if shape.width % (shape.tp * shape.cp * prod(own.values())) or shape.width % (shape.ep * shape.etp):
         raise InputError(
             f"a block of {shape.width} devices has no grid of tp {shape.tp} x cp {shape.cp} and of etp {shape.etp} x "
             f"ep {shape.ep} ranks, so that there is no table of ranks."
         )
+    data_parallel = shape.data_parallel // prod(own.values())
+    return {"pp": shape.stages, "dp": data_parallel, "cp": shape.cp, "tp": shape.tp, **own}
 
 
 def first_devices(plan: PlanDocument, shape: Deployment, stage: int) -> Iterator[int]:

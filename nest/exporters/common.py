@@ -159,43 +159,35 @@ def model_of(problem: Problem) -> Architecture | None:
     return architecture_of(problem.model)
 
 
-def refuse_precision(precision: str, known: Sequence[str], framework: str) -> None:
-    """Refuse a number format that files of `framework` do not say.
-
-    Raises:
-        InputError: it is none of `known`.
-    """
-    if precision not in known:
-        raise InputError(
-            f"training.precision is {precision!r}, which this exporter of {framework} does not write; it has "
-            f"{', '.join(known)}."
-        )
-
-
-def refuse_optimizer(optimizer: str, known: Sequence[str], framework: str) -> None:
-    """Refuse an optimizer that files of `framework` do not name.
-
-    Raises:
-        InputError: it is none of `known`.
-    """
-    if optimizer not in known:
-        raise InputError(
-            f"training.optimizer is {optimizer!r}, which this exporter of {framework} does not write; it has "
-            f"{', '.join(known)}."
-        )
-
-
-def refuse_formats(training: Training, framework: str, gradients: Sequence[str]) -> None:
-    """Refuse number formats of gradients and weights that `framework` does not keep.
+def refuse_training(
+    training: Training,
+    exporter: str,
+    framework: str,
+    *,
+    precisions: Sequence[str],
+    gradients: Sequence[str],
+    optimizers: Sequence[str] = (),
+) -> None:
+    """Refuse number formats and optimizers that files of a framework do not say, or that it does not have.
 
     Args:
         training: what the problem asks for.
+        exporter: name of the exporter.
         framework: its name; beside narrower weights it keeps single-precision ones.
+        precisions: values of `training.precision` that it writes.
         gradients: formats in which it reduces gradients, as it is told.
+        optimizers: those it names; empty: any.
 
     Raises:
         InputError: the problem asks for others.
     """
+    chosen = (("precision", training.precision, precisions), ("optimizer", training.optimizer, optimizers))
+    for key, value, known in chosen:
+        if known and value not in known:
+            raise InputError(
+                f"training.{key} is {value!r}, which this exporter of {exporter} does not write; it has "
+                f"{', '.join(known)}."
+            )
     if training.gradients is not None and training.gradients not in gradients:
         raise InputError(
             f"training.gradients is {training.gradients}, but as told here {framework} reduces gradients in "

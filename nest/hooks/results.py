@@ -219,6 +219,7 @@ CHECKS: dict[tuple[str, str], Callable[..., Any]] = {
     ("strategies", "degrees"): _degrees,
     ("strategies", "after"): _names,
     ("strategies", "by_default"): truth,
+    ("strategies", "rank_column"): truth,
     ("strategies", "follows"): _word,
     ("strategies", "searched"): _degrees,
     ("model_importers", "accepts"): truth,

@@ -9,10 +9,8 @@ from nest.exporters.common import (
     mixture,
     model_of,
     problem_of,
-    refuse_formats,
     refuse_layers,
-    refuse_optimizer,
-    refuse_precision,
+    refuse_training,
     shard_groups,
     whole_batches,
 )
@@ -40,9 +38,14 @@ class Torchtitan:
             InputError: torchtitan does not train in that precision, or with that optimizer.
         """
         refuse_layers(problem, self.name)
-        refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
-        refuse_optimizer(problem.training.optimizer, ("adam", "adamw"), self.name)
-        refuse_formats(problem.training, self.name, ("fp32",))
+        refuse_training(
+            problem.training,
+            self.name,
+            self.name,
+            precisions=("bf16", "fp32"),
+            gradients=("fp32",),
+            optimizers=("adam", "adamw"),
+        )
         return limits_of(problem)
 
     def export(self, plan: PlanDocument) -> Mapping[str, str]:
