@@ -1,10 +1,8 @@
 """A plan as frameworks see it: degrees, batches, what each stage runs, and which rank is which device."""
 
-from nest.deployment.deployment import Deployment, Run, deployment
-from nest.deployment.limits import Limits
+from nest.deployment.deployment import Deployment, FlagsRead, Run, deployment
+from nest.deployment.limits import Limits, violations
 from nest.deployment.ranks import MEGATRON_ORDER, Rank, rank_table
-from nest.deployment.reading import FlagsRead
-from nest.deployment.violations import violations
 
 __all__ = [
     "MEGATRON_ORDER",

@@ -1,9 +1,10 @@
-"""A plan document in the terms frameworks use."""
+"""A plan document in the terms frameworks use, and flags of a framework in the terms of a problem."""
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.errors import InputError
 from nest.spec import PlanDocument
@@ -203,3 +204,21 @@ def _dealt(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]]:
 def _run(stage: int, chunk: int, layers: tuple[str, ...]) -> Run:
     numbers = (BLOCK.fullmatch(name) for name in layers)
     return Run(stage, chunk, layers, tuple(int(found.group(1)) for found in numbers if found))
+
+
+@frozen
+class FlagsRead:
+    """Flags of a framework in the words of a problem.
+
+    Attributes:
+        settings: keys of a problem with what the flags say of them: `model`, `training`, `fixed`, as far as they go.
+        devices: how many the flags are launched on; None: they do not say.
+        vocabulary: keys in `settings` of the number of tokens of the vocabulary, which is missing there; empty: it is
+            there, or there is no model.
+        notes: what was passed over or assumed, a sentence each.
+    """
+
+    settings: Mapping[str, Any]
+    devices: int | None = None
+    vocabulary: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())

@@ -1,8 +1,17 @@
-"""What a framework can run, as data: for refusing a plan, and for searching only among what it can run."""
+"""What a framework can run, as data, and which of these limits a plan exceeds, in words."""
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
+
+from nest.deployment.deployment import ENDS, Deployment, deployment
+from nest.spec import PlanDocument, StageRecord
+from nest.spec.constraints import Constraint, Value, parse
+from nest.spec.problem import OFFLOAD
 
 
 @frozen
@@ -37,3 +46,203 @@ class Limits:
     even_stages: bool = False
     all_devices: bool = False
     constraints: Mapping[str, str] = field(factory=dict)
+
+
+DEGREE = re.compile(r"(?:^|-)(.*?\D)(\d+)(?=-|$)")
+"""A degree in the name of a candidate of a model, such as `tp8` in `tp8-sp8-mb1` (docs/reference/plan.md)."""
+
+
+def violations(plan: PlanDocument, limits: Limits, target: str) -> list[str]:
+    """Every limit that the plan exceeds, a sentence each without its full stop; none: `target` can run it.
+
+    Args:
+        plan: feasible.
+        limits: what the framework can run.
+        target: what to call it.
+
+    Raises:
+        InputError: the plan is infeasible, or a constraint of the limits is none or cannot be computed.
+    """
+    shape = deployment(plan)
+    return [
+        *_strategies(plan, limits, target),
+        *_choices(shape, limits, target),
+        *_offload(plan, limits, target),
+        *_stages(plan, shape, limits, target),
+        *_devices(plan, limits, target),
+        *_constraints(plan, shape, limits),
+    ]
+
+
+def _strategies(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
+    if limits.strategies is None:
+        return
+    used: dict[str, list[int]] = defaultdict(list)
+    for stage in plan.stages:
+        for name, degree in degrees_of(plan, stage).items():
+            if degree > 1 and name not in limits.strategies:
+                used[name].append(degree)
+    for name, degrees in used.items():
+        yield f"strategy {name!r} has degree {_listed(degrees)}, but {target} has {_known(limits.strategies)}"
+
+
+def _choices(shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
+    """What is chosen from a list."""
+    if limits.schedules is not None and shape.schedule not in limits.schedules:
+        yield f"the pipeline schedule is {shape.schedule!r}, but {target} has {_known(limits.schedules)}"
+    if limits.rank_orders is not None and shape.rank_order not in limits.rank_orders:
+        yield f"the rank order is {shape.rank_order!r}, but {target} has {_known(limits.rank_orders)}"
+    for stage in dict.fromkeys(shape.zero):
+        if stage not in limits.zero:
+            yield f"ZeRO stage {stage} is used, but {target} has {_known(limits.zero)}"
+    for mode in dict.fromkeys(shape.recompute):
+        if mode == OFFLOAD:
+            if "activations" not in limits.offload:
+                yield f"activations are kept in the host's memory, which {target} cannot do"
+        elif limits.recompute is not None and mode not in limits.recompute:
+            yield f"recompute mode {mode!r} is used, but {target} has {_known(limits.recompute)}"
+    # What ZeRO shards over matters only where it shards.
+    if shape.zero_degree is not None and not limits.zero_degrees and any(shape.zero):
+        yield (
+            f"ZeRO shards over {shape.zero_degree} ranks (zero_degree), but {target} shards over all ranks that hold "
+            "the same parameters"
+        )
+
+
+def _offload(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
+    if "optimizer" in (plan.problem["training"].get("offload") or ()) and "optimizer" not in limits.offload:
+        yield f"the optimizer's state is kept in the host's memory (training.offload), which {target} cannot do"
+
+
+def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
+    if shape.mixed and not limits.mixed:
+        names = _listed(stage.candidate for stage in plan.stages)
+        yield f"stages differ in how they are split ({names}), but {target} splits all stages alike"
+    if limits.even_stages:
+        counts = [_counted(stage) for stage in plan.stages]
+        told = f"but {target} gives every stage as many transformer blocks"
+        if len(set(counts)) > 1:
+            yield f"the stages hold {', '.join(map(str, counts))} transformer blocks, {told}"
+        for name, index in zip(ENDS, (0, -1), strict=True):
+            if any(name in stage.layers for stage in plan.stages) and name not in plan.stages[index].layers:
+                end = "first" if index == 0 else "last"
+                yield f"layer {name!r} is not on the {end} stage, {told}, the {name} with the {end}"
+
+
+def _devices(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
+    used = (plan.data_parallel or 1) * sum(stage.devices[1] for stage in plan.stages)
+    if limits.all_devices and used != plan.summary["devices"]:
+        yield f"{used} of {plan.summary['devices']} devices are used, but {target} takes all of a cluster"
+
+
+def _counted(stage: StageRecord) -> int:
+    """The blocks of a stage: its layers but for the ends, operators of one layer once."""
+    return len({name.partition("/")[0] for name in stage.layers} - set(ENDS))
+
+
+def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Iterator[str]:
+    for text, reason in limits.constraints.items():
+        constraint = evolve(parse(text), reason=reason)
+        if not _holds(constraint, plan, shape):
+            asked = f" (`{constraint.text}`)" if constraint.expression is not None else ""
+            yield f"{_found(constraint, plan, shape)}, but {reason}{asked}"
+
+
+def _holds(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> bool:
+    if constraint.same_stage:
+        return len(homes(constraint, plan)) <= 1
+    if constraint.uniform is not None:
+        return len({getattr(stage, constraint.uniform) for stage in plan.stages}) == 1
+    return all(constraint.holds(_values(plan, shape, stage)) for stage in plan.stages)
+
+
+def homes(constraint: Constraint, plan: PlanDocument) -> set[int]:
+    """Which stages hold layers that a constraint wants on one stage."""
+    wanted = set(constraint.same_stage)
+    return {
+        index
+        for index, stage in enumerate(plan.stages)
+        if any(name in wanted or name.partition("/")[0] in wanted for name in stage.layers)
+    }
+
+
+def _found(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> str:
+    """What the plan has in place of what the constraint asks for."""
+    if constraint.same_stage:
+        return f"layers {_listed(constraint.same_stage)} are on several stages"
+    if constraint.uniform is not None:
+        what = {"zero": "ZeRO stage", "recompute": "recompute mode"}.get(constraint.uniform, constraint.uniform)
+        return f"stages differ in their {what} ({_listed(getattr(s, constraint.uniform) for s in plan.stages)})"
+    every = (_values(plan, shape, stage) for stage in plan.stages)
+    values = next(values for values in every if not constraint.holds(values))
+    return ", ".join(f"{name} is {values[name]}" for name in sorted(constraint.names()))
+
+
+def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
+    """Degrees of a stage's candidate; those of stages that differ are read off the profile, or the candidate's name."""
+    assert plan.candidate is not None
+    if stage.candidate == plan.candidate.name:
+        return plan.candidate.degrees
+    measured = _measured(plan, stage)
+    if measured is not None:
+        found: Mapping[str, int] = measured["degrees"]
+        return found
+    return {name: int(degree) for name, degree in DEGREE.findall(stage.candidate) if name != "mb"}
+
+
+def _measured(plan: PlanDocument, stage: StageRecord) -> Mapping[str, Any] | None:
+    """The candidate of a stage in the plan's profile; None: the plan is of a model."""
+    profile = plan.problem.get("profile")
+    if not isinstance(profile, Mapping):
+        return None
+    return next((each for each in profile["candidates"] if each["name"] == stage.candidate), None)
+
+
+def _copies(plan: PlanDocument, stage: StageRecord, inside: Fraction) -> Fraction:
+    """Ranks of a stage's block that see different samples; where a profile does not say, all `inside` it."""
+    assert plan.candidate is not None
+    samples, measured = plan.candidate.samples, _measured(plan, stage)
+    if measured is not None:
+        said = measured.get("micro_batch")
+        return inside if said is None else Fraction(samples, said)
+    if stage.candidate == plan.candidate.name:
+        return Fraction(samples, plan.candidate.micro_batch or samples)
+    named = next((int(size) for name, size in DEGREE.findall(stage.candidate) if name == "mb"), samples)
+    return Fraction(samples, named)
+
+
+def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[str, Value]:
+    """The value of every name that constraints know, for one stage (docs/reference/constraints.md)."""
+    degrees, width = degrees_of(plan, stage), stage.devices[1]
+    inside = Fraction(width, degrees.get("tp", 1) * degrees.get("cp", 1))
+    data_parallel, ranks = (
+        each.numerator if each.denominator == 1 else float(each)
+        for each in (shape.replicas * _copies(plan, stage, inside), shape.replicas * inside)
+    )
+    values: dict[str, Value] = defaultdict(lambda: 1)
+    values.update(degrees)
+    values.update(
+        pp=shape.stages,
+        dp=data_parallel,
+        zero_degree=ranks if shape.zero_degree is None else shape.zero_degree,
+        replicas=shape.replicas,
+        micro_batch=shape.micro_batch,
+        micro_batches=shape.micro_batches,
+        devices=shape.replicas * sum(each.devices[1] for each in plan.stages),
+        width=width,
+        rank_order=shape.rank_order,
+        schedule=shape.schedule,
+        chunks=shape.chunks,
+        zero=stage.zero,
+        recompute=stage.recompute,
+    )
+    return values
+
+
+def _known(names: Iterable[object]) -> str:
+    shown = [repr(name) if isinstance(name, str) else name for name in names]
+    return f"{_listed(shown)} only" if shown else "none"
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(str(name) for name in dict.fromkeys(names))

@@ -1,5 +1,6 @@
-"""Which rank of a framework is which device of the cluster."""
+"""Which rank of a framework is which device of the cluster, and in which machine that device is."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
@@ -27,8 +28,9 @@ class Rank:
         tp: its place in its tensor-parallel group.
         ep: its place in its expert-parallel group.
         etp: its place in its expert-tensor-parallel group.
-        replica: the replica it belongs to.
-        offset: its place in the block of its stage.
+        replica: the data-parallel replica it belongs to.
+        offset: its place in the device group of its stage.
+        places: by strategy that `order` of `rank_table` names beside these, its place among the ranks of that.
     """
 
     rank: int
@@ -41,32 +43,39 @@ class Rank:
     etp: int
     replica: int
     offset: int
+    places: tuple[tuple[str, int], ...] = ()
 
 
 def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tuple[Rank, ...]:
     """Every rank, by its number.
 
     A block holds its devices as `tp` fastest, then `cp`, then copies of the attention part; the experts' ranks lie over
-    the same devices as `etp` fastest, then `ep` (nest.graph.Block). Blocks lie as PROBLEM.md section 3 says.
+    the same devices as `etp` fastest, then `ep` (nest.graph.Block). Strategies of plug-ins come after these:
+    their ranks lie furthest apart. Blocks lie as PROBLEM.md section 3 says.
 
     Args:
         plan: feasible, its stages alike in their candidates.
-        order: the coordinates as a mixed radix, the fastest first: a permutation of `tp`, `cp`, `dp`, `pp`.
+        order: the coordinates as a mixed radix, the fastest first: a permutation of `tp`, `cp`, `dp`, `pp`, and of
+            strategies whose ranks are an axis of their own (`Strategy.rank_column`).
 
     Raises:
         InputError: the plan is infeasible; its stages differ in their candidates, which no framework's ranks do; or its
             blocks have ranks that are none of these coordinates.
     """
     shape = deployment(plan)
-    _check_grid(shape)
-    sizes = {"tp": shape.tp, "cp": shape.cp, "dp": shape.data_parallel, "pp": shape.stages}
-    counts = [sizes[name] for name in reversed(order)]
+    sizes = grid(shape, order)
     firsts = [list(first_devices(plan, shape, stage)) for stage in range(shape.stages)]
+    own = [name for name in shape.degrees if name in order and name not in MEGATRON_ORDER]
+    copies = sizes["dp"] // shape.replicas
     found = []
-    for rank, place in enumerate(product(*(range(count) for count in counts))):
+    for rank, place in enumerate(product(*(range(sizes[name]) for name in reversed(order)))):
         at = dict(zip(reversed(order), place, strict=True))
-        replica, copy = divmod(at["dp"], shape.copies)
-        offset = at["tp"] + shape.tp * (at["cp"] + shape.cp * copy)
+        replica, outer = divmod(at["dp"], copies)
+        stride = copies
+        for name in own:
+            outer += stride * at[name]
+            stride *= sizes[name]
+        offset = at["tp"] + shape.tp * (at["cp"] + shape.cp * outer)
         found.append(
             Rank(
                 rank=rank,
@@ -75,24 +84,34 @@ def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tup
                 etp=offset % shape.etp,
                 replica=replica,
                 offset=offset,
-                **at,
+                places=tuple((name, at[name]) for name in own),
+                **{name: at[name] for name in MEGATRON_ORDER},
             )
         )
     return tuple(found)
 
 
-def _check_grid(shape: Deployment) -> None:
-    """Make sure that the coordinates say of every device of a block which it is."""
+def grid(shape: Deployment, order: Sequence[str] = MEGATRON_ORDER) -> dict[str, int]:
+    """How many places there are along each coordinate of `order`.
+
+    Raises:
+        InputError: they do not say of every device of a device group which it is.
+    """
     if shape.mixed:
         raise InputError("the stages of the plan differ in their candidates, so that its ranks have no common grid.")
-    if shape.others:
-        told = ", ".join(f"{name} {degree}" for name, degree in shape.others.items())
-        raise InputError(f"the plan's blocks are split by {told}, for which there is no column in a table of ranks.")
-    if shape.width % (shape.tp * shape.cp) or shape.width % (shape.ep * shape.etp):
+    strange = [f"{name} {degree}" for name, degree in shape.others.items() if name not in order]
+    if strange:
+        raise InputError(
+            f"the plan's blocks are split by {', '.join(strange)}, for which there is no column in a table of ranks."
+        )
+    own = {name: shape.degree(name) for name in order if name not in MEGATRON_ORDER}
+    if shape.width % (shape.tp * shape.cp * prod(own.values())) or shape.width % (shape.ep * shape.etp):
         raise InputError(
             f"a block of {shape.width} devices has no grid of tp {shape.tp} x cp {shape.cp} and of etp {shape.etp} x "
             f"ep {shape.ep} ranks, so that there is no table of ranks."
         )
+    data_parallel = shape.data_parallel // prod(own.values())
+    return {"pp": shape.stages, "dp": data_parallel, "cp": shape.cp, "tp": shape.tp, **own}
 
 
 def first_devices(plan: PlanDocument, shape: Deployment, stage: int) -> Iterator[int]:
@@ -114,3 +133,69 @@ def _cluster_devices(plan: PlanDocument) -> int:
     if not isinstance(told, int):
         raise InputError("summary.devices is missing, so that nobody can tell where the plan's replicas begin.")
     return told
+
+
+_NAMED = re.compile(r"(.+)\.(\d{1,9})", re.DOTALL)
+"""`HOST.INDEX`, as importers call the devices of a network by links (nest.network.imported)."""
+
+_NUMBERED = re.compile(r"\d+(\.\d+)*")
+"""Hosts of generated networks, which have numbers in place of names (docs/reference/topologies.md)."""
+
+
+@frozen
+class Seat:
+    """A device in its machine.
+
+    Attributes:
+        node: name of the host.
+        gpu: index of the accelerator on it, as the driver numbers them.
+        named: whether somebody gave the host that name; otherwise it stands for one, by its number.
+    """
+
+    node: str
+    gpu: int
+    named: bool = True
+
+
+def seats(devices: int, hosts: Sequence[str] = (), per_host: int | None = None, leaf: int = 1) -> tuple[Seat, ...]:
+    """The seat of every device along the levels of a cluster: hosts one after the other, all with equally many.
+
+    Args:
+        devices: number of them.
+        hosts: names of the machines; empty: `node0`, `node1`, ...
+        per_host: accelerators of one machine; None: the devices shared out to `hosts`, or `leaf` without hosts.
+        leaf: devices of an innermost group.
+
+    Raises:
+        InputError: the machines do not hold these devices.
+    """
+    each = per_host or (devices // len(hosts) if hosts else leaf) or 1
+    if devices % each or (hosts and each * len(hosts) != devices):
+        machines = f"{len(hosts)} hosts of {each}" if hosts else f"hosts of {each} accelerators"
+        raise InputError(
+            f"cluster.hosts: {machines} do not make the {devices} devices of the cluster; change hosts or "
+            "devices_per_host."
+        )
+    names = hosts or [f"node{index}" for index in range(devices // each)]
+    return tuple(Seat(names[device // each], device % each, bool(hosts)) for device in range(devices))
+
+
+def named_seats(names: Sequence[str]) -> tuple[Seat, ...] | None:
+    """The seats of devices called `HOST.INDEX`; None: not all are called so.
+
+    Hosts that have but numbers, as in generated networks, are called `node` and their number.
+    """
+    found = [_NAMED.fullmatch(name) for name in names]
+    if not all(found):
+        return None
+    given = not numbered(names)
+    return tuple(Seat(_host(match[1]), int(match[2]), given) for match in found if match)
+
+
+def numbered(names: Sequence[str]) -> bool:
+    """Whether the devices called so have numbers for hosts, as in generated networks."""
+    return all(_NUMBERED.fullmatch(name) for name in names)
+
+
+def _host(name: str) -> str:
+    return f"node{name.replace('.', '-')}" if _NUMBERED.fullmatch(name) else name

@@ -16,7 +16,7 @@ def nest_exporters() -> list[Exporter]:
     from nest.exporters.dot import DotExporter
     from nest.exporters.galvatron import Galvatron
     from nest.exporters.maxtext import MaxText
-    from nest.exporters.megatron import bridge, exporter
+    from nest.exporters.megatron import bridge, flags
     from nest.exporters.mpi import MpiExporter
     from nest.exporters.pytorch import PyTorch
     from nest.exporters.ranks import RanksExporter
@@ -25,7 +25,7 @@ def nest_exporters() -> list[Exporter]:
     from nest.exporters.torchtitan import Torchtitan
 
     frameworks: list[Exporter] = [
-        exporter.exporter,
+        flags.exporter,
         bridge.exporter,
         Torchtitan(),
         DeepSpeed(),

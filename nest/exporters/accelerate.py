@@ -9,16 +9,15 @@ from math import prod
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
     even_machines,
     fanouts,
     mixture,
     model_of,
     problem_of,
-    refuse_formats,
     refuse_layers,
-    refuse_precision,
+    refuse_training,
     samples,
     shard_groups,
     shard_ranks,
@@ -64,8 +63,8 @@ class Accelerate:
             InputError: it does not place such layers, or does not train in that precision.
         """
         refuse_layers(problem, self.name)
-        refuse_precision(problem.training.precision, tuple(PRECISIONS), self.name)
-        refuse_formats(problem.training, "Accelerate", (problem.training.precision,))
+        gradients = (problem.training.precision,)
+        refuse_training(problem.training, self.name, "Accelerate", precisions=tuple(PRECISIONS), gradients=gradients)
         constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate") | whole_batches(problem, "Accelerate")
         constraints |= _machines(problem)
         if mixture(model_of(problem)) is not None:

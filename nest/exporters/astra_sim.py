@@ -10,7 +10,7 @@ from decimal import Decimal
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.exporters.levels import plan_levels
+from nest.exporters.common import plan_levels
 from nest.hooks.placements import cluster_spec
 from nest.instance import Level
 from nest.spec import PlanDocument, TorusSpec

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
     data_ranks,
     mixture,
     model_of,
     problem_of,
-    refuse_formats,
     refuse_layers,
-    refuse_precision,
+    refuse_training,
     samples,
     whole_batches,
 )
@@ -29,6 +28,8 @@ PIPELINE_FILE = "deepspeed_pipeline.py"
 
 ULYSSES = "ulysses"
 """The strategy that DeepSpeed calls sequence parallelism (arXiv 2309.14509); a plug-in brings it."""
+
+FORMATS = ("bf16", "fp16", "fp32")
 
 PRESETS = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3")
 """Families whose experts DeepSpeed finds by itself (module_inject/auto_ep_presets); nest writes dashes in them."""
@@ -63,8 +64,7 @@ class DeepSpeed:
             InputError: it does not place such layers, or does not train in that precision.
         """
         refuse_layers(problem, self.name)
-        refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
-        refuse_formats(problem.training, self.name, ("fp32", "bf16", "fp16"))
+        refuse_training(problem.training, self.name, self.name, precisions=FORMATS, gradients=("fp32", "bf16", "fp16"))
         constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed")
         if mixture(model_of(problem)) is not None:
             constraints |= _EXPERTS

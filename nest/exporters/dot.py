@@ -9,7 +9,7 @@ from operator import mul
 
 from nest.deployment import Deployment, deployment
 from nest.deployment.ranks import first_devices
-from nest.exporters.levels import plan_levels
+from nest.exporters.common import plan_levels
 from nest.instance import Level
 from nest.spec import PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds

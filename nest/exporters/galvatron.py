@@ -11,15 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
     mixture,
     model_of,
     problem_of,
-    refuse_formats,
     refuse_layers,
-    refuse_optimizer,
-    refuse_precision,
+    refuse_training,
     whole_batches,
 )
 from nest.spec import PlanDocument, Problem
@@ -60,9 +58,14 @@ class Galvatron:
             InputError: it does not place such layers, or does not train in that precision.
         """
         refuse_layers(problem, self.name)
-        refuse_precision(problem.training.precision, ("bf16", "fp16", "fp32"), self.name)
-        refuse_optimizer(problem.training.optimizer, ("adam", "adamw"), self.name)
-        refuse_formats(problem.training, "Galvatron", ("fp32", problem.training.precision))
+        refuse_training(
+            problem.training,
+            self.name,
+            "Galvatron",
+            precisions=("bf16", "fp16", "fp32"),
+            gradients=("fp32", problem.training.precision),
+            optimizers=("adam", "adamw"),
+        )
         constraints = _CONSTRAINTS | whole_batches(problem, "Galvatron")
         if problem.training.key_exchange != "ring":
             constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"

@@ -11,16 +11,14 @@ from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.errors import InputError
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
     fanouts,
     mixture,
     model_of,
     problem_of,
-    refuse_formats,
     refuse_layers,
-    refuse_optimizer,
-    refuse_precision,
+    refuse_training,
     shard_groups,
     shard_ranks,
     whole_batches,
@@ -74,9 +72,14 @@ class MaxText:
             InputError: it does not place such layers, or this exporter does not write that precision.
         """
         refuse_layers(problem, self.name)
-        refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
-        refuse_optimizer(problem.training.optimizer, tuple(OPTIMIZERS), self.name)
-        refuse_formats(problem.training, "MaxText", ("fp32", "bf16", "fp16"))
+        refuse_training(
+            problem.training,
+            self.name,
+            "MaxText",
+            precisions=("bf16", "fp32"),
+            gradients=("fp32", "bf16", "fp16"),
+            optimizers=tuple(OPTIMIZERS),
+        )
         constraints = _CONSTRAINTS | shard_groups(problem, "MaxText") | whole_batches(problem, "MaxText")
         constraints |= _slices(problem)
         if mixture(model_of(problem)) is not None:

@@ -7,7 +7,7 @@
 from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
-from nest.exporters.checked import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
+from nest.exporters.common import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
 from nest.exporters.pipeline_actions import actions, csv_text
 from nest.spec import PlanDocument, Problem, Training
 

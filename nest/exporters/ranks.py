@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from nest.deployment import deployment
+from nest.deployment.ranks import grid
 from nest.hooks.placements import Placed, placement, rank_order
 from nest.spec import PlanDocument
 
@@ -14,7 +15,7 @@ COLUMNS = ("rank", "node", "gpu", "pp", "dp", "cp", "tp", "ep", "etp")
 
 
 class RanksExporter:
-    """Writes the rank table as CSV and as JSON."""
+    """Writes the rank table as CSV and as JSON, with a column for each strategy of a plug-in that declares one."""
 
     name = "ranks"
     summary = "the rank table: rank, node, gpu and coordinates of every process (CSV and JSON)"
@@ -26,25 +27,23 @@ class RanksExporter:
             InputError: the plan is infeasible, its ranks have no common grid, or hosts do not hold the devices.
         """
         ranks = placement(plan)
-        return {"ranks.csv": _csv(ranks), "ranks.json": _json(plan, ranks)}
-
-
-def _csv(ranks: tuple[Placed, ...]) -> str:
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows(_row(each).values() for each in ranks)
-    return text.getvalue()
+        text = io.StringIO()
+        table = csv.DictWriter(text, _row(ranks[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(map(_row, ranks))
+        return {"ranks.csv": text.getvalue(), "ranks.json": _json(plan, ranks)}
 
 
 def _json(plan: PlanDocument, ranks: tuple[Placed, ...]) -> str:
     """The same with the sizes of the groups, one rank a line."""
-    shape = deployment(plan)
-    sizes = {"pp": shape.stages, "dp": shape.data_parallel, "cp": shape.cp, "tp": shape.tp, "ep": shape.ep}
-    head = {"world_size": shape.world_size, "order": "-".join(rank_order(plan)), "sizes": {**sizes, "etp": shape.etp}}
+    shape, order = deployment(plan), rank_order(plan)
+    sizes = {"ep": shape.ep, "etp": shape.etp} | grid(shape, order)
+    columns = [name for name in _row(ranks[0]) if name in sizes]
+    head = {"world_size": shape.world_size, "order": "-".join(order), "sizes": {name: sizes[name] for name in columns}}
     rows = ",\n".join(f"    {json.dumps(_row(each), ensure_ascii=False)}" for each in ranks)
     return f'{json.dumps(head, indent=2)[:-2]},\n  "ranks": [\n{rows}\n  ]\n}}\n'
 
 
 def _row(placed: Placed) -> dict[str, int | str]:
-    return {name: getattr(placed, name) if name in ("node", "gpu") else getattr(placed.rank, name) for name in COLUMNS}
+    common = {name: getattr(placed if name in ("node", "gpu") else placed.rank, name) for name in COLUMNS}
+    return common | dict(placed.rank.places)

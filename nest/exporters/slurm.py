@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from nest.exporters.launching.nodes import Node, check_plain, nodes_of
-from nest.exporters.launching.scripts import gpu_maps, head, rendezvous
+from nest.exporters.launch_scripts import Node, check_plain, gpu_maps, head, nodes_of, rendezvous
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
 
@@ -12,7 +11,7 @@ HOSTS = "slurm_hostfile.txt"
 SCRIPT = "slurm_launch.sh"
 
 _STAND_IN = re.compile(r"node\d+")
-"""Names of hosts where nobody gave any (`nest.deployment.hosts`)."""
+"""Names of hosts where nobody gave any (`nest.deployment.ranks`)."""
 
 
 class SlurmExporter:

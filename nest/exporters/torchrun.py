@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from nest.exporters.launching.nodes import Node, nodes_of
-from nest.exporters.launching.scripts import by_node, gpu_maps, head, rendezvous
+from nest.exporters.launch_scripts import Node, by_node, gpu_maps, head, nodes_of, rendezvous
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
 

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from nest.deployment import Limits, deployment
-from nest.deployment.violations import degrees_of
+from nest.deployment.limits import degrees_of
 from nest.hooks.registry import Registry
 from nest.spec import Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS

@@ -6,7 +6,7 @@ from math import prod
 from attrs import frozen
 
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
-from nest.deployment.hosts import Seat, named_seats, numbered, seats
+from nest.deployment.ranks import Seat, named_seats, numbered, seats
 from nest.errors import InputError
 from nest.files import structure
 from nest.hooks.registry import registry
@@ -39,16 +39,22 @@ def rank_order(plan: PlanDocument) -> tuple[str, ...]:
     """How ranks of `plan` are counted: coordinates as a mixed radix, the fastest first (docs/explanation/ranks.md).
 
     As the framework does that the plan was made for, `search.target`; of a plan without one, as that of the first
-    exporter does which says how. Of a plan it cannot run, as all others do.
+    exporter does which says how. Of a plan it cannot run, as all others do. Strategies that declare a column come
+    behind `cp`.
     """
     exporters = registry().exporters()
     target = plan.problem.get("search", {}).get("target", NO_TARGET)
     named = list(exporters.values()) if target == NO_TARGET else [exporters[target]] if target in exporters else []
     asked = next((each for each in named if hasattr(each, "rank_order")), None)
     try:
-        return MEGATRON_ORDER if asked is None else tuple(asked.rank_order(plan))
+        order = MEGATRON_ORDER if asked is None else tuple(asked.rank_order(plan))
     except InputError:
-        return MEGATRON_ORDER
+        order = MEGATRON_ORDER
+    degrees = {} if plan.candidate is None else plan.candidate.degrees
+    own = [name for name, each in registry().strategies().items() if getattr(each, "rank_column", False)]
+    split = tuple(name for name in own if degrees.get(name, 1) > 1)
+    behind = order.index("cp") + 1
+    return (*order[:behind], *split, *order[behind:])
 
 
 def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[Placed, ...]:

@@ -92,6 +92,8 @@ class Strategy(Named, Protocol):
             where the stages of one plan may differ (`search.mixed`).
         padding: the share by which the work of a rank may exceed an even one, such as a capacity factor less 1; only
             `nest.testing` reads it.
+        rank_column: when true, its ranks are an axis of their own (`Block.with_axis`), and rank tables have a column of
+            its name; without it, there are no rank tables of plans where it splits anything.
         follows: the name of a strategy whose degree `nest evaluate` gives it, where it can have that, when nothing is
             said.
         searched: `searched(block, context)`, those of `degrees` that are tried when a problem says nothing of the

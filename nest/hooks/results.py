@@ -173,6 +173,7 @@ _word = instance_of(str, "name")
 CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("strategies", "after"): _names,
     ("strategies", "by_default"): truth,
+    ("strategies", "rank_column"): truth,
     ("strategies", "follows"): _word,
     ("model_importers", "accepts"): truth,
     ("model_importers", "load"): sound_graph,

@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from nest.deployment.hosts import named_seats, seats
+from nest.deployment.ranks import named_seats, seats
 from nest.errors import InputError
 from nest.formulate.embedding import irregular
 from nest.plan.evaluate import first_devices, replica_size, widest

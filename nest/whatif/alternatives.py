@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from attrs import evolve, frozen
 
 from nest.deployment import Deployment, deployment
-from nest.deployment.violations import degrees_of
+from nest.deployment.limits import degrees_of
 from nest.formulate.instance import build_instance
 from nest.formulate.other_network import planner_context
 from nest.hooks.planning import Assessment, assessed

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from attrs import evolve, field, frozen
 
 from nest.deployment import deployment
-from nest.deployment.violations import degrees_of
+from nest.deployment.limits import degrees_of
 from nest.errors import InputError
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.kept_decisions import decisions

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest.deployment import MEGATRON_ORDER, Deployment, Rank, deployment, rank_table
-from nest.exporters.megatron.exporter import exporter, flag_groups
-from nest.exporters.megatron.layout import read_layout, write_layout
-from nest.exporters.megatron.rendering import said
+from nest.exporters.megatron.flags import exporter, flag_groups
+from nest.exporters.megatron.notation import read_layout, said, write_layout
 from tests.conformance.consumer import consume, needs
 from tests.conformance.plans import PROBLEMS, plan
 

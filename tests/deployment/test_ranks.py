@@ -160,6 +160,22 @@ def test_plans_without_a_grid_are_refused() -> None:
         rank_table(evolve(plan, candidate=evolve(plan.candidate, degrees={"tp": 4})))
 
 
+@given(decisions(), st.sampled_from([2, 3]))
+def test_a_strategy_with_a_column_lies_outside_copies(one: Decisions, degree: int) -> None:
+    plan = made_up(one)
+    assert plan.candidate is not None
+    if one.copies % degree:
+        return
+    split = evolve(plan, candidate=evolve(plan.candidate, degrees={**plan.candidate.degrees, "spatial": degree}))
+    table = rank_table(split, ("tp", "cp", "spatial", "dp", "pp"))
+    assert sorted(each.device for each in table) == sorted(each.device for each in rank_table(plan))
+    copies = one.copies // degree
+    for each in table:
+        ((name, place),) = each.places
+        assert (name, each.offset // (one.tp * one.cp * copies)) == ("spatial", place)
+        assert each.dp == each.replica * copies + each.offset // (one.tp * one.cp) % copies
+
+
 def seat_lists(one: Decisions, **cluster: Any) -> list[tuple[str, int]]:
     """Seats by device number."""
     found = {each.rank.device: (each.node, each.gpu) for each in placement(made_up(one, **cluster))}

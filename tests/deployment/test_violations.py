@@ -7,7 +7,7 @@ from attrs import evolve
 
 from nest import api
 from nest.deployment import Limits, violations
-from nest.deployment.violations import degrees_of
+from nest.deployment.limits import degrees_of
 from nest.errors import InputError
 from nest.spec import PlanDocument
 

@@ -185,7 +185,7 @@ def test_files_say_what_the_plan_says(document: PlanDocument) -> None:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plans())
 def test_what_is_refused_is_told_in_sentences_and_nothing_else_is(document: PlanDocument) -> None:
-    from nest.exporters.checked import problem_of
+    from nest.exporters.common import problem_of
 
     for name, exporter in EXPORTERS.items():
         beyond = violations(document, exporter.limits(problem_of(document)), name)  # type: ignore[attr-defined]

@@ -6,9 +6,9 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest.exporters.megatron.details import detail_flags, left_out
-from nest.exporters.megatron.exporter import exporter
-from nest.exporters.megatron.rendering import said
+from nest.exporters.megatron.flags import exporter
+from nest.exporters.megatron.model_flags import detail_flags, left_out
+from nest.exporters.megatron.notation import said
 from nest.files import read_mapping_text
 from nest.formulate.sources import resolve_model
 from nest.hooks.architectures import architecture_of

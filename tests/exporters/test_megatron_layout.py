@@ -3,8 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputError
-from nest.exporters.megatron.layout import LONGEST, check_layout, read_layout, write_layout
-from nest.exporters.megatron.patterns import read_pattern, write_pattern
+from nest.exporters.megatron.notation import (
+    LONGEST,
+    check_layout,
+    read_layout,
+    read_pattern,
+    write_layout,
+    write_pattern,
+)
 
 CHUNKS = st.lists(st.text("EtmL", max_size=30), min_size=1, max_size=20)
 

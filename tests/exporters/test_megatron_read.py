@@ -6,7 +6,7 @@ import pytest
 
 from nest.deployment import FlagsRead
 from nest.errors import InputError
-from nest.exporters.megatron.exporter import exporter
+from nest.exporters.megatron.flags import exporter
 
 DENSE = {
     "--num-layers": "32", "--hidden-size": "512", "--num-attention-heads": "8", "--ffn-hidden-size": "2048",

@@ -12,11 +12,11 @@ from ruamel.yaml import YAML
 
 import nest
 from nest.deployment import deployment
-from nest.exporters.megatron.exporter import exporter
+from nest.exporters.megatron.flags import exporter
 from nest.exporters.megatron.limits import transformer_of
-from nest.exporters.megatron.model import feed_forwards
-from nest.exporters.megatron.parallel import PIPELINE_INNER_ORDER, rank_order
-from nest.exporters.megatron.reading.read import read_megatron
+from nest.exporters.megatron.model_flags import feed_forwards
+from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, rank_order
+from nest.exporters.megatron.reading import read_megatron
 from nest.files import structure
 from nest.formulate.from_flags import start
 from nest.spec import PlanDocument, Problem

@@ -1,5 +1,5 @@
 """Megatron-LM (arXiv 1909.08053, arXiv 2104.04473), and Megatron-Bridge, which configures the same core."""
 
-from nest.exporters.megatron import bridge, exporter
+from nest.exporters.megatron import bridge, flags
 
-__all__ = ["bridge", "exporter"]
+__all__ = ["bridge", "flags"]

@@ -14,13 +14,12 @@ from attrs import frozen
 
 from nest.deployment import Deployment, Limits, deployment
 from nest.errors import InputError
-from nest.exporters.checked import samples
-from nest.exporters.megatron.exporter import flag_groups
-from nest.exporters.megatron.layout import FLAG
+from nest.exporters.common import samples
+from nest.exporters.megatron.flags import flag_groups
 from nest.exporters.megatron.limits import megatron_limits, transformer_of
-from nest.exporters.megatron.parallel import CONTEXT_EXCHANGES, environment, rank_order
-from nest.exporters.megatron.rendering import Flags, said
-from nest.exporters.megatron.training import eight_bit_weights
+from nest.exporters.megatron.notation import FLAG, Flags, said
+from nest.exporters.megatron.parallel_flags import CONTEXT_EXCHANGES, environment, rank_order
+from nest.exporters.megatron.training_flags import eight_bit_weights
 from nest.files import structure
 from nest.spec import Architecture, PlanDocument, Problem, Training
 

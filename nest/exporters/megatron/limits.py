@@ -7,11 +7,16 @@ Sources: `validate_args` (megatron/training/arguments.py), `TransformerConfig.__
 
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.exporters.checked import whole_batches
-from nest.exporters.megatron.model import feed_forwards, model_obstacles, windows
-from nest.exporters.megatron.parallel import SHARDING
-from nest.exporters.megatron.recompute import MODES, modules_of
-from nest.exporters.megatron.training import eight_bit_weights, precision_aware, training_obstacles
+from nest.exporters.common import whole_batches
+from nest.exporters.megatron.model_flags import feed_forwards, model_obstacles, windows
+from nest.exporters.megatron.parallel_flags import SHARDING
+from nest.exporters.megatron.training_flags import (
+    MODES,
+    eight_bit_weights,
+    modules_of,
+    precision_aware,
+    training_obstacles,
+)
 from nest.hooks.architectures import architecture_of
 from nest.spec import Architecture, Problem, Training
 

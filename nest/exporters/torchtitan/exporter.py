@@ -1,25 +1,25 @@
-"""The exporter."""
+"""The exporter of torchtitan: what its versions can run, and the files of a plan."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from nest.deployment import Deployment, Limits
 from nest.errors import InputError
-from nest.exporters.checked import (
+from nest.exporters.common import (
     checked,
+    mixture,
+    model_of,
     problem_of,
-    refuse_formats,
     refuse_layers,
-    refuse_optimizer,
-    refuse_precision,
+    refuse_training,
+    shard_groups,
+    whole_batches,
 )
 from nest.exporters.pipeline_actions import actions, csv_text
-from nest.exporters.torchtitan.decisions import SCHEDULE_FILE
-from nest.exporters.torchtitan.limits import beyond_new, beyond_old, limits_of
-from nest.exporters.torchtitan.models import LLAMA, NEW, OLD, family, flavor, registration
-from nest.exporters.torchtitan.python import python_text
-from nest.exporters.torchtitan.toml import IMPORTED, toml_file
+from nest.exporters.torchtitan.files import IMPORTED, SCHEDULE_FILE, python_text, toml_file
+from nest.exporters.torchtitan.models import LLAMA, NEW, OLD, QWEN, family, flavor, registration
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
+from nest.spec.architecture import GroupedQueryAttention
 
 TOML_FILE = "torchtitan.toml"
 PYTHON_FILE = "torchtitan_plan.py"
@@ -38,9 +38,14 @@ class Torchtitan:
             InputError: torchtitan does not train in that precision, or with that optimizer.
         """
         refuse_layers(problem, self.name)
-        refuse_precision(problem.training.precision, ("bf16", "fp32"), self.name)
-        refuse_optimizer(problem.training.optimizer, ("adam", "adamw"), self.name)
-        refuse_formats(problem.training, self.name, ("fp32",))
+        refuse_training(
+            problem.training,
+            self.name,
+            self.name,
+            precisions=("bf16", "fp32"),
+            gradients=("fp32",),
+            optimizers=("adam", "adamw"),
+        )
         return limits_of(problem)
 
     def export(self, plan: PlanDocument) -> Mapping[str, str]:
@@ -75,3 +80,84 @@ def _schedule(shape: Deployment) -> dict[str, str]:
     if shape.stages == 1:
         return {}
     return {SCHEDULE_FILE: csv_text(actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches))}
+
+
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
+
+# FSDP with a pipeline: torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync` and `perform_reduce_grad`
+# (2.13). FSDP without: torchtitan/train.py (0.2.2) and trainer.py (0.3.0) never switch its synchronisation off.
+_COMMON = {
+    "uniform(zero)": "torchtitan has one FSDP setting for all stages",
+    "uniform(recompute)": "torchtitan has one activation checkpointing mode for all stages",
+    "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": (
+        "PyTorch has no such pipeline schedule, and torchtitan ends every batch on all stages at once"
+    ),
+    "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
+        "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
+    ),
+    "dp * batch * cp == 1 or pp > 1 or zero != 1": (
+        "without a pipeline torchtitan's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3"
+    ),
+    "dp * batch * cp == 1 or pp > 1 or zero == 3 or micro_batches == 1": (
+        "without a pipeline torchtitan reduces gradients and gathers weights for every micro-batch, as ZeRO 3 does"
+    ),
+    "zero > 0 or cp == 1": "torchtitan's FSDP always shards over the ranks of context parallelism",
+}
+
+_EXPERTS = {
+    "etp == 1 or etp == tp": "torchtitan's experts have the tensor-parallel degree of all else, or none",
+    "ep > 1 or etp == tp": "torchtitan splits experts over the tensor-parallel ranks without expert parallelism",
+    "ep == 1 or etp == 1 or tp == 1 or sp == tp": (
+        "torchtitan has tensor parallelism without sequence parallelism from 0.3 on, where experts are not split"
+    ),
+    "ep == 1 or zero > 0 or dp * batch == 1": "torchtitan takes expert-parallel ranks from those FSDP shards over",
+}
+
+
+def limits_of(problem: Problem) -> Limits:
+    """What one of torchtitan's versions can run of the problem."""
+    architecture = model_of(problem)
+    constraints = dict(_COMMON)
+    length = problem.training.sequence_length
+    if length is not None:
+        constraints[f"{length} % tp == 0"] = "torchtitan divides the sequence by the tensor-parallel degree"
+        constraints[f"cp == 1 or {length} % (2 * tp * cp) == 0"] = (
+            "torchtitan deals every context-parallel rank a chunk from the head of the sequence and one from its tail"
+        )
+    if architecture is not None:
+        attention = architecture.blocks[0].attention
+        if isinstance(attention, GroupedQueryAttention):
+            constraints[f"{attention.kv_heads} % tp == 0"] = "torchtitan gives every tensor-parallel rank its own heads"
+    constraints |= shard_groups(problem, "torchtitan") | whole_batches(problem, "torchtitan")
+    if mixture(architecture) is not None:
+        constraints |= _EXPERTS
+        if family(architecture) == QWEN:
+            constraints["pp == 1 or ep == 1 or etp == 1"] = (
+                f"torchtitan {OLD} has no pipeline for qwen3, and {NEW} does not split experts by width"
+            )
+    return Limits(
+        strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+        recompute=("none", "full"),
+        zero_degrees=True,
+        constraints=constraints,
+    )
+
+
+def beyond_old(shape: Deployment, architecture: Architecture | None) -> Iterator[str]:
+    """Why torchtitan 0.2.2 cannot run a plan that is within the limits; nothing: it can."""
+    if shape.tp > 1 and not shape.sequence_parallel:
+        yield "its tensor parallelism always comes with sequence parallelism"
+    length = shape.sequence_length
+    if length is not None and length % (2 * shape.tp * shape.cp):
+        yield "it divides the sequence by twice the degrees of tensor and context parallelism"
+    replicated = shape.zero[0] == 0 and shape.data_parallel > 1
+    if replicated and shape.data_parallel < shape.world_size:
+        yield "it has data parallelism without sharding beside no other parallelism"
+    if family(architecture) == QWEN and shape.stages > 1:
+        yield "it has no pipeline for qwen3"
+
+
+def beyond_new(shape: Deployment, architecture: Architecture | None) -> Iterator[str]:
+    """Why torchtitan 0.3.0 cannot run a plan that is within the limits; nothing: it can."""
+    if shape.ep > 1 and shape.etp > 1:
+        yield "it does not split experts by width beside expert parallelism"

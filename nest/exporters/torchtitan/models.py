@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.exporters.checked import mixture
+from nest.exporters.common import mixture
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention
 

@@ -1,5 +1,6 @@
 """Plans with ulysses: they hold, and ranks that divide a sequence do what the paper says they are for."""
 
+import json
 from typing import Any
 
 import pytest
@@ -53,6 +54,21 @@ def test_its_ranks_reduce_gradients_with_the_replicas() -> None:
         return api.evaluate({**PROBLEM, "fixed": fixed}, plugins=PLUGINS).stages[0].sync_time
 
     assert sync(ulysses=4, dp=2) == sync(ulysses=8, dp=1) > sync(ulysses=4, dp=1) > 0
+
+
+def test_rank_tables_have_a_column_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nest.hooks.placements.registry", lambda: PLUGINS)
+    fixed = {"ulysses": 2, "tp": 2, "dp": 2, "micro_batch": 1, "zero": 0, "recompute": "none"}
+    plan = api.evaluate({**PROBLEM, "fixed": fixed}, plugins=PLUGINS)
+    files = PLUGINS.exporters()["ranks"].export(plan)
+    rows = [line.split(",") for line in files["ranks.csv"].splitlines()]
+    assert rows[0] == ["rank", "node", "gpu", "pp", "dp", "cp", "tp", "ep", "etp", "ulysses"]
+    # Rank i is device i: its ranks lie outside those of tensor parallelism, and replicas outside both.
+    assert [row[2] for row in rows[1:]] == [row[0] for row in rows[1:]]
+    assert [(row[4], row[9], row[6]) for row in rows[1:]] == [(d, u, t) for d in "01" for u in "01" for t in "01"]
+    found = json.loads(files["ranks.json"])
+    assert found["order"] == "tp-cp-ulysses-dp-pp"
+    assert found["sizes"] == {"pp": 1, "dp": 2, "cp": 1, "tp": 2, "ep": 1, "etp": 1, "ulysses": 2}
 
 
 def test_its_ranks_see_the_same_samples_and_are_not_counted() -> None:

@@ -1,1 +1,62 @@
-"""From scripts that launch Megatron-LM to the keys of a problem; no shell is ever run."""
+"""From a file that launches Megatron-LM to the keys of a problem; no shell is ever run."""
+
+from typing import Any
+
+from attrs import evolve
+
+from nest.deployment import FlagsRead
+from nest.errors import InputError
+from nest.exporters.megatron.reading.decisions import read_decisions
+from nest.exporters.megatron.reading.flags import FlagReader, read_flags, tell_unpriced
+from nest.exporters.megatron.reading.launch import find_launch
+from nest.exporters.megatron.reading.model import UNSAID_VOCABULARY, model_mapping, read_architecture
+from nest.exporters.megatron.reading.training import read_training
+from nest.spec import Architecture
+
+STAND_IN = 1024
+"""A vocabulary for models whose own nobody says: words are looked for that describe the rest."""
+
+
+def read_megatron(text: str, nodes: int | None = None) -> FlagsRead:
+    """What a bash script, a map of flags, or a log with its arguments has Megatron-LM do.
+
+    Args:
+        text: the script, the map or the log.
+        nodes: machines it is launched on; None: as the text says.
+
+    Raises:
+        InputErrors: flags contradict each other, or say what nest cannot price.
+        InputError: there are no flags.
+    """
+    launch = find_launch(text, nodes)
+    flags = read_flags(launch.words)
+    model = read_architecture(flags)
+    training, fixed = read_training(flags, model), read_decisions(flags, model, launch.devices)
+    if "global_batch" not in training and {"dp", "micro_batch"} <= set(fixed):
+        # As `validate_args` does.
+        training["global_batch"] = fixed["dp"] * fixed["micro_batch"]
+    tell_unpriced(flags, unread=not launch.printed)
+    settings: dict[str, Any] = {"training": training, "fixed": fixed}
+    vocabulary: tuple[str, ...] = ()
+    if model is not None and not flags.problems:
+        written, vocabulary = _model(flags, model)
+        settings["model"] = written
+    flags.finish()
+    return FlagsRead(settings, launch.devices, vocabulary, (*launch.notes, *flags.notes))
+
+
+def _model(flags: FlagReader, model: Architecture) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The model in a problem's words, and the keys of the vocabulary where it is not said."""
+    unsaid = model.vocab == UNSAID_VOCABULARY
+    try:
+        written, left_out = model_mapping(evolve(model, vocab=STAND_IN) if unsaid else model)
+    except InputError as error:
+        flags.problem(str(error))
+        return {}, ()
+    if left_out:
+        flags.note(f"of the model, {left_out} are not priced.")
+    if not unsaid:
+        return written, ()
+    keys = ("transformer", "vocab") if "transformer" in written else ("vocab_size",)
+    written.get("transformer", written).pop(keys[-1])
+    return written, ("model", *keys)

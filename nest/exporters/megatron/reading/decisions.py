@@ -6,7 +6,7 @@ Sources: `validate_args` (megatron/training/arguments.py), TransformerConfig and
 from typing import Any
 
 from nest.errors import InputError
-from nest.exporters.megatron.layout import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, check_layout, read_layout
+from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, check_layout, read_layout
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.spec import Architecture
 

@@ -1,8 +1,9 @@
 """What words of a script stand for, as far as that follows from the script (POSIX.1-2017, section 2.6)."""
 
 import ast
+import operator
 import re
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from nest.exporters.megatron.reading.tokens import Piece, Token, Tokenizer
 
@@ -96,16 +97,16 @@ class Expander:
         """`${NAME:-word}` and its like."""
         found = _DEFAULT.fullmatch(rest)
         assert found is not None
-        operator, word = found.groups()
-        there = value is not None and (not operator.startswith(":") or any(value))
-        if operator.endswith("+"):
+        sign, word = found.groups()
+        there = value is not None and (not sign.startswith(":") or any(value))
+        if sign.endswith("+"):
             return self._inner(word) if there else []
         if there and value is not None:
             return list(value)
-        if operator.endswith("?"):
+        if sign.endswith("?"):
             return [_unknown(f"${{{name}}}")]
         default = self._inner(word)
-        if operator.endswith("="):
+        if sign.endswith("="):
             self.variables[name] = tuple(default)
         return default
 
@@ -135,7 +136,7 @@ def _unknown(text: str) -> str:
 
 
 def _computed(tree: ast.expr, variables: Mapping[str, Sequence[str]], depth: int = 0) -> int:
-    """The value of an arithmetic expression; division drops the remainder, as C's does.
+    """The value of an arithmetic expression.
 
     Raises:
         ValueError: it is none, or too large.
@@ -150,50 +151,30 @@ def _computed(tree: ast.expr, variables: Mapping[str, Sequence[str]], depth: int
             return _computed(ast.parse(value.strip(), mode="eval").body, variables, depth + 1)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_computed(operand, variables, depth + 1)
-        case ast.BinOp(left=left, op=operation, right=right):
+        case ast.BinOp(left=left, op=sign, right=right) | ast.Compare(left=left, ops=[sign], comparators=[right]):
             first, second = (_computed(side, variables, depth + 1) for side in (left, right))
-            return _limited(_applied(operation, first, second))
-        case ast.Compare(left=left, ops=[operation], comparators=[right]):
-            first, second = (_computed(side, variables, depth + 1) for side in (left, right))
-            return int(_compared(operation, first, second))
+            found = int(_OPERATIONS[type(sign)](first, second)) if type(sign) in _OPERATIONS else LARGEST
+            if abs(found) < LARGEST:
+                return found
     raise ValueError(ast.dump(tree))
 
 
-def _applied(operation: ast.operator, first: int, second: int) -> int:
-    match operation:
-        case ast.Add():
-            return first + second
-        case ast.Sub():
-            return first - second
-        case ast.Mult():
-            return first * second
-        case ast.Div():
-            return abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
-        case ast.Mod():
-            return first - _applied(ast.Div(), first, second) * second
-        case ast.Pow() if 0 <= second < 64:
-            return _limited(first**second)
-    raise ValueError(operation)
+def _quotient(first: int, second: int) -> int:
+    """Division drops the remainder, as C's does."""
+    return abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
 
 
-def _compared(operation: ast.cmpop, first: int, second: int) -> bool:
-    match operation:
-        case ast.Eq():
-            return first == second
-        case ast.NotEq():
-            return first != second
-        case ast.Lt():
-            return first < second
-        case ast.LtE():
-            return first <= second
-        case ast.Gt():
-            return first > second
-        case ast.GtE():
-            return first >= second
-    raise ValueError(operation)
-
-
-def _limited(number: int) -> int:
-    if abs(number) >= LARGEST:
-        raise ValueError(number)
-    return number
+_OPERATIONS: Mapping[type[ast.AST], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _quotient,
+    ast.Mod: lambda first, second: first - _quotient(first, second) * second,
+    ast.Pow: lambda first, second: int(first**second) if 0 <= second < 64 else LARGEST,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}

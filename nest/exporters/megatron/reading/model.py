@@ -1,4 +1,7 @@
-"""A transformer in the words of a problem's `model`: by its widths, or as the configuration of a family that has it."""
+"""The transformer that flags of Megatron-LM build, and how `model` of a problem says it.
+
+Defaults: megatron/training/arguments.py (`validate_args`) and TransformerConfig of Megatron-LM core_v0.16.1.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -6,9 +9,17 @@ from typing import Any
 from attrs import evolve
 
 from nest.errors import InputError, InputErrors
+from nest.exporters.megatron.notation import read_pattern
+from nest.exporters.megatron.reading.flags import FlagReader
 from nest.hooks.architectures import architecture_of
 from nest.spec import Architecture
-from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention, MixtureOfExperts
+from nest.spec.architecture import (
+    FeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureOfExperts,
+    TransformerBlock,
+)
 
 SMALL = "biases, what norms learn beside their weights, and learned positions"
 """What costs too little to refuse a model for."""
@@ -197,3 +208,172 @@ def _required(part: Any) -> Any:
     if part is None:
         raise ValueError(part)
     return part
+
+
+WIDTHS = ("--num-layers", "--hidden-size", "--num-attention-heads")
+"""What every model needs; flags without any of them leave the model to the problem."""
+
+TOKENIZERS = {"GPT2BPETokenizer": 50257}
+"""Tokens of tokenizers that are always the same (GPT-2's: vocab.json of openai-community/gpt2)."""
+
+UNSAID_VOCABULARY = 1
+"""Stands for a vocabulary that flags leave to the tokenizer's files."""
+
+GATED = ("--swiglu", "--quick-geglu")
+MOST_LAYERS = 10_000
+WIDTH_STEP = 64
+"""`validate_args` makes the width of networks with --swiglu, where it is not said, a multiple of this."""
+
+
+def read_architecture(flags: FlagReader) -> Architecture | None:
+    """The transformer; None: no flag speaks of one. Mistakes are left with `flags`."""
+    layers = flags.integer("--num-layers") or flags.integer("--encoder-num-layers")
+    said = [flag for flag in WIDTHS if flags.has(flag)]
+    if not said and layers is None:
+        return None
+    for flag in WIDTHS[layers is not None :]:
+        if flag not in said:
+            flags.problem(f"{flag} is missing, while others of {', '.join(WIDTHS)} are given; give all or none.")
+    hidden, blocks = flags.integer("--hidden-size") or 1, min(layers or 1, MOST_LAYERS)
+    if (layers or 1) > MOST_LAYERS:
+        flags.problem(f"--num-layers {layers} is more than the {MOST_LAYERS} layers nest reads.")
+    attention = _attention(flags, hidden)
+    dense, mixture = _dense(flags, hidden), _mixture(flags, hidden)
+    sparse = _sparse(flags, blocks) if mixture is not None else (0,) * blocks
+    positions = flags.choice("--position-embedding-type", _POSITIONS, "learned_absolute")
+    learned = flags.integer("--max-position-embeddings") or 1
+    rotates = positions == "rope" or flags.has("--use-rotary-position-embeddings")
+    return Architecture(
+        family="megatron",
+        hidden=hidden,
+        vocab=_vocabulary(flags),
+        blocks=tuple(
+            TransformerBlock(
+                _with_positions(attention, window, rotates), mixture if mixture is not None and each else dense
+            )
+            for window, each in zip(_windows(flags, blocks), sparse, strict=True)
+        ),
+        tied=not flags.has("--untie-embeddings-and-output-weights"),
+        norm_bias=flags.choice("--normalization", {"LayerNorm": True, "RMSNorm": False}, True),
+        positions=learned if positions == "learned_absolute" and not rotates else 0,
+    )
+
+
+_POSITIONS = {"learned_absolute": "learned_absolute", "rope": "rope", "yarn": "rope", "mrope": "rope", "none": "none"}
+
+
+def _attention(flags: FlagReader, hidden: int) -> GroupedQueryAttention | LatentAttention:
+    heads = flags.integer("--num-attention-heads") or 1
+    biased = not flags.has("--disable-bias-linear")
+    normalised, query_biased = flags.has("--qk-layernorm"), flags.has("--add-qkv-bias")
+    channels = flags.integer("--kv-channels")
+    if channels is None and hidden % heads and flags.has("--num-attention-heads"):
+        flags.problem(f"--num-attention-heads {heads} does not divide --hidden-size {hidden}; give --kv-channels.")
+    if flags.has("--multi-latent-attention"):
+        return LatentAttention(
+            heads=heads,
+            query_rank=flags.integer("--q-lora-rank"),
+            key_value_rank=flags.integer("--kv-lora-rank") or 32,
+            plain=flags.integer("--qk-head-dim") or 128,
+            rotary=flags.integer("--qk-pos-emb-head-dim") or 64,
+            value=flags.integer("--v-head-dim") or 128,
+            bias=biased,
+        )
+    groups = flags.integer("--num-query-groups")
+    grouped = (groups or heads) if flags.has("--group-query-attention") else heads
+    if heads % grouped:
+        flags.problem(f"--num-query-groups {grouped} does not divide --num-attention-heads {heads}.")
+    return GroupedQueryAttention(
+        heads=heads,
+        kv_heads=grouped,
+        head=channels or max(hidden // heads, 1),
+        bias=biased or query_biased,
+        output_bias=biased,
+        normalised=normalised,
+    )
+
+
+def _with_positions(
+    attention: GroupedQueryAttention | LatentAttention, window: int | None, rotates: bool
+) -> GroupedQueryAttention | LatentAttention:
+    if isinstance(attention, LatentAttention):
+        return attention
+    return evolve(attention, window=window, rotary=rotates)
+
+
+def _gated(flags: FlagReader) -> bool:
+    return any(flags.has(flag) for flag in GATED)
+
+
+def _ffn(flags: FlagReader, hidden: int) -> int:
+    said = flags.integer("--ffn-hidden-size")
+    if said is not None:
+        return said
+    return int((4 * hidden * 2 / 3) / WIDTH_STEP) * WIDTH_STEP or 1 if flags.has("--swiglu") else 4 * hidden
+
+
+def _dense(flags: FlagReader, hidden: int) -> FeedForward:
+    return FeedForward(_ffn(flags, hidden), gated=_gated(flags), bias=not flags.has("--disable-bias-linear"))
+
+
+def _mixture(flags: FlagReader, hidden: int) -> MixtureOfExperts | None:
+    experts = flags.integer("--num-experts", minimum=0)
+    top_k = flags.integer("--moe-router-topk") or 2
+    width = flags.integer("--moe-ffn-hidden-size") or _ffn(flags, hidden)
+    shared = flags.integer("--moe-shared-expert-intermediate-size", minimum=0) or 0
+    gate = flags.has("--moe-shared-expert-gate")
+    if not experts:
+        return None
+    if top_k > experts:
+        flags.problem(f"--moe-router-topk {top_k} is more than the {experts} experts there are.")
+    return MixtureOfExperts(experts, top_k, width, gated=_gated(flags), shared_width=shared, shared_gate=gate)
+
+
+def _sparse(flags: FlagReader, layers: int) -> tuple[int, ...]:
+    """Which blocks have experts: every n-th from the first on, or as a list says."""
+    frequency = flags.word("--moe-layer-freq", "1") or "1"
+    if "[" in frequency:
+        return _pattern(flags, "--moe-layer-freq", frequency, layers)
+    every = flags.integer("--moe-layer-freq") or 1
+    return tuple(int(number % every == 0) for number in range(layers))
+
+
+def _windows(flags: FlagReader, layers: int) -> tuple[int | None, ...]:
+    """Keys a query of each block attends to, after `is_layer_window_attention` of Megatron Core."""
+    text, frequency = flags.word("--window-size"), flags.word("--window-attn-skip-freq")
+    if text is None:
+        return (None,) * layers
+    left = text.strip().strip("()").split(",")[0].strip()
+    if not left.removeprefix("-").isdecimal() or len(left) > 9:
+        flags.problem(f"--window-size {text!r:.60} is no pair of numbers such as 4095,0.")
+        return (None,) * layers
+    width = int(left) + 1 if int(left) >= 0 else None
+    if frequency is None:
+        return (width,) * layers
+    if "[" in frequency:
+        pattern = _pattern(flags, "--window-attn-skip-freq", frequency, layers)
+    else:
+        every = flags.integer("--window-attn-skip-freq") or 1
+        pattern = tuple(int(number % every != 0) for number in range(1, layers + 1))
+    return tuple(width if slides else None for slides in pattern)
+
+
+def _pattern(flags: FlagReader, flag: str, text: str, layers: int) -> tuple[int, ...]:
+    try:
+        found = read_pattern(flag, text)
+    except InputError as error:
+        flags.problem(str(error))
+        return (1,) * layers
+    if len(found) != layers or not {*found} <= {0, 1}:
+        flags.problem(f"{flag} {text!r:.60} must have a 0 or a 1 for each of the {layers} layers.")
+        return (1,) * layers
+    return found
+
+
+def _vocabulary(flags: FlagReader) -> int:
+    said = flags.integer("--vocab-size") or flags.integer("--padded-vocab-size")
+    # Of Megatron-LM's tokenizers, GPT-2's has a file of merges.
+    tokenizer = flags.word("--tokenizer-type") or ("GPT2BPETokenizer" if flags.has("--merge-file") else "")
+    if said is None and tokenizer in TOKENIZERS:
+        flags.note(f"--vocab-size is not given: {tokenizer} is taken to have {TOKENIZERS[tokenizer]} tokens.")
+    return said or TOKENIZERS.get(tokenizer, UNSAID_VOCABULARY)

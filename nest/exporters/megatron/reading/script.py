@@ -1,13 +1,13 @@
 """A launch script, walked through without running anything: what it sets, and what it would call."""
 
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from fnmatch import fnmatchcase
 
 from attrs import define, field, frozen
 
 from nest.errors import InputError
-from nest.exporters.megatron.reading.conditions import holds
 from nest.exporters.megatron.reading.expansion import UNKNOWN, Expander
 from nest.exporters.megatron.reading.tokens import Token, Tokenizer
 
@@ -17,6 +17,7 @@ ENDS = frozenset({"\n", ";", "&"})
 JOINTS = frozenset({"&&", "||", "|"})
 REDIRECTIONS = frozenset({"<", ">", ">>", "<<", "<<<", "&>", ">&", "<&"})
 CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
+END = "end"
 SHELLS = frozenset({"sbatch", "bash", "sh"})
 DEEPEST = 50
 
@@ -82,29 +83,35 @@ def walk(text: str) -> Walk:
 class _Walker:
     """Walks through tokens; what is not active is read over."""
 
-    def __init__(self, tokens: Sequence[Token], found: Walk) -> None:
-        self.tokens = tokens
+    def __init__(self, tokens: Sequence[Token], found: Walk, depth: int = 0) -> None:
+        self.tokens = [*tokens, Token(tokens[-1].line if tokens else 1, operator=END)]
         self.found = found
         self.at = 0
-        self.depth = 0
+        self.depth = depth
         self.tested = False  # Whether the last command was a test.
         self.expander = Expander(found.variables)
+
+    @property
+    def token(self) -> Token:
+        """The next one."""
+        return self.tokens[min(self.at, len(self.tokens) - 1)]
+
+    def _skip(self, operators: Container[str]) -> None:
+        while self.token.operator in operators:
+            self.at += 1
 
     def block(self, *, active: bool) -> None:
         """Commands up to a word that closes them."""
         self.depth += 1
         if self.depth > DEEPEST:
-            raise InputError(f"line {self._peek_line()}: the script is nested more than {DEEPEST} levels deep.")
+            raise InputError(f"line {self.token.line}: the script is nested more than {DEEPEST} levels deep.")
         joint = ""
         result: bool | None = None
-        while self.at < len(self.tokens):
-            token = self.tokens[self.at]
+        while (token := self.token).operator not in (END, ")", ";;") and token.bare not in CLOSERS:
             if token.operator in ENDS or token.operator in JOINTS:
                 if token.operator != "\n":  # What is joined may stand on the next line.
                     joint = token.operator
                 self.at += 1
-            elif token.bare in CLOSERS or token.operator in (")", ";;"):
-                break
             else:
                 runs = self._runs(joint, result, token, active)
                 found = self.command(active=active and runs)
@@ -123,42 +130,40 @@ class _Walker:
 
     def command(self, *, active: bool) -> bool | None:
         """One command; whether it succeeds, None: nobody knows."""
-        token = self.tokens[self.at]
-        if token.operator == "(":
-            return self._parentheses(active)
-        if token.operator in REDIRECTIONS:
-            self.at += 2
-            return None
-        if token.operator:
-            raise InputError(f"line {token.line}: `{token.operator}` stands where a command should.")
+        token = self.token
         compound = {"if": self._if, "case": self._case, "for": self._loop, "while": self._loop, "until": self._loop}
-        if token.bare in compound:
+        if token.operator == "(":
+            self._parentheses(active)
+        elif token.operator in REDIRECTIONS:
+            self.at += 2
+        elif token.operator:
+            raise InputError(f"line {token.line}: `{token.operator}` stands where a command should.")
+        elif token.bare in compound:
             compound[token.bare](active)
-            return None
-        if token.bare == "{":
+        elif token.bare == "{":
             self.at += 1
             self.block(active=active)
             self._close("}")
-            return None
-        return self._simple(active)
+        else:
+            return self._simple(active)
+        return None
 
     def _simple(self, active: bool) -> bool | None:
         """Assignments, then a command and its words."""
-        line = self.tokens[self.at].line
+        line = self.token.line
         parts: list[Token] = []
         documents: list[str] = []
-        while self.at < len(self.tokens):
-            token = self.tokens[self.at]
+        while (token := self.token).operator not in (END, ")", ";;", *ENDS):
+            inside = bool(parts) and parts[0].bare == "[["
             if token.operator in REDIRECTIONS:
                 if parts and parts[-1].bare.isdigit():
                     parts.pop()
-                document = self.tokens[self.at + 1].document if self.at + 1 < len(self.tokens) else ""
-                if active and document and parts and parts[0].bare in SHELLS:
-                    documents.append(document)
-                self.at += 2
+                self.at += 1
+                if active and self.token.document and parts and parts[0].bare in SHELLS:
+                    documents.append(self.token.document)
+                self.at += 1
                 continue
-            inside = parts and parts[0].bare == "[["
-            if token.operator in ENDS or (token.operator in JOINTS and not inside) or token.operator in (")", ";;"):
+            if token.operator in JOINTS and not inside:
                 break
             if token.operator == "(":
                 self._function(line)
@@ -173,16 +178,14 @@ class _Walker:
 
     def _inner(self, text: str) -> None:
         """Walk through what another shell is given, with the variables known here."""
-        inner = _Walker(Tokenizer(text).tokens(), self.found)
-        inner.depth = self.depth
-        inner.block(active=True)
+        _Walker(Tokenizer(text).tokens(), self.found, self.depth).block(active=True)
 
     def _perform(self, parts: list[Token], line: int) -> bool | None:
         rest, self.tested = list(parts), False
-        while rest and (rest[0].bare in DECLARATIONS or self._assigns(rest[0])):
+        while rest and (rest[0].bare in DECLARATIONS or _assigns(rest[0])):
             token = rest.pop(0)
             if token.bare in DECLARATIONS:
-                rest = [each for each in rest if self._assigns(each)]
+                rest = [each for each in rest if _assigns(each)]
             else:
                 self._assign(token)
         if not rest:
@@ -208,16 +211,15 @@ class _Walker:
     def _words(self, token: Token) -> list[str]:
         if token.array is None:
             return self.expander.words(token)
-        return [self.expander.value(token), *(word for each in token.array for word in self.expander.words(each))]
+        return [self.expander.value(token), *self._elements(token)]
+
+    def _elements(self, token: Token) -> tuple[str, ...]:
+        return tuple(word for each in token.array or () for word in self.expander.words(each))
 
     def _test_words(self, tokens: list[Token]) -> list[str]:
         """The words of a test, one for each token: `[[` parts no words, and `[` has quotes where it counts."""
         words = [token.operator or self.expander.value(token) for token in tokens[1:]]
         return words[:-1] if tokens[0].bare != "test" and words[-1:] in (["]"], ["]]"]) else words
-
-    def _assigns(self, token: Token) -> bool:
-        first = token.pieces[0] if token.pieces else None
-        return first is not None and first.kind == "text" and not first.quoted and bool(ASSIGNMENT.match(first.text))
 
     def _assign(self, token: Token) -> None:
         found = ASSIGNMENT.match(token.pieces[0].text)
@@ -225,36 +227,31 @@ class _Walker:
         name, index, added = found.groups()
         before = self.found.variables.get(name, ()) if added else ()
         if token.array is not None:
-            words = tuple(word for each in token.array for word in self.expander.words(each))
-            self.found.variables[name] = (*before, *words)
+            self.found.variables[name] = (*before, *self._elements(token))
             return
         value = self.expander.value(token)[found.end() :] if not index else f"{UNKNOWN}{name}{index}"
         self.found.variables[name] = ("".join(before[:1]) + value, *before[1:])
 
     def _if(self, active: bool) -> None:
-        line, taken = self.tokens[self.at].line, False
-        while True:
-            self.at += 1
-            wanted = self._condition(active and not taken)
-            self._close("then")
+        line, taken = self.token.line, False
+        closer = "if"
+        while closer != "fi":
+            self.at += closer != "else"
+            wanted = True if closer == "else" else self._condition(active and not taken)
+            if closer != "else":
+                self._close("then")
             if wanted is None and active and not taken:
                 self.found.passed_over.append(line)
                 taken = True  # Nor do the other branches: any of them may be the one.
             self.block(active=active and not taken and wanted is True)
             taken = taken or wanted is True
-            closer = self._close("elif", "else", "fi")
-            if closer == "else":
-                self.block(active=active and not taken)
-                closer = self._close("fi")
-            if closer == "fi":
-                return
+            closer = self._close("fi") if closer == "else" else self._close("elif", "else", "fi")
 
     def _condition(self, active: bool) -> bool | None:
         """The commands between `if` and `then`."""
         result: bool | None = None
         joint = ""
-        while self.at < len(self.tokens) and self.tokens[self.at].bare != "then":
-            token = self.tokens[self.at]
+        while (token := self.token).operator != END and token.bare != "then":
             if token.operator in ENDS or token.operator in JOINTS:
                 joint = token.operator
                 self.at += 1
@@ -262,41 +259,37 @@ class _Walker:
             negated = token.bare == "!"
             self.at += negated
             found = self.command(active=active)
-            found = None if found is None else found != negated
+            found = _not(found) if negated else found
             if joint == "&&":
                 result = None if result is None or found is None else result and found
-            elif joint == "||":
-                result = True if result or found else (None if result is None or found is None else False)
             else:
-                result = found
+                result = _either(result, found) if joint == "||" else found
         return result if active else False
 
     def _case(self, active: bool) -> None:
-        line = self.tokens[self.at].line
+        line = self.token.line
         self.at += 1
-        value = self.expander.value(self.tokens[self.at]) if self.at < len(self.tokens) else ""
+        value = self.expander.value(self.token)
         self.at += 1
         self._close("in")
         unknown, taken = UNKNOWN in value, False
         if unknown and active:
             self.found.passed_over.append(line)
-        while self.at < len(self.tokens) and self.tokens[self.at].bare != "esac":
+        while self.token.operator != END and self.token.bare != "esac":
             patterns = []
-            while self.at < len(self.tokens) and self.tokens[self.at].operator != ")":
-                token = self.tokens[self.at]
-                patterns += [] if token.operator else [self.expander.value(token)]
+            while self.token.operator not in (END, ")"):
+                patterns += [] if self.token.operator else [self.expander.value(self.token)]
                 self.at += 1
             self.at += 1
             fits = not unknown and not taken and any(fnmatchcase(value, pattern) for pattern in patterns)
             self.block(active=active and fits)
             taken = taken or fits
-            while self.at < len(self.tokens) and self.tokens[self.at].operator in (*ENDS, ";;"):
-                self.at += 1
+            self._skip((*ENDS, ";;"))
         self._close("esac")
 
     def _loop(self, active: bool) -> None:
-        line = self.tokens[self.at].line
-        while self.at < len(self.tokens) and self.tokens[self.at].bare != "do":
+        line = self.token.line
+        while self.token.operator != END and self.token.bare != "do":
             self.at += 1
         self._close("do")
         self.block(active=False)
@@ -307,34 +300,90 @@ class _Walker:
     def _function(self, line: int) -> None:
         """`name() { ... }` is read over, and so is anything else with a parenthesis behind words."""
         self._parentheses(False)
-        while self.at < len(self.tokens) and self.tokens[self.at].operator == "\n":
-            self.at += 1
-        if self.at < len(self.tokens) and self.tokens[self.at].bare == "{":
+        self._skip({"\n"})
+        if self.token.bare == "{":
             self.command(active=False)
         self.found.passed_over.append(line)
 
-    def _parentheses(self, active: bool) -> bool | None:
+    def _parentheses(self, active: bool) -> None:
         """A list in parentheses; `((...))` is read over."""
-        line, depth = self.tokens[self.at].line, 0
-        while self.at < len(self.tokens):
-            depth += {"(": 1, ")": -1}.get(self.tokens[self.at].operator, 0)
+        line, depth = self.token.line, 0
+        while self.token.operator != END:
+            depth += {"(": 1, ")": -1}.get(self.token.operator, 0)
             self.at += 1
             if not depth:
                 if active:
                     self.found.passed_over.append(line)
-                return None
+                return
         raise InputError(f"line {line}: the parenthesis that opens here is never closed.")
 
     def _close(self, *words: str) -> str:
         """Go past one of `words`, which must come next."""
-        while self.at < len(self.tokens) and self.tokens[self.at].operator in (*ENDS, ";;"):
-            self.at += 1
-        if self.at >= len(self.tokens) or self.tokens[self.at].bare not in words:
-            raise InputError(
-                f"line {self._peek_line()}: expected `{'` or `'.join(words)}` here; is this a bash script?"
-            )
+        self._skip((*ENDS, ";;"))
+        found = self.token.bare
+        if found not in words:
+            raise InputError(f"line {self.token.line}: expected `{'` or `'.join(words)}` here; is this a bash script?")
         self.at += 1
-        return self.tokens[self.at - 1].bare
+        return found
 
-    def _peek_line(self) -> int:
-        return self.tokens[min(self.at, len(self.tokens) - 1)].line if self.tokens else 1
+
+def _assigns(token: Token) -> bool:
+    first = token.pieces[0] if token.pieces else None
+    return first is not None and first.kind == "text" and not first.quoted and bool(ASSIGNMENT.match(first.text))
+
+
+_NUMBERS = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-lt": operator.lt,
+    "-le": operator.le,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+}
+
+
+def holds(words: Sequence[str]) -> bool | None:
+    """Whether the test in `words`, without its brackets, holds; None: the script does not say.
+
+    Files are not looked at, so what hangs on them is not said either.
+    """
+    for joints, combined in ((("||", "-o"), _either), (("&&", "-a"), _both)):
+        for joint in joints:
+            if joint in words:
+                at = list(words).index(joint)
+                return combined(holds(words[:at]), holds(words[at + 1 :]))
+    if words[:1] == ["!"]:
+        return _not(holds(words[1:]))
+    if any(UNKNOWN in word for word in words):
+        return None
+    match list(words):
+        case []:
+            return False
+        case [word] | ["-n", word]:
+            return bool(word)
+        case ["-z", word]:
+            return not word
+        case [first, "=" | "==", second]:
+            return fnmatchcase(first, second)
+        case [first, "!=", second]:
+            return not fnmatchcase(first, second)
+        case [first, comparison, second] if comparison in _NUMBERS:
+            try:
+                return bool(_NUMBERS[comparison](int(first), int(second)))
+            except ValueError:
+                return None
+    return None
+
+
+def _either(first: bool | None, second: bool | None) -> bool | None:
+    if first or second:
+        return True
+    return None if first is None or second is None else False
+
+
+def _both(first: bool | None, second: bool | None) -> bool | None:
+    return _not(_either(_not(first), _not(second)))
+
+
+def _not(value: bool | None) -> bool | None:
+    return None if value is None else not value

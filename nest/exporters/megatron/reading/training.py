@@ -6,7 +6,7 @@ Defaults: megatron/training/arguments.py and megatron/core/optimizer/optimizer_c
 from typing import Any
 
 from nest.exporters.megatron.reading.flags import FlagReader
-from nest.exporters.megatron.recompute import MODULES, OPTIONAL
+from nest.exporters.megatron.training_flags import MODULES, OPTIONAL
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, LatentAttention, MixtureOfExperts
 from nest.spec.training import MOST_TOKENS

@@ -22,6 +22,7 @@ class Ulysses:
 
     name = "ulysses"
     after: tuple[str, ...] = ("tp", "sp", "cp")
+    rank_column = True
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
         """Common divisors of the heads and tokens that other strategies leave a rank, if the cluster admits the blocks.

@@ -6,11 +6,11 @@ from attrs import frozen
 
 from nest.deployment import Deployment, FlagsRead, Limits, deployment, rank_table, violations
 from nest.errors import InputErrors
-from nest.exporters.levels import domain_of
-from nest.exporters.megatron.details import detail_flags, left_out
+from nest.exporters.common import domain_of
 from nest.exporters.megatron.limits import megatron_limits, transformer_of
-from nest.exporters.megatron.model import model_flags
-from nest.exporters.megatron.parallel import (
+from nest.exporters.megatron.model_flags import detail_flags, left_out, model_flags
+from nest.exporters.megatron.notation import Flags, shell_file, yaml_file
+from nest.exporters.megatron.parallel_flags import (
     PIPELINE_INNER_ORDER,
     batch_flags,
     communication_flags,
@@ -19,9 +19,7 @@ from nest.exporters.megatron.parallel import (
     rank_order,
     sharding_flags,
 )
-from nest.exporters.megatron.recompute import recompute_flags
-from nest.exporters.megatron.rendering import Flags, shell_file, yaml_file
-from nest.exporters.megatron.training import optimizer_flags, precision_flags
+from nest.exporters.megatron.training_flags import optimizer_flags, precision_flags, recompute_flags
 from nest.files import structure
 from nest.spec import Architecture, PlanDocument, Problem
 
@@ -56,7 +54,7 @@ class MegatronExporter:
         Raises:
             InputError: there are no flags, they contradict each other, or say what nest cannot price.
         """
-        from nest.exporters.megatron.reading.read import read_megatron
+        from nest.exporters.megatron.reading import read_megatron
 
         return read_megatron(text, nodes)
 

@@ -1,15 +1,16 @@
-"""Degrees, batches, ZeRO and overlap of a plan, as flags of Megatron-LM.
+"""Degrees, stages, batches, ZeRO and overlap of a plan, as flags of Megatron-LM.
 
 Sources: megatron/training/arguments.py (`_add_distributed_args`, `validate_args`), megatron/core/parallel_state.py and
 megatron/core/distributed/distributed_data_parallel_config.py of Megatron-LM core_v0.16.1.
 """
 
-from nest.deployment import MEGATRON_ORDER, Deployment
-from nest.exporters.checked import samples
-from nest.exporters.megatron.model import feed_forwards
-from nest.exporters.megatron.rendering import Flags
-from nest.exporters.megatron.stages import stage_flags
-from nest.exporters.megatron.training import eight_bit_weights
+from nest.deployment import MEGATRON_ORDER, Deployment, Run
+from nest.deployment.deployment import ENDS
+from nest.errors import InputError
+from nest.exporters.common import samples
+from nest.exporters.megatron.model_flags import feed_forwards
+from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, Flags, check_layout, write_layout
+from nest.exporters.megatron.training_flags import eight_bit_weights
 from nest.spec import Architecture, Training
 
 PIPELINE_INNER_ORDER = ("tp", "cp", "pp", "dp")
@@ -127,3 +128,54 @@ def environment(shape: Deployment) -> tuple[dict[str, str], tuple[str, ...]]:
     if shape.zero[0] in SHARDING:
         return usual, (name,)
     return {name: "1", **usual}, ()
+
+
+LETTERS = dict(zip(ENDS, (EMBEDDING, LOSS), strict=True))
+"""What the layers at the ends of a model are in a layout: Megatron Core's loss is the head with what follows it."""
+
+
+def stage_flags(shape: Deployment) -> Flags:
+    """The stages of a plan: Megatron-LM's own split where that is the plan's, else a layout.
+
+    Raises:
+        InputError: the layers are no transformer in order.
+    """
+    chunks = layout_of(shape)
+    flags: Flags = {"--pipeline-model-parallel-size": shape.stages}
+    if list(chunks) == usual_layout(shape.blocks, shape.stages, shape.chunks):
+        return {**flags, "--num-virtual-stages-per-pipeline-rank": shape.chunks if shape.chunks > 1 else None}
+    return {**flags, FLAG: write_layout(chunks)}
+
+
+def layout_of(shape: Deployment) -> tuple[str, ...]:
+    """The letters of each chunk, in the order in which a micro-batch passes them.
+
+    Raises:
+        InputError: the layers are no transformer in order.
+    """
+    if [number for run in shape.runs for number in run.blocks] != list(range(shape.blocks)):
+        raise InputError("the plan's stages do not hold the transformer blocks in their order, as Megatron-LM needs.")
+    chunks = tuple(_letters(run) for run in shape.runs)
+    check_layout(chunks, shape.blocks, shape.stages)
+    return chunks
+
+
+def _letters(run: Run) -> str:
+    strange = next((name for name in run.others if name not in LETTERS), None)
+    if strange is not None:
+        raise InputError(
+            f"layer {strange!r} is no transformer block, embedding or head, and Megatron-LM's pipeline ranks hold "
+            "nothing else; it cannot run plans of measured layers, operator graphs, or stages cut inside a block."
+        )
+    return "".join(LETTERS.get(name, BLOCK) for name in run.layers)
+
+
+def usual_layout(blocks: int, stages: int, chunks: int) -> list[str] | None:
+    """How Megatron-LM splits `blocks` by itself: as many in each chunk; None: they do not come out even."""
+    size, left = divmod(blocks, stages * chunks)
+    if left or not size:
+        return None
+    letters = [BLOCK * size] * (stages * chunks)
+    letters[0] = EMBEDDING + letters[0]
+    letters[-1] += LOSS
+    return letters

@@ -1,16 +1,19 @@
-"""What every framework's exporter asks of a plan before it writes anything."""
+"""What exporters of frameworks share: checks of a plan before anything is written, and its cluster in numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
+from math import prod
 
+from nest.catalogue import network_levels, scale_up_levels
 from nest.deployment import Deployment, Limits, deployment, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
 from nest.files import structure
 from nest.hooks.architectures import architecture_of
-from nest.hooks.placements import network_of, placement
+from nest.hooks.placements import cluster_spec, network_of, placement
+from nest.instance import Level
 from nest.instance.pairs import Pairs
-from nest.network import LinkGraph
+from nest.network import LinkGraph, pairs, reduce
 from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training
 from nest.spec.architecture import MixtureOfExperts
 from nest.spec.problem import ALL_RANKS
@@ -155,43 +158,35 @@ def model_of(problem: Problem) -> Architecture | None:
     return architecture_of(problem.model)
 
 
-def refuse_precision(precision: str, known: Sequence[str], framework: str) -> None:
-    """Refuse a number format that files of `framework` do not say.
-
-    Raises:
-        InputError: it is none of `known`.
-    """
-    if precision not in known:
-        raise InputError(
-            f"training.precision is {precision!r}, which this exporter of {framework} does not write; it has "
-            f"{', '.join(known)}."
-        )
-
-
-def refuse_optimizer(optimizer: str, known: Sequence[str], framework: str) -> None:
-    """Refuse an optimizer that files of `framework` do not name.
-
-    Raises:
-        InputError: it is none of `known`.
-    """
-    if optimizer not in known:
-        raise InputError(
-            f"training.optimizer is {optimizer!r}, which this exporter of {framework} does not write; it has "
-            f"{', '.join(known)}."
-        )
-
-
-def refuse_formats(training: Training, framework: str, gradients: Sequence[str]) -> None:
-    """Refuse number formats of gradients and weights that `framework` does not keep.
+def refuse_training(
+    training: Training,
+    exporter: str,
+    framework: str,
+    *,
+    precisions: Sequence[str],
+    gradients: Sequence[str],
+    optimizers: Sequence[str] = (),
+) -> None:
+    """Refuse number formats and optimizers that files of a framework do not say, or that it does not have.
 
     Args:
         training: what the problem asks for.
+        exporter: name of the exporter.
         framework: its name; beside narrower weights it keeps single-precision ones.
+        precisions: values of `training.precision` that it writes.
         gradients: formats in which it reduces gradients, as it is told.
+        optimizers: those it names; empty: any.
 
     Raises:
         InputError: the problem asks for others.
     """
+    chosen = (("precision", training.precision, precisions), ("optimizer", training.optimizer, optimizers))
+    for key, value, known in chosen:
+        if known and value not in known:
+            raise InputError(
+                f"training.{key} is {value!r}, which this exporter of {exporter} does not write; it has "
+                f"{', '.join(known)}."
+            )
     if training.gradients is not None and training.gradients not in gradients:
         raise InputError(
             f"training.gradients is {training.gradients}, but as told here {framework} reduces gradients in "
@@ -236,3 +231,25 @@ def even_machines(plan: PlanDocument, framework: str) -> int:
             "starts as many processes on every machine and numbers them machine by machine."
         )
     return len(counts)
+
+
+def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
+    """The levels that `plan` was priced on, innermost first, at the bandwidths that messages reach.
+
+    Raises:
+        InputError: nobody knows the cluster that the plan's problem names.
+    """
+    found = network_of(cluster_spec(plan))
+    if isinstance(found, (LinkGraph, Pairs)):
+        return reduce(pairs(found) if isinstance(found, LinkGraph) else found).best.levels
+    return network_levels(found) if isinstance(found, tuple) else found.levels
+
+
+def domain_of(plan: PlanDocument) -> int:
+    """Devices of a group that the scale-up network joins.
+
+    Raises:
+        InputError: nobody knows the cluster that the plan's problem names.
+    """
+    levels = plan_levels(plan)
+    return prod(level.fanout for level in levels[: scale_up_levels(levels)])

@@ -1,0 +1,241 @@
+"""How Megatron-LM writes things down: flags in shell and YAML files, pipeline layouts, and patterns of layers.
+
+`--pipeline-model-parallel-layout`: chunks are separated by `|`, in the order in which a micro-batch passes them: chunk
+`k` is on pipeline rank `k % pp`. A chunk is a run of letters: `E` embedding, `t` transformer block, `m` block that
+predicts further tokens, `L` loss. `x*n` is `n` times the letter in front, `(...)*n` what stands in parentheses, which
+do not nest; commas say nothing (megatron/core/transformer/pipeline_parallel_layer_layout.py of Megatron Core 0.16,
+`parse_str_to_list`).
+
+`--moe-layer-freq` and `--window-attn-skip-freq`: Python lists of 0 and 1, one for each layer.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from shlex import quote
+
+from nest.errors import InputError
+
+Value = bool | int | float | str | tuple[str, ...] | None
+"""What a flag says: True stands alone; several words follow one flag; False and None leave it out."""
+
+Flags = dict[str, Value]
+"""Values by flag, each with its hyphens."""
+
+WIDEST = 120
+"""Characters of a line of comment."""
+
+
+def said(flags: Mapping[str, Value]) -> dict[str, bool | int | float | str | tuple[str, ...]]:
+    """The flags that are given: those that are neither False nor None."""
+    return {flag: value for flag, value in flags.items() if value is not None and value is not False}
+
+
+def shell_file(
+    comments: Sequence[str], environment: Mapping[str, str], unset: Sequence[str], groups: Mapping[str, Flags]
+) -> str:
+    """A bash file to be sourced: an array for each group that says something, and `MEGATRON_ARGS` with all of them.
+
+    Args:
+        comments: lines in front.
+        environment: variables to export.
+        unset: variables that must not be set.
+        groups: flags by the name of their array.
+    """
+    arrays = {name: said(flags) for name, flags in groups.items() if said(flags)}
+    lines = ["#!/usr/bin/env bash", *(_comment(text) for text in comments)]
+    lines += [f"export {name}={quote(value)}" for name, value in environment.items()]
+    lines += [f"unset {name}" for name in unset]
+    for name, flags in arrays.items():
+        lines += [f"{name}=(", *(f"  {_words(flag, value)}" for flag, value in flags.items()), ")"]
+    lines += ["MEGATRON_ARGS=(", *(f'  "${{{name}[@]}}"' for name in arrays), ")"]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> str:
+    return f"# {' '.join(text.split())}"
+
+
+def _words(flag: str, value: bool | int | float | str | tuple[str, ...]) -> str:
+    if value is True:
+        return flag
+    words = value if isinstance(value, tuple) else (str(value),)
+    return " ".join([flag, *(quote(word) for word in words)])
+
+
+def yaml_file(comments: Sequence[str], environment: Mapping[str, str], groups: Mapping[str, Flags]) -> str:
+    """The map of flags that Megatron-LM's functional tests read: `ENV_VARS` and `MODEL_ARGS`.
+
+    Words are written as JSON writes them, which YAML reads alike.
+    """
+    lines = [_comment(text) for text in comments]
+    if environment:
+        lines += ["ENV_VARS:", *(f"  {name}: {json.dumps(value)}" for name, value in environment.items())]
+    flags = [(flag, value) for group in groups.values() for flag, value in said(group).items()]
+    lines += ["MODEL_ARGS:", *(f"  {flag}: {_yaml(value)}" for flag, value in flags)]
+    return "\n".join(lines) + "\n"
+
+
+def _yaml(value: bool | int | float | str | tuple[str, ...]) -> str:
+    """Several words stand in one pair of brackets, as Megatron-LM's `_run_training.sh` takes them apart."""
+    return json.dumps(f"[{' '.join(value)}]" if isinstance(value, tuple) else value)
+
+
+EMBEDDING, BLOCK, PREDICTION, LOSS = "E", "t", "m", "L"
+LETTERS = EMBEDDING + BLOCK + PREDICTION + LOSS
+FLAG = "--pipeline-model-parallel-layout"
+
+LONGEST = 100_000
+"""Letters a layout may stand for; models have hundreds of blocks."""
+
+_REPEATED_PART = re.compile(r"\(([^()]+)\)\*(\d+)")
+_REPEATED_LETTER = re.compile(r"(.)\*(\d+)")
+
+
+def write_layout(chunks: Sequence[str]) -> str:
+    """`chunks`, each a run of letters, in the grammar; runs of one letter are shortened."""
+    return "|".join("".join(_run(letter, len(list(run))) for letter, run in groupby(chunk)) for chunk in chunks)
+
+
+def _run(letter: str, length: int) -> str:
+    return letter if length == 1 else f"{letter}*{length}"
+
+
+def read_layout(text: str) -> tuple[str, ...]:
+    """The chunks that `text` describes, each a run of letters.
+
+    Raises:
+        InputError: the text is not in the grammar.
+    """
+    plain = _expanded(_expanded(text.replace(",", ""), _REPEATED_PART), _REPEATED_LETTER)
+    strange = sorted({letter for letter in plain if letter not in LETTERS + "|"})
+    if strange:
+        raise InputError(
+            f"{FLAG} {text!r:.80} has {strange[0]!r}; it is made of {', '.join(LETTERS)}, `|`, and repetitions such as "
+            "`t*8` and `(tt|)*3`, whose parentheses do not nest."
+        )
+    return tuple(plain.split("|"))
+
+
+def _expanded(text: str, repetition: re.Pattern[str]) -> str:
+    """`text` with each repetition written out."""
+    length = len(text) + sum(len(part) * _count(number) for part, number in repetition.findall(text))
+    if length > LONGEST:
+        raise InputError(f"{FLAG} {text!r:.80} stands for more than {LONGEST} letters.")
+    return repetition.sub(lambda found: found.group(1) * int(found.group(2)), text)
+
+
+def _count(number: str) -> int:
+    """`number`, but not more than is too many: Python reads no number of thousands of digits."""
+    return int(number) if len(number) < len(str(LONGEST)) + 1 else LONGEST + 1
+
+
+def check_layout(chunks: Sequence[str], layers: int, stages: int) -> None:
+    """Refuse chunks that are no layout of `layers` blocks over `stages` pipeline ranks.
+
+    Raises:
+        InputError: as Megatron Core's `validate_layer_layout` and Megatron-LM's `validate_args` would, or an end of the
+            model is missing.
+    """
+    letters = "".join(chunks)
+    told = f"{FLAG} {write_layout(chunks)!r:.120}"
+    if len(chunks) % stages:
+        raise InputError(
+            f"{told} has {len(chunks)} chunks, which --pipeline-model-parallel-size {stages} does not divide."
+        )
+    if letters.count(BLOCK) != layers:
+        raise InputError(f"{told} has {letters.count(BLOCK)} transformer layers, but --num-layers is {layers}.")
+    for letter, end, place in ((EMBEDDING, letters[:1], "first"), (LOSS, letters[-1:], "last")):
+        if letters.count(letter) != 1 or end != letter:
+            raise InputError(f"{told} must have {letter} exactly once, as its {place} letter.")
+    if PREDICTION in letters and BLOCK in letters[letters.index(PREDICTION) :]:
+        raise InputError(f"{told} has a transformer layer behind {PREDICTION}, which predicts further tokens.")
+
+
+LONGEST_PATTERN = 10_000
+"""Layers a pattern may speak of; models have hundreds."""
+
+_TOKEN = re.compile(r"\s*(\d+|[\[\](),+*])")
+
+
+def write_pattern(values: Sequence[int]) -> str:
+    """`values` as such a list: `([0]*3+[1]*58)`."""
+    runs = [(value, len(list(run))) for value, run in groupby(values)]
+    return "(" + "+".join(f"[{value}]" if length == 1 else f"[{value}]*{length}" for value, length in runs) + ")"
+
+
+def read_pattern(flag: str, text: str) -> tuple[int, ...]:
+    """The numbers that `text` lists: brackets, commas, `+` and `*` only; nothing is evaluated as Python.
+
+    Raises:
+        InputError: it is no such list; the text names `flag`.
+    """
+    try:
+        found = _Reader(_tokens(text)).whole()
+    except (ValueError, IndexError, RecursionError):
+        raise InputError(f"{flag} {text!r:.80} is no list such as ([0]*3+[1]*58).") from None
+    return tuple(found)
+
+
+def _tokens(text: str) -> list[str]:
+    tokens, at = [], 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise ValueError(text)
+        tokens.append(found.group(1))
+        at = found.end()
+    return tokens
+
+
+class _Reader:
+    """Reads sums of products of lists and counts."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = tokens
+
+    def whole(self) -> list[int]:
+        found = self.sum()
+        if self.tokens:
+            raise ValueError(self.tokens)
+        return found
+
+    def sum(self) -> list[int]:
+        found = self.product()
+        while self.tokens[:1] == ["+"]:
+            self.tokens.pop(0)
+            found = [*found, *self.product()]
+        return found
+
+    def product(self) -> list[int]:
+        found = self.list()
+        while self.tokens[:1] == ["*"]:
+            self.tokens.pop(0)
+            count = _number(self.tokens.pop(0))
+            if len(found) * count > LONGEST_PATTERN:
+                raise ValueError(count)
+            found = found * count
+        return found
+
+    def list(self) -> list[int]:
+        opened = self.tokens.pop(0)
+        if opened == "(":
+            found = self.sum()
+        elif opened == "[":
+            found = []
+            while self.tokens[0] != "]":
+                found.append(_number(self.tokens.pop(0)))
+                if self.tokens[0] == ",":
+                    self.tokens.pop(0)
+        else:
+            raise ValueError(opened)
+        if self.tokens.pop(0) != {"(": ")", "[": "]"}[opened]:
+            raise ValueError(opened)
+        return found
+
+
+def _number(token: str) -> int:
+    if len(token) > len(str(LONGEST_PATTERN)):
+        raise ValueError(token)
+    return int(token)

@@ -1,0 +1,258 @@
+"""A plan for torchtitan: TOML for 0.2.2, the last version that reads it, and Python for 0.3.0, which reads no TOML."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from nest.deployment import Deployment
+from nest.exporters.common import samples, shard_ranks
+from nest.exporters.torchtitan.models import (
+    LLAMA,
+    NEW,
+    OLD,
+    RECIPES,
+    Flavor,
+    family,
+    flavor,
+    told_widths,
+    unlike_flavor,
+)
+from nest.files import toml_text
+from nest.spec import Architecture, Problem
+
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
+"""PyTorch's names (torch/distributed/pipelining/schedules.py, `get_schedule_class`)."""
+
+FROM_FILE = "PipelineScheduleMulti"
+"""What torchtitan is told where the schedule comes from a file (`pipeline_parallel_schedule_csv`)."""
+
+SCHEDULE_FILE = "pipeline_schedule.csv"
+
+
+@frozen
+class Decisions:
+    """What torchtitan is told.
+
+    Attributes:
+        replicate: `data_parallel_replicate_degree`.
+        shard: `data_parallel_shard_degree`.
+        reshard: `fsdp_reshard_after_forward`.
+        schedule: `pipeline_parallel_schedule`.
+        from_file: whether the schedule is read from a file.
+        local_batch: `local_batch_size`, samples: with a pipeline all micro-batches of a step, else one.
+        micro_batch: `pipeline_parallel_microbatch_size`, samples.
+        parts: `module_fqns_per_model_part`; empty without a pipeline.
+    """
+
+    replicate: int
+    shard: int
+    reshard: str
+    schedule: str
+    from_file: bool
+    local_batch: int
+    micro_batch: int
+    parts: tuple[tuple[str, ...], ...]
+
+
+def decisions(shape: Deployment, head: str) -> Decisions:
+    """What torchtitan is told of a plan.
+
+    Args:
+        shape: within its limits.
+        head: torchtitan's name of the projection to the vocabulary.
+    """
+    shard = shard_ranks(shape, "torchtitan") if shape.zero[0] > 0 else 1
+    pipeline = shape.stages > 1
+    from_file = pipeline and shape.schedule not in SCHEDULES
+    return Decisions(
+        replicate=shape.data_parallel // shard,
+        shard=shard,
+        reshard="always" if shape.zero[0] == 3 else "never",
+        schedule=FROM_FILE if from_file else SCHEDULES.get(shape.schedule, "1F1B"),
+        from_file=from_file,
+        local_batch=samples(shape) * (shape.micro_batches if pipeline else 1),
+        micro_batch=samples(shape),
+        parts=tuple(_modules(run.layers, head) for run in shape.runs) if pipeline else (),
+    )
+
+
+def _modules(layers: tuple[str, ...], head: str) -> tuple[str, ...]:
+    names: list[str] = []
+    for layer in layers:
+        names += {"embedding": ["tok_embeddings"], "head": ["norm", head]}.get(layer, [layer])
+    return tuple(names)
+
+
+def parallelism(shape: Deployment, told: Decisions) -> dict[str, Any]:
+    """The keys of `parallelism` that 0.2.2 and 0.3.0 share."""
+    found: dict[str, Any] = {
+        "data_parallel_replicate_degree": told.replicate,
+        "data_parallel_shard_degree": told.shard,
+        "fsdp_reshard_after_forward": told.reshard,
+        "tensor_parallel_degree": shape.tp,
+        "context_parallel_degree": shape.cp,
+        "expert_parallel_degree": shape.ep,
+        "pipeline_parallel_degree": shape.stages,
+    }
+    if told.parts:
+        found["pipeline_parallel_schedule"] = told.schedule
+        found["pipeline_parallel_microbatch_size"] = told.micro_batch
+        found["module_fqns_per_model_part"] = [list(part) for part in told.parts]
+    return found
+
+
+IMPORTED = "nest_torchtitan_model"
+"""Module that teaches torchtitan a size it lacks."""
+
+UNKNOWN = "nest"
+"""A size that torchtitan does not know before somebody registers it: it refuses to train another by mistake."""
+
+ROTATE = {"all_gather": "allgather", "ring": "alltoall"}
+"""`context_parallel_rotate_method` by `training.context_exchange` (torchtitan/config/job_config.py of 0.2.2)."""
+
+
+def toml_file(shape: Deployment, problem: Problem, model: Architecture | None, not_new: Sequence[str]) -> str:
+    """The text of the file.
+
+    Args:
+        shape: the plan.
+        problem: what it solves.
+        model: what it trains.
+        not_new: why the newer version cannot run the plan; empty: it can.
+    """
+    told = decisions(shape, head="output")
+    tables: dict[str, Mapping[str, Any]] = {
+        "job": {"description": "written by nest export"},
+        "model": _model(model),
+        "training": _training(shape, problem, told.local_batch),
+        "parallelism": parallelism(shape, told),
+        "activation_checkpoint": {"mode": shape.recompute[0]},
+        "optimizer": {"name": "AdamW" if problem.training.optimizer == "adamw" else "Adam"},
+    }
+    rest = dict(tables["parallelism"])
+    rest["expert_tensor_parallel_degree"] = shape.etp
+    if shape.cp > 1:
+        rest["context_parallel_rotate_method"] = ROTATE[problem.training.key_exchange]
+    if told.from_file:
+        rest["pipeline_parallel_schedule_csv"] = SCHEDULE_FILE
+    tables["parallelism"] = rest
+    if tables["model"]["flavor"] == UNKNOWN and family(model) == LLAMA and model is not None and not model.tied:
+        tables["experimental"] = {"custom_import": IMPORTED}
+    return "".join(f"# {line}\n" for line in _comments(model, problem, not_new)) + "\n" + toml_text(tables)
+
+
+def _model(model: Architecture | None) -> dict[str, str]:
+    known = flavor(model, OLD)
+    if known is not None:
+        return {"name": known.model, "flavor": known.name}
+    return {"name": family(model) or UNKNOWN, "flavor": UNKNOWN}
+
+
+def _training(shape: Deployment, problem: Problem, local_batch: int) -> dict[str, Any]:
+    """Weights and optimizer in single precision, products in the plan's (torchtitan/config/job_config.py)."""
+    found: dict[str, Any] = {"local_batch_size": local_batch, "global_batch_size": shape.global_batch}
+    if shape.sequence_length is not None:
+        found["seq_len"] = shape.sequence_length
+    products = "bfloat16" if problem.training.precision == "bf16" else "float32"
+    return {**found, "dtype": "float32", "mixed_precision_param": products, "mixed_precision_reduce": "float32"}
+
+
+def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[str]) -> list[str]:
+    lines = [f"torchtitan {OLD}: torchrun ... -m torchtitan.train --job.config_file torchtitan.toml"]
+    if flavor(model, OLD) is None:
+        name = family(model)
+        if name == LLAMA and model is not None and not model.tied:
+            lines.append(f"torchtitan has no llama3 of these widths: {IMPORTED}.py, beside this file, registers one.")
+        else:
+            lines.append(f"torchtitan has no {name or 'model'} of these widths: register a flavor {UNKNOWN!r}.")
+        lines.append(f"Widths: {told_widths(model)}.")
+    elif other := unlike_flavor(model, problem.model):
+        lines.append(other)
+    lines += [f"torchtitan {NEW} cannot run this plan: {reason}." for reason in not_new]
+    return lines
+
+
+def python_text(shape: Deployment, problem: Problem, model: Architecture | None, not_old: Sequence[str]) -> str:
+    """The text of the module.
+
+    Args:
+        shape: the plan.
+        problem: what it solves.
+        model: what it trains.
+        not_old: why the older version cannot run the plan; empty: it can.
+    """
+    told = decisions(shape, head="lm_head")
+    known = flavor(model, NEW)
+    imports = [
+        *(["from pathlib import Path", ""] if told.from_file else []),
+        "from torchtitan.config import ParallelismConfig",
+        *(["from torchtitan.distributed.activation_checkpoint import FullAC"] if shape.recompute[0] == "full" else []),
+        *_recipe_imports(known),
+        "from torchtitan.trainer import Trainer",
+    ]
+    head = [f'"""torchtitan {NEW}: torchrun ... -m torchtitan.train --module torchtitan_plan --config plan"""']
+    notes = [f"# torchtitan {OLD} cannot run this plan: {reason}." for reason in not_old]
+    if shape.cp > 1 and problem.training.key_exchange == "ring":
+        notes.append(f"# The plan reckons with a ring of keys and values; torchtitan {NEW} gathers all of them.")
+    if known is not None and (other := unlike_flavor(model, problem.model)):
+        notes.append(f"# {other}")
+    parts = [*head, "", *imports, "", *([*notes, ""] if notes else []), *_plan(known, model), "", ""]
+    return "\n".join([*parts, *_apply(shape, problem, told)]) + "\n"
+
+
+def _recipe_imports(known: Flavor | None) -> list[str]:
+    if known is None:
+        return []
+    recipe = known.recipe or RECIPES[known.model]
+    registry = f"torchtitan.models.{known.model}"
+    lines = [f"from {registry}.config_registry import {recipe}"]
+    return lines if known.recipe else [f"from {registry} import model_registry", *lines]
+
+
+def _plan(known: Flavor | None, model: Architecture | None) -> list[str]:
+    lines = ["", "def plan() -> Trainer.Config:", '    """The run that the plan describes."""']
+    if known is None:
+        told = (
+            f"torchtitan {NEW} has no model of these widths ({told_widths(model)}): pass its Trainer.Config to `apply`"
+        )
+        return [*lines, f"    raise NotImplementedError({told!r})"]
+    lines.append(f"    config = {known.recipe or RECIPES[known.model]}()")
+    if not known.recipe:
+        lines.append(
+            f"    config.model_spec = model_registry({known.name!r})  # hf_assets_path is that of another size"
+        )
+    return [*lines, "    return apply(config)"]
+
+
+def _apply(shape: Deployment, problem: Problem, told: Decisions) -> list[str]:
+    """What every run of the plan has, whatever the model."""
+    products = "bfloat16" if problem.training.precision == "bf16" else "float32"
+    lines = [
+        "def apply(config: Trainer.Config) -> Trainer.Config:",
+        '    """`config` with the decisions of the plan."""',
+        f"    config.training.local_batch_size = {told.local_batch}",
+        f"    config.training.global_batch_size = {shape.global_batch}",
+    ]
+    if shape.sequence_length is not None:
+        lines.append(f"    config.training.seq_len = {shape.sequence_length}")
+    lines += [f"    config.training.mixed_precision_param = {products!r}", "    config.training.dtype = 'float32'"]
+    if shape.stages > 1 or shape.ep > 1:  # torchtitan/trainer.py, `_validate_cuda_graphs`
+        lines.append("    config.training.disable_cuda_graphs = True")
+    lines.append("    config.parallelism = ParallelismConfig(")
+    for key, value in parallelism(shape, told).items():
+        lines += _argument(key, value)
+    if shape.tp > 1:
+        lines.append(f"        enable_sequence_parallel={shape.sequence_parallel!r},")
+    if told.from_file:
+        lines.append(
+            f"        pipeline_parallel_schedule_csv=str(Path(__file__).resolve().with_name({SCHEDULE_FILE!r})),"
+        )
+    checkpoint = "FullAC.Config()" if shape.recompute[0] == "full" else "None"
+    return [*lines, "    )", f"    config.activation_checkpoint = {checkpoint}", "    return config"]
+
+
+def _argument(key: str, value: object) -> list[str]:
+    if isinstance(value, list):
+        return [f"        {key}=[", *(f"            {part!r}," for part in value), "        ],"]
+    return [f"        {key}={value!r},"]
