@@ -22,7 +22,7 @@ from nest.version import __version__
 
 if TYPE_CHECKING:
     from nest.comparing import Comparison
-    from nest.instance import Standing
+    from nest.instance import SearchProgress
     from nest.plan import CheckReport
     from nest.report import Verdict
     from nest.spec import PlanDocument, Problem
@@ -47,7 +47,7 @@ def solve(
     problem: "Source | Problem",
     *,
     time_limit: float | None = None,
-    progress: "Callable[[Standing], None] | None" = None,
+    progress: "Callable[[SearchProgress], None] | None" = None,
     verify: bool | str = False,
     workers: int = 1,
     strict_plugins: bool = False,
@@ -115,7 +115,7 @@ def verify(
     free: bool = False,
     time_limit: float | None = None,
     workers: int = 1,
-    progress: "Callable[[Standing], None] | None" = None,
+    progress: "Callable[[SearchProgress], None] | None" = None,
     strict_plugins: bool = False,
 ) -> "Verdict":
     """Whether CP-SAT, a second and independent solver, finds a better plan; if not, the plan is proved optimal.
@@ -147,7 +147,7 @@ def compare(
     seed: int = 1,
     evaluations: int = 1000,
     time_limit: float | None = None,
-    progress: "Callable[[Standing], None] | None" = None,
+    progress: "Callable[[SearchProgress], None] | None" = None,
     strict_plugins: bool = False,
 ) -> "Comparison":
     """Our plan beside those of other planners, of plan files and of frameworks' flags, all priced by the same code.

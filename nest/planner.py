@@ -18,7 +18,7 @@ from nest.formulate.target import runs_on, simpler_within, wrong_runs_on
 from nest.graph import Block
 from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry, registry
-from nest.instance import Instance, Result, Solution, Standing
+from nest.instance import Instance, Result, SearchProgress, Solution
 from nest.plan import (
     CheckReport,
     certified,
@@ -38,7 +38,7 @@ from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
 if TYPE_CHECKING:
     from nest.solve.cpsat import Verification
 
-Progress = Callable[[Standing], None]
+Progress = Callable[[SearchProgress], None]
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 

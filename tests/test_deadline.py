@@ -10,7 +10,7 @@ import nest
 from nest import planner
 from nest.errors import NoPlanYet
 from nest.shortlist import shortlist
-from nest.solve.cpsat.search import Effort
+from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import FEW, Deadline, spread
 from nest.spec import PlanDocument
 

@@ -14,7 +14,10 @@ from nest.instance.protocols import (
     chunks_of,
     port_seconds,
 )
-from nest.instance.solution import Result, Solution, StageDecision, Standing
+from nest.instance.solution import Result, SearchProgress, Solution, StageDecision
+
+Standing = SearchProgress
+"""The name of `SearchProgress` up to version 0.1, for plug-ins."""
 
 __all__ = [
     "Array",
@@ -34,6 +37,7 @@ __all__ = [
     "RecomputeMode",
     "Result",
     "Schedule",
+    "SearchProgress",
     "Solution",
     "Space",
     "StageDecision",
