@@ -301,7 +301,7 @@ def _document(
     known: Registry,
 ) -> PlanDocument:
     from nest.formulate.embedding import placement
-    from nest.simulate.contradiction import replay_plugin
+    from nest.simulate.replay import replay_plugin
 
     priced = price(instance, solution)
     promised = result.batch_time
@@ -368,7 +368,7 @@ def _better(
     known: Registry,
 ) -> PlanDocument:
     """The document of a plan that CP-SAT found better; it must pass `check`."""
-    from nest.simulate.contradiction import replay_plugin
+    from nest.simulate.replay import replay_plugin
 
     replay_plugin(instance, solution, known)
     priced = price(instance, solution)

@@ -15,7 +15,7 @@ from nest.plan import check
 from nest.plan.document import solution_of
 from nest.simulate.disturbance import Disturbance, SlowDevice
 from nest.simulate.replay import Replay, replay
-from nest.simulate.running import Progress
+from nest.simulate.timeline import Progress
 from nest.spec import PlanDocument
 from nest.units import shown
 

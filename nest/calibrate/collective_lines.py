@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nest.calibrate.measurement import Measurement
 from nest.calibrate.nccl_tables import known_link, link_of
-from nest.instance.collective_line import PHASES
+from nest.instance.cluster import PHASES
 from nest.spec import CollectiveMeasurement, read_measurements
 
 

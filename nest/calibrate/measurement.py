@@ -2,7 +2,7 @@
 
 from attrs import field, frozen, validators
 
-from nest.instance.collective_line import PHASES
+from nest.instance.cluster import PHASES
 
 
 @frozen

@@ -18,7 +18,7 @@ from nest.hooks.planning import Proposal, sound_proposal
 from nest.hooks.protocols import OperatorCost
 from nest.instance import Array, Cluster, Instance, Level
 from nest.instance.pairs import Pairs
-from nest.instance.passes import PASSES, Pass
+from nest.instance.protocols import PASSES, Pass
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import StackDefaults

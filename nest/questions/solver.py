@@ -16,7 +16,7 @@ from nest.plan import evaluate as price
 from nest.questions.kept import kept
 from nest.questions.parameters import with_memory
 from nest.report import ModelFacts, figures
-from nest.simulate.contradiction import replay_plugin
+from nest.simulate.replay import replay_plugin
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, TIE
 

@@ -271,8 +271,8 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
     ends = (first == 0) if index == 0 else (first != 0)
     ends &= (last == relaxation.cuts.count - 1) if index == case.stages - 1 else (last != relaxation.cuts.count - 1)
     if relaxation.instance.space.even:
-        dealt, behind = even_stages(relaxation.instance, case.stages), relaxation.cuts.behind
-        ends &= (behind == (dealt >= index)).all(axis=1)[first] & (behind == (dealt > index)).all(axis=1)[last]
+        even, behind = even_stages(relaxation.instance, case.stages), relaxation.cuts.behind
+        ends &= (behind == (even >= index)).all(axis=1)[first] & (behind == (even > index)).all(axis=1)[last]
     found = []
     for candidate, modes in zip(case.candidates, case.modes, strict=True):
         costs = relaxation.book.costs(case, candidate)
