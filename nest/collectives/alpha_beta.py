@@ -23,7 +23,7 @@ Affine = tuple[float, float]
 
 
 class AlphaBeta:
-    """The default collective model: the cheapest of rings level by level, rings over all members, and in-switch trees."""
+    """The default collective model: the cheapest of rings level by level, over all members, and in-switch trees."""
 
     name = "alpha-beta"
 
