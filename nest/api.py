@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nest.formulate.given import Changes, Source
     from nest.graph import Block
     from nest.hooks.registry import Registry
-    from nest.instance import Standing
+    from nest.instance import SearchProgress
     from nest.launch_files import Exported
     from nest.plan import CheckReport
     from nest.report import Verdict
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nest.whatif.pareto_front import FrontierPoint
     from nest.whatif.sensitivity import Response
 
-    Progress = Callable[[Standing], None]
+    Progress = Callable[[SearchProgress], None]
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")

@@ -17,7 +17,7 @@ from nest.formulate.self_contained import carried_problem
 from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.guard import attribute
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Result, Solution, Standing
+from nest.instance import Instance, Result, SearchProgress, Solution
 from nest.plan import (
     CheckReport,
     PricedPlan,
@@ -110,7 +110,7 @@ def _found_document(
     instance: Instance, formulation: Formulation, result: Result, solution: Solution, problem: Problem, known: Registry
 ) -> PlanDocument:
     from nest.formulate.embedding import placement
-    from nest.simulate.contradiction import replay_plugin
+    from nest.simulate.replay import replay_plugin
 
     priced = evaluate(instance, solution)
     promised = result.batch_time
@@ -221,7 +221,7 @@ def verdict_on(
     free: bool,
     deadline: Deadline,
     workers: int,
-    progress: Callable[[Standing], None] | None,
+    progress: Callable[[SearchProgress], None] | None,
 ) -> Verdict:
     """What CP-SAT says of a plan that holds and fits, its problem formulated anew; arguments as for `verdict`."""
     from nest.formulate.fixed_plan import decided_formulation
@@ -243,7 +243,7 @@ def verdict(
     free: bool,
     deadline: Deadline,
     workers: int,
-    progress: Callable[[Standing], None] | None,
+    progress: Callable[[SearchProgress], None] | None,
 ) -> Verdict:
     """What CP-SAT says of a plan whose numbers hold.
 
@@ -285,7 +285,7 @@ def _better(
     known: Registry,
 ) -> PlanDocument:
     """The document of a plan that CP-SAT found better; it must pass the check."""
-    from nest.simulate.contradiction import replay_plugin
+    from nest.simulate.replay import replay_plugin
 
     replay_plugin(instance, solution, known)
     priced = evaluate(instance, solution)

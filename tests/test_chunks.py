@@ -86,7 +86,7 @@ def test_the_fewest_chunks_that_come_out_even_are_taken() -> None:
 @pytest.mark.parametrize(
     ("fix", "words"),
     [
-        ({"chunks": 3}, "8 transformer blocks cannot be dealt evenly to 12 chunks, 3 for each of 4 stages"),
+        ({"chunks": 3}, "8 transformer blocks cannot be split evenly into 12 chunks, 3 for each of 4 stages"),
         ({"pp": 1}, "needs at least 2 stages"),
         ({"micro_batches": 6, "pp": 4, "replicas": 1, "micro_batch": 1}, "micro_batches == 6"),
         ({"micro_batch": 4, "pp": 4}, "must be a multiple of 4, but there are 2"),
@@ -230,7 +230,7 @@ def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:
     ]
     assert nest.check(plan).ok
     assert evaluated(fourteen).chunks == 2
-    with pytest.raises(InputError, match="14 transformer blocks cannot be dealt evenly to 12 chunks"):
+    with pytest.raises(InputError, match="14 transformer blocks cannot be split evenly into 12 chunks"):
         evaluated(fourteen, chunks=3)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import nest
 from nest import api
 from nest.errors import NoPlanYet
-from nest.solve.cpsat.search import Effort
+from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import FEW, Deadline, spread
 from nest.spec import PlanDocument
 from nest.whatif.shortlist import shortlist

@@ -12,7 +12,7 @@ from nest.cli.time_left import TimeLeft, rounded
 from nest.cli.time_left import at_most as bounded
 
 if TYPE_CHECKING:
-    from nest.instance import Standing
+    from nest.instance import SearchProgress
 
 PATIENCE = 2.0
 """Seconds before the line appears: what is quicker than that needs none."""
@@ -88,7 +88,7 @@ class ProgressLine(_Line):
         self._doing, self._begun = doing, time.monotonic()
         self._pricing, self._bound, self._explored = TimeLeft(), TimeLeft(), TimeLeft()
 
-    def __call__(self, standing: "Standing") -> None:
+    def __call__(self, standing: "SearchProgress") -> None:
         """Show how far it is, now and then."""
         if standing.proving and self._doing != PROVING:
             self._begin(PROVING)

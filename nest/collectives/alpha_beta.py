@@ -1,22 +1,29 @@
-"""Collectives by latency and bandwidth: hierarchical ring or rings over all (PROBLEM.md section 1).
+"""Collectives by latency and bandwidth (alpha-beta): the time of an all-reduce, all-gather, reduce-scatter, all-to-all.
 
-Every call is affine in its bytes once the members are known, so the model is a table of lines
-`latency + bytes * seconds_per_byte`, of which the lowest counts. A level made of a link of the catalogue has several
-for each kind of collective, those of a communication library's protocols; other levels have the one of PROBLEM.md.
+`ring_cost` has the formula of a ring on one level (PROBLEM.md section 1). Every call is affine in its bytes once the
+members are known, so the model is a table of costs `latency + bytes * per_byte`, of which the lowest counts. A level
+made of a link of the catalogue has several for each kind of collective, those of a communication library's protocols;
+other levels have the one of PROBLEM.md.
 """
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, reduce
+from itertools import accumulate, pairwise, product
 from math import prod
+from operator import mul
 
 import numpy
+from attrs import evolve, frozen
 
-from nest.collectives.rings import Line, lines_of
-from nest.instance import Array, Level
+from nest.instance import Array, CollectiveLine, Level
+from nest.instance.cluster import PHASES
+
+Affine = tuple[float, float]
+"""`(seconds, seconds per byte)`."""
 
 
 class AlphaBeta:
-    """The default collective model."""
+    """The default collective model: the cheapest of rings level by level, over all members, and in-switch trees."""
 
     name = "alpha-beta"
 
@@ -40,8 +47,8 @@ class AlphaBeta:
         Raises:
             ValueError: `kind` is none of the five.
         """
-        lines = _lines(kind, tuple(shape), tuple(levels), members)
-        return min(line.latency + bytes * line.slope for line in lines) if bytes else 0.0
+        costs = _costs(kind, tuple(shape), tuple(levels), members)
+        return min(cost.latency + bytes * cost.per_byte for cost in costs) if bytes else 0.0
 
     def times(
         self,
@@ -52,8 +59,8 @@ class AlphaBeta:
         members: int | None = None,
     ) -> Array:
         """`time` for an array of `bytes`: seconds, of the same shape."""
-        lines = _lines(kind, tuple(shape), tuple(levels), members)
-        seconds = numpy.minimum.reduce([line.latency + bytes * line.slope for line in lines])
+        costs = _costs(kind, tuple(shape), tuple(levels), members)
+        seconds = numpy.minimum.reduce([cost.latency + bytes * cost.per_byte for cost in costs])
         return numpy.where(bytes == 0, 0.0, seconds)
 
     def by_level(
@@ -69,14 +76,198 @@ class AlphaBeta:
         Of a hierarchical ring each level's own term; a flat ring occupies the outermost level of the set; of rings over
         several rails each level is occupied as long as its own links are at work.
         """
-        lines = _lines(kind, tuple(shape), tuple(levels), members)
-        taken = numpy.array([line.latency + bytes * line.slope for line in lines]).argmin(axis=0)
-        ports = numpy.array([line.ports for line in lines])  # of lines, levels, latency and slope
+        costs = _costs(kind, tuple(shape), tuple(levels), members)
+        taken = numpy.array([cost.latency + bytes * cost.per_byte for cost in costs]).argmin(axis=0)
+        ports = numpy.array([cost.ports for cost in costs])  # of costs, levels, latency and seconds per byte
         shares = numpy.moveaxis(ports[taken], (-2, -1), (0, 1))
         return numpy.where(bytes == 0, 0.0, shares[:, 0] + bytes * shares[:, 1])
 
 
+@frozen(order=False)
+class Cost:
+    """An alpha-beta term: what one way to run a collective costs, affine in its bytes.
+
+    Attributes:
+        latency: seconds of no bytes.
+        per_byte: seconds per byte.
+        ports: seconds, and seconds per byte, for which a member's port at each level is occupied, innermost first.
+    """
+
+    latency: float
+    per_byte: float
+    ports: tuple[Affine, ...]
+
+    @classmethod
+    def on(cls, level: int, levels: int, latency: float, per_byte: float) -> "Cost":
+        """A cost all of whose seconds occupy one of so many levels."""
+        return cls(
+            latency, per_byte, tuple((latency, per_byte) if each == level else (0.0, 0.0) for each in range(levels))
+        )
+
+    def __add__(self, then: "Cost") -> "Cost":
+        """One after the other."""
+        ports = tuple((a + c, b + d) for (a, b), (c, d) in zip(self.ports, then.ports, strict=True))
+        return Cost(self.latency + then.latency, self.per_byte + then.per_byte, ports)
+
+    def on_share(self, share: float) -> "Cost":
+        """The same for a share of the bytes."""
+        return Cost(self.latency, self.per_byte * share, tuple((first, each * share) for first, each in self.ports))
+
+
+def ring_cost(protocol: CollectiveLine, kind: str, members: int) -> Affine:
+    """Seconds, and seconds per byte, of `kind` among members of one group: `base + p (m - 1) step + p n r / bandwidth`.
+
+    `m` members hold `n` bytes, as PROBLEM.md section 1 counts them; `p` is 2 for an all-reduce, which is a
+    reduce-scatter and an all-gather, else 1. A member receives the share `r = (m - 1 + own) / m` of the bytes in each
+    phase; with a base and an own share of 0 that is the ring of PROBLEM.md. A reduction in the switches moves all bytes
+    once, up and down their tree at the same time: `base + p (m - 1) step + n / bandwidth`.
+    """
+    phases = PHASES[kind]
+    latency = protocol.base + phases * (members - 1) * protocol.step
+    if protocol.in_switch:
+        return latency, 1.0 / protocol.bandwidth
+    return latency, phases * ((members - 1 + protocol.own) / members) / protocol.bandwidth
+
+
+@frozen
+class LevelRing:
+    """A level on which several of the members meet.
+
+    Attributes:
+        index: of the level, 0 is the innermost.
+        levels: of the whole network.
+        level: the level.
+        members: groups of the level inside, of one group of it, that have members of the set.
+        below: members of the set inside one of those (`prod_{j<l} m_j`).
+    """
+
+    index: int
+    levels: int
+    level: Level
+    members: int
+    below: int
+
+    def protocols(self, kind: str) -> list[CollectiveLine]:
+        """How the level's link runs `kind`; none: by the formula of PROBLEM.md."""
+        return [each for each in self.level.lines if each.fits(kind, self.members)]
+
+    def costs(self, kind: str, share: float) -> list[Cost]:
+        """`kind` among the members that meet here, per byte of what they hold a share of."""
+        used = self.protocols(kind) or [CollectiveLine((kind,), 0.0, self.level.latency, self.level.bandwidth)]
+        costs = [Cost.on(self.index, self.levels, *ring_cost(each, kind, self.members)) for each in used]
+        return [each.on_share(share) for each in costs]
+
+    def sharded(self, kind: str) -> list[Cost]:
+        """`kind` where each member has the share that the levels inside left it."""
+        return self.costs(kind, 1 / self.below)
+
+
 # A solver asks for a few sets of devices very often.
 @lru_cache(maxsize=4096)
-def _lines(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...], members: int | None) -> tuple[Line, ...]:
-    return lines_of(kind, shape, levels, prod(shape) if members is None else members)
+def _costs(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...], members: int | None) -> tuple[Cost, ...]:
+    """The costs of which the lowest is that of `kind` among so many members; one member costs nothing.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"there is no collective called {kind!r}; there are {', '.join(_KINDS)}")
+    below = accumulate(shape[:-1], mul, initial=1)
+    rows = enumerate(zip(levels, shape, below, strict=True))
+    rings = [LevelRing(index, len(levels), *row) for index, row in rows if row[1] > 1]
+    if not rings:
+        return (Cost.on(0, len(levels), 0.0, 0.0),)
+    return tuple(_lowest(_KINDS[kind](kind, rings, levels, prod(shape) if members is None else members)))
+
+
+def _gather(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], members: int) -> list[Cost]:
+    """Reduce-scatter and all-gather: a ring per level, inner levels first, or rings over all members."""
+    return [*_level_by_level([each.sharded(kind) for each in rings]), *_over_all(kind, rings, levels, members)]
+
+
+def _all_reduce(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], members: int) -> list[Cost]:
+    """Reduce-scatters inwards out, an all-reduce on the outermost level, all-gathers back; or rings over all members.
+
+    With the formulas of PROBLEM.md that is a reduce-scatter and an all-gather: what is cheaper for one is for both.
+    """
+    inner = [each.sharded(half) for each in rings[:-1] for half in ("reduce_scatter", "all_gather")]
+    return [*_level_by_level([*inner, rings[-1].sharded(kind)]), *_over_all(kind, rings, levels, members)]
+
+
+def _all_to_all(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], members: int) -> list[Cost]:
+    """Each pair directly, over the level where it first meets; of an uneven set, as if all groups were the fullest.
+
+    The flat ring is no alternative here: it would relay every block through the members between, which is
+    more traffic than its formula counts.
+    """
+    even = prod(each.members for each in rings)
+    return _level_by_level([each.costs(kind, each.members * each.below / even) for each in rings])
+
+
+def _point_to_point(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], members: int) -> list[Cost]:
+    outermost = rings[-1]
+    return [Cost.on(outermost.index, len(levels), outermost.level.latency, 1.0 / outermost.level.bandwidth)]
+
+
+def _level_by_level(steps: Iterable[list[Cost]]) -> list[Cost]:
+    """One after the other, each in its best way."""
+    return reduce(lambda first, then: _lowest(one + other for one, other in product(first, then)), steps)
+
+
+def _over_all(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], members: int) -> list[Cost]:
+    """Rings over all members: one for each rail where every level has protocols, else the flat ring of PROBLEM.md."""
+    protocols = [[each for each in ring.protocols(kind) if not each.in_switch] for ring in rings]
+    if all(protocols):
+        return [_rails(kind, rings, chosen, members) for chosen in product(*protocols)]
+    outermost = rings[-1]
+    narrowest = min(level.bandwidth for level in levels[: outermost.index + 1])
+    flat = ring_cost(CollectiveLine((kind,), 0.0, outermost.level.latency, narrowest), kind, members)
+    return [Cost.on(outermost.index, len(levels), *flat)]
+
+
+def _rails(kind: str, rings: list[LevelRing], chosen: tuple[CollectiveLine, ...], members: int) -> Cost:
+    """Rings over all members, as many as a group has devices, each of which leaves the group by another.
+
+    So a level's links carry what their share of the devices inside sends, all levels at the same time: the slowest
+    counts. A block passes every member: of a group's children, all but the last over links of that level. NCCL plans
+    its rings over several machines so (NVIDIA/nccl, src/graph/tuning.cc: steps between machines, all others inside).
+    """
+    latency = max(protocol.base for protocol in chosen)
+    slowest = 0.0
+    ports = [(0.0, 0.0)] * rings[0].levels
+    # Of an uneven set at most so many groups of the levels inside have members.
+    occupied = [min(members, prod(each.members for each in rings[index:])) for index in range(len(rings))]
+    for ring, protocol, (groups, outside) in zip(rings, chosen, pairwise([*occupied, 1]), strict=True):
+        crossings = groups - outside
+        steps, per_byte = ring_cost(evolve(protocol, base=0.0), kind, members)
+        latency += steps * crossings / (members - 1)
+        slowest = max(slowest, per_byte / ring.below)
+        ports[ring.index] = steps * crossings / (members - 1), per_byte / ring.below
+    return Cost(latency, slowest, tuple(ports))
+
+
+def _lowest(costs: Iterable[Cost]) -> list[Cost]:
+    """The costs that are lowest somewhere from 0 bytes on, by falling seconds per byte: their lower hull."""
+    hull: list[Cost] = []
+    for cost in sorted(costs, key=lambda each: (each.latency, each.per_byte)):
+        if hull and cost.per_byte >= hull[-1].per_byte:
+            continue
+        while len(hull) > 1 and _is_above(hull[-1], hull[-2], cost):
+            hull.pop()
+        hull.append(cost)
+    return hull
+
+
+def _is_above(middle: Cost, first: Cost, last: Cost) -> bool:
+    """Whether the lower of two costs is nowhere above the one between them."""
+    higher, rises = last.latency - first.latency, middle.latency - first.latency
+    return higher * (first.per_byte - middle.per_byte) <= rises * (first.per_byte - last.per_byte)
+
+
+_KINDS: dict[str, Callable[[str, list[LevelRing], tuple[Level, ...], int], list[Cost]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _gather,
+    "reduce_scatter": _gather,
+    "all_to_all": _all_to_all,
+    "point_to_point": _point_to_point,
+}

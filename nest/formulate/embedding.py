@@ -12,10 +12,10 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster, Instance, Level, Solution
 from nest.instance.pairs import Pairs
 from nest.network import REFERENCE_MESSAGE, LevelMatrix, Reduced
+from nest.plan import PricedPlan, evaluate, first_devices, replica_size, widest
 from nest.plan.document import solution_of
-from nest.plan.evaluate import PricedPlan, evaluate, first_devices, replica_size, widest
-from nest.solve.cpsat.embedding import Embedding
-from nest.solve.cpsat.embedding_problem import EmbeddingProblem, Link, Placement
+from nest.solve.placement.embedding import Embedding
+from nest.solve.placement.problem import EmbeddingProblem, Link, Placement
 from nest.spec import ClusterSpec, PlacementRecord, PlanDocument
 from nest.tolerances import AGREEMENT
 
@@ -58,7 +58,7 @@ def placement(
     pairs = irregular(cluster, registry)
     if pairs is None:
         return None
-    from nest.solve.cpsat.embedding import embed
+    from nest.solve.placement.embedding import embed
 
     return placement_record(embed(embedding_problem(instance, solution, pairs)), pairs.names)
 

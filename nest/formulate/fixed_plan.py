@@ -17,7 +17,7 @@ from nest.formulate.names import check_lists
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
-from nest.plan.chunks import dealing_faults, even_chunks
+from nest.plan import chunk_violations, even_chunks
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
@@ -270,7 +270,7 @@ def _schedule(instance: Instance, stages: int) -> Schedule:
     fitting = (
         each
         for each in instance.space.schedules
-        if chunks_of(each) == 1 or not dealing_faults(instance, stages, chunks_of(each), None)
+        if chunks_of(each) == 1 or not chunk_violations(instance, stages, chunks_of(each), None)
     )
     return next(fitting, instance.space.schedules[0])
 
@@ -281,7 +281,7 @@ def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[
     Where blocks do not divide, earlier stages take one more; several chunks for each stage must come out even.
     """
     if chunks > 1:
-        faults = dealing_faults(instance, count, chunks, None)
+        faults = chunk_violations(instance, count, chunks, None)
         if faults:
             raise InputError("fixed does not describe a plan: " + "; ".join(faults) + ".")
         dealt = even_chunks(instance, count, chunks)

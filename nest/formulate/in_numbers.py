@@ -11,7 +11,7 @@ from nest.formulate.indivisible import told_of_length
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.stack import told_of_stack
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Standing
+from nest.instance import Instance, SearchProgress
 from nest.solve.effort import Deadline
 from nest.spec import Problem
 
@@ -21,7 +21,7 @@ Told = Callable[[str], None]
 def in_numbers(
     problem: Source | Problem,
     known: Registry,
-    progress: Callable[[Standing], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
     told: Told | None = None,
     changes: Changes | None = None,
     deadline: Deadline | None = None,

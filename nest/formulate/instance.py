@@ -30,7 +30,7 @@ from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Standing
+from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, SearchProgress
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
@@ -104,7 +104,7 @@ def build_instance(
     registry: Registry,
     base: Path | None = None,
     levels: tuple[Level, ...] | None = None,
-    progress: Callable[[Standing], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
 ) -> Instance:
     """The instance of `problem`; `formulate` says more."""
     return formulate(problem, registry, base, levels, progress)[0]
@@ -115,7 +115,7 @@ def formulate(
     registry: Registry,
     base: Path | None = None,
     levels: tuple[Level, ...] | None = None,
-    progress: Callable[[Standing], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
     *,
     binding: bool = True,
     deadline: Deadline | None = None,
@@ -203,7 +203,7 @@ def _from_model(
     base: Path | None,
     cluster: Cluster,
     device: DeviceSpec | None,
-    progress: Callable[[Standing], None] | None,
+    progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
 ) -> Formulation:
     if device is None:
@@ -251,7 +251,7 @@ def _from_model(
 def _priced(
     blocks: Sequence[Block],
     price: Callable[[Block], Candidate],
-    progress: Callable[[Standing], None] | None,
+    progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
 ) -> dict[int, Candidate]:
     """Candidates by the index of their block, ascending: of all blocks, or of those that there is time for.
@@ -265,7 +265,7 @@ def _priced(
             break
         deadline.check()
         if progress is not None:
-            progress(Standing(None, 0.0, 0.0, time.monotonic() - begun, share))
+            progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, share))
         found[index] = price(blocks[index])
     return dict(sorted(found.items()))
 

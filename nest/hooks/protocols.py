@@ -10,8 +10,7 @@ from nest.hooks.planning import PlannerContext, Proposal
 from nest.instance import Instance
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
-from nest.instance.passes import Pass
-from nest.instance.protocols import ChunkedSchedule, CollectiveModel, OrderedSchedule, Schedule
+from nest.instance.protocols import ChunkedSchedule, CollectiveModel, OrderedSchedule, Pass, Schedule
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import DeviceSpec, LinkProfile, PlanDocument, StackDefaults, Training

@@ -17,7 +17,7 @@ from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
 from nest.hooks.protocols import OperatorCost
 from nest.instance import Array, Instance, Level, Solution, StageDecision
-from nest.instance.passes import PASSES, Pass
+from nest.instance.protocols import PASSES, Pass
 from nest.spec import StackDefaults
 from nest.tolerances import AGREEMENT
 from nest.units import LARGEST

@@ -1,20 +1,21 @@
 """Problems in numbers and their answers: all that solvers see and say."""
 
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
-from nest.instance.cluster import Cluster, Level
-from nest.instance.collective_line import CollectiveLine
-from nest.instance.estimate_error import EstimateError
+from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Level
 from nest.instance.instance import Instance, LayerGraph, Space
-from nest.instance.passes import Pass
 from nest.instance.protocols import (
     ChunkedSchedule,
     CollectiveModel,
     OrderedSchedule,
+    Pass,
     Schedule,
     chunks_of,
     port_seconds,
 )
-from nest.instance.solution import Result, Solution, StageDecision, Standing
+from nest.instance.solution import Result, SearchProgress, Solution, StageDecision
+
+Standing = SearchProgress
+"""The name of `SearchProgress` up to version 0.1, for plug-ins."""
 
 __all__ = [
     "Array",
@@ -34,6 +35,7 @@ __all__ = [
     "RecomputeMode",
     "Result",
     "Schedule",
+    "SearchProgress",
     "Solution",
     "Space",
     "StageDecision",

@@ -3,15 +3,69 @@
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import accumulate
+from math import exp, log
 from operator import mul
+from statistics import NormalDist
 
 import numpy
 from attrs import Factory, evolve, field, frozen, validators
 from numpy.typing import NDArray
 
-from nest.instance.collective_line import CollectiveLine
-from nest.instance.estimate_error import EstimateError
 from nest.tolerances import MEMORY_SLACK
+
+PHASES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+"""How often a ring goes round: an all-reduce is a reduce-scatter and an all-gather (PROBLEM.md section 1)."""
+
+
+@frozen
+class CollectiveLine:
+    """A protocol by which a communication library runs collectives inside one level of a network.
+
+    The form is that of NCCL's own plans (NVIDIA/nccl, src/graph/tuning.cc): a base latency of the protocol, one latency
+    for each step, and a bandwidth; `nest.collectives.alpha_beta.ring_cost` has the formula.
+
+    Attributes:
+        kinds: the collectives it runs: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`.
+        base: seconds of a call, however many members.
+        step: seconds of each step.
+        bandwidth: bytes per second, per device and direction, that it reaches.
+        own: what the share of the buffer that a member need not receive costs, as part of what a share received costs.
+        in_switch: whether the switches reduce; all-reduces only.
+        members: fewest members with which the library uses it.
+    """
+
+    kinds: tuple[str, ...] = field(validator=validators.deep_iterable(validators.in_(PHASES), validators.min_len(1)))
+    base: float = field(validator=validators.ge(0))
+    step: float = field(validator=validators.ge(0))
+    bandwidth: float = field(validator=validators.gt(0))
+    own: float = field(default=0.0, validator=[validators.ge(0), validators.le(1)])
+    in_switch: bool = False
+    members: int = field(default=2, validator=validators.ge(2))
+
+    def fits(self, kind: str, members: int) -> bool:
+        """Whether it runs `kind` among so many members."""
+        return kind in self.kinds and members >= self.members
+
+
+@frozen
+class EstimateError:
+    """What is needed over what is estimated, log-normal, as fitted to measured runs.
+
+    Attributes:
+        median: of what is needed (bytes, or seconds) over what is estimated.
+        spread: the standard deviation of its logarithm.
+    """
+
+    median: float = field(validator=validators.gt(0))
+    spread: float = field(validator=validators.gt(0))
+
+    def factor(self, risk: float) -> float:
+        """What is needed over what is estimated, exceeded with probability `risk`, between 0 and 1."""
+        return self.median * exp(self.spread * NormalDist().inv_cdf(1 - risk))
+
+    def within(self, share: float) -> float:
+        """The probability that no more than `share` times the estimate is needed."""
+        return NormalDist().cdf(log(share / self.median) / self.spread) if share > 0 else 0.0
 
 
 # Hashed whenever a collective is priced, so once.

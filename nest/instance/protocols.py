@@ -1,13 +1,39 @@
-"""What an instance asks of pluggable objects; plug-ins provide them, solvers only call them."""
+"""What an instance asks of collective models and pipeline schedules, which plug-ins provide and solvers only call."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy
+from attrs import frozen
 
 from nest.instance.candidate import Array
 from nest.instance.cluster import Level
-from nest.instance.passes import Pass
+
+FORWARD, BACKWARD = "forward", "backward"
+INPUT_GRADIENTS, WEIGHT_GRADIENTS = "input-gradients", "weight-gradients"
+
+PASSES = (FORWARD, BACKWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
+"""Kinds of passes. A backward pass is whole, or runs in two parts: the gradients of inputs, which the stage in front
+waits for, and those of weights, which nobody does (arXiv 2401.10241, section 2)."""
+
+WHOLE, PARTS = (FORWARD, BACKWARD), (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
+"""What a schedule may run of a micro-batch in a chunk, in this order."""
+
+
+@frozen
+class Pass:
+    """One run of a chunk of layers over a micro-batch.
+
+    Attributes:
+        kind: one of `PASSES`.
+        micro_batch: which of the replica's, from 0.
+        chunk: which of the stage's, from 0.
+    """
+
+    kind: str
+    micro_batch: int
+    chunk: int = 0
 
 
 @runtime_checkable
@@ -141,3 +167,22 @@ def port_seconds(
 def chunks_of(schedule: Schedule) -> int:
     """Chunks a schedule deals to each stage; 1 for one that knows no chunks."""
     return int(getattr(schedule, "chunks", 1))
+
+
+def order_fault(order: Sequence[Pass], micro_batches: int, chunks: int) -> str | None:
+    """What is wrong with one stage's order, in words; None: nothing."""
+    ran: dict[tuple[int, int], list[str]] = {}
+    for step in order:
+        ran.setdefault((step.micro_batch, step.chunk), []).append(step.kind)
+    wanted = {(index, chunk) for index in range(micro_batches) for chunk in range(chunks)}
+    for micro_batch, chunk in sorted(wanted ^ ran.keys()):
+        verb = "never runs" if (micro_batch, chunk) in wanted else "runs a"
+        return f"it {verb} micro-batch {micro_batch} of chunk {chunk}, counted from 0"
+    for (micro_batch, chunk), kinds in ran.items():
+        if tuple(kinds) not in (WHOLE, PARTS):
+            runs = ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
+            return (
+                f"of micro-batch {micro_batch} in chunk {chunk}, counted from 0, it runs {runs}; a forward pass comes "
+                "first, then one backward pass, or input-gradients and weight-gradients"
+            )
+    return None

@@ -46,7 +46,7 @@ class Solution:
 
 
 @frozen
-class Standing:
+class SearchProgress:
     """How far a search is.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from nest.instance import OrderedSchedule, Pass, Schedule, chunks_of
-from nest.instance.passes import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
+from nest.instance.protocols import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
 from nest.spec import PlanDocument, Training
 from nest.tolerances import AGREEMENT
 

@@ -1,16 +1,21 @@
 """Prices decisions: PROBLEM.md section 4, written down once more and without any solver's tables."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
-import numpy
 from attrs import frozen
-from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, EstimateError, Instance, RecomputeMode, Schedule, Solution, chunks_of
-from nest.plan.chunks import even_chunks
-from nest.plan.memory import memory_parts
-from nest.plan.state_costs import Peers, StateCosts, exposed, peers_of, state_costs
+from nest.instance import (
+    Candidate,
+    EstimateError,
+    Instance,
+    RecomputeMode,
+    Schedule,
+    Solution,
+    StageDecision,
+    chunks_of,
+)
+from nest.plan.layout import boundary_levels, cut_bytes, downsets, point_to_point
+from nest.plan.zero import DataParallelGroup, ZeroCosts, data_parallel_groups, exposed, zero_costs
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
 
@@ -27,7 +32,7 @@ class PricedStage:
         returning: seconds per micro-batch to receive gradients.
         sharding: seconds per micro-batch of ZeRO communication.
         port_wait: seconds per micro-batch that the busiest port needs beyond all this (PROBLEM.md section 4, Ports).
-        sync: seconds once per batch: gradient reduction, parameter gathering, optimizer step.
+        sync: seconds once per batch: gradient reduction, parameter gathering and optimizer step.
         state: bytes of weights, gradients and optimizer.
         activations: bytes of activations of all micro-batches in flight.
         peak: transient bytes.
@@ -108,7 +113,7 @@ class PricedPlan:
 
     @property
     def sync(self) -> float:
-        """Longest synchronisation, seconds per batch."""
+        """Longest gradient reduction and optimizer step, seconds per batch."""
         return max(stage.sync for stage in self.stages)
 
     @property
@@ -133,7 +138,7 @@ class PricedPlan:
 
     @property
     def idle_share(self) -> float:
-        """Share of the batch in which a device, on average over the stages, waits for the pipeline."""
+        """The pipeline bubble: the share of the batch in which a device, on average over the stages, waits."""
         busy = self.micro_batches * sum(stage.time for stage in self.stages) / len(self.stages)
         whole = self.batch_time
         # Rounding must not make a plan without a bubble show a negative one.
@@ -153,19 +158,13 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     if micro_batches is None:
         raise ValueError("the batch cannot be dealt to the replicas")
-    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
     count = len(solution.stages)
-    levels = [_boundary_level(instance, solution, size, index, index + 1) for index in range(count - 1)]
-    # With several chunks the last stage sends back to the first.
-    back = _boundary_level(instance, solution, size, 0, count - 1) if solution.chunks > 1 else -1
-    around = [back, *levels, back]
-    runs = _runs(instance, solution)
+    around = boundary_levels(instance, solution)
+    runs = downsets(instance, solution)
     # Stages of one candidate share them, and going through every replica is dear.
-    used_candidates = {stage.candidate for stage in solution.stages}
-    first_blocks = {
-        used: first_devices(solution, size, 0, instance.candidates[used].width).tolist() for used in used_candidates
+    groups = {
+        used: data_parallel_groups(instance, solution, used) for used in {stage.candidate for stage in solution.stages}
     }
-    peers = {used: peers_of(instance, solution, used, first_blocks[used]) for used in used_candidates}
     stages = tuple(
         _price_stage(
             instance,
@@ -174,7 +173,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
             schedule.in_flight(index + 1, count, micro_batches),
             runs[index::count],
             (around[index], around[index + 1]),
-            peers[stage.candidate],
+            groups[stage.candidate],
             micro_batches,
         )
         for index, stage in enumerate(solution.stages)
@@ -204,62 +203,6 @@ def schedule_of(instance: Instance, solution: Solution) -> Schedule:
     raise ValueError(f"the schedule {solution.schedule!r} with {solution.chunks} chunks is not among those allowed")
 
 
-def _runs(instance: Instance, solution: Solution) -> list[tuple[frozenset[int], frozenset[int]]]:
-    """The downsets in front of and behind each chunk of the pipeline, in order; a stage without chunks is one."""
-    chunks = [stage.layers for stage in solution.stages]
-    if solution.chunks > 1:
-        chunks = list(even_chunks(instance, len(solution.stages), solution.chunks))
-    downsets = [frozenset[int]()]
-    for layers in reversed(chunks):
-        downsets.append(downsets[-1] | frozenset(layers))
-    return list(pairwise(reversed(downsets)))
-
-
-def widest(instance: Instance, solution: Solution) -> int:
-    """Width of the widest block a plan uses (`g` of PROBLEM.md section 3 for mixed widths)."""
-    return max(instance.candidates[stage.candidate].width for stage in solution.stages)
-
-
-def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
-    """Devices of one replica (`K` of PROBLEM.md section 3)."""
-    return widest * (cluster.size // (replicas * widest))
-
-
-def first_devices(solution: Solution, size: int, offset: int, width: int) -> NDArray[numpy.int64]:
-    """First device of a block of `width` at `offset` in each replica of `size` devices (PROBLEM.md section 3)."""
-    replicas = numpy.arange(solution.replicas, dtype=numpy.int64)
-    if solution.rank_order == "pp-inner":
-        return replicas * size + offset
-    return offset * solution.replicas + replicas * width
-
-
-def _boundary_level(instance: Instance, solution: Solution, size: int, first: int, second: int) -> int:
-    """Level of the boundary between two stages, by index and in pipeline order: the worst over the replicas."""
-    here, there = solution.stages[first], solution.stages[second]
-    start = first_devices(solution, size, here.offset, instance.candidates[here.candidate].width)
-    width = instance.candidates[there.candidate].width
-    end = first_devices(solution, size, there.offset, width) + width - 1
-    for level, capacity in enumerate(instance.cluster.capacities):
-        if (start // capacity == end // capacity).all():
-            return level
-    raise ValueError(f"the blocks of stages {first + 1} and {second + 1} are not both in the cluster")
-
-
-def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int]) -> float:
-    """Bytes of the tensors produced outside `downset` and consumed in it (`cut(D)` of PROBLEM.md section 4)."""
-    total = 0.0
-    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes, strict=True):
-        if producer not in downset and any(consumer in downset for consumer in consumers):
-            total += float(size)
-    return total
-
-
-def _point_to_point(cluster: Cluster, size: float, level: int) -> float:
-    if size == 0 or level < 0:
-        return 0.0
-    return cluster.levels[level].latency + size / cluster.levels[level].bandwidth
-
-
 def _price_stage(
     instance: Instance,
     solution: Solution,
@@ -267,7 +210,7 @@ def _price_stage(
     in_flight: float,
     runs: Sequence[tuple[frozenset[int], frozenset[int]]],
     around: tuple[int, int],
-    peers: tuple[Peers, ...],
+    groups: tuple[DataParallelGroup, ...],
     micro_batches: int,
 ) -> PricedStage:
     stage = solution.stages[index]
@@ -278,9 +221,9 @@ def _price_stage(
     leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
     compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
     recompute = float(mode.extra[layers].sum())
-    arriving = sum(_point_to_point(instance.cluster, each, around[0]) for each in entering)
-    returning = sum(_point_to_point(instance.cluster, each, around[1]) for each in leaving)
-    shared = state_costs(instance, stage, peers)
+    arriving = sum(point_to_point(instance.cluster, each, around[0]) for each in entering)
+    returning = sum(point_to_point(instance.cluster, each, around[1]) for each in leaving)
+    shared = zero_costs(instance, stage, groups)
     sharding = exposed(instance, shared.often, compute + recompute, instance.space.often_exposed)
     once = exposed(instance, shared.once, compute + recompute, instance.space.exposed)
     port_wait, ports = 0.0, None
@@ -288,14 +231,8 @@ def _price_stage(
         ports = _ports(candidate, mode, layers, shared, ((around[0], arriving), (around[1], returning)))
         without = compute + recompute + arriving + returning + sharding
         port_wait = max(0.0, *(each - without for each in ports))
-        once = max(once, _held_up(instance, shared, ports, without + port_wait, micro_batches))
-    state = sum(shared.held)
-    further = (in_flight - 1) * float(mode.more[layers].sum())
-    kept = float(mode.first[layers].sum()) + further
-    stashed = (in_flight - 1) * sum(entering) if mode.stash_inputs else 0.0
-    gathered = candidate.gathered if stage.zero >= 3 else 0.0
-    peak = float(mode.peak[layers].max()) + gathered
-    reserve = instance.cluster.reserve
+        once = max(once, _exposed_by_ports(instance, shared, ports, without + port_wait, micro_batches))
+    activations, peak, upper, parts = stage_memory(instance, stage, shared.held, in_flight, sum(entering))
     return PricedStage(
         compute=compute,
         # Rounding may deal out more to collectives than there is.
@@ -306,28 +243,62 @@ def _price_stage(
         sharding=sharding,
         port_wait=port_wait,
         sync=once + shared.update,
-        state=state,
-        activations=kept + stashed,
+        state=sum(shared.held),
+        activations=activations,
         peak=peak,
-        reserve=reserve,
+        reserve=instance.cluster.reserve,
         in_flight=in_flight,
         level_in=around[0],
         level_out=around[1],
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
-        parts=memory_parts(mode, layers, shared.held, kept + stashed, further, gathered, reserve),
-        upper_memory=instance.cluster.upper(state + kept + stashed + peak + reserve),
+        parts=parts,
+        upper_memory=upper,
         bytes_out=sum(leaving),
         ports=ports,
         once_ports=None if ports is None else tuple(shared.once_ports.tolist()),
     )
 
 
+def stage_memory(
+    instance: Instance, stage: StageDecision, state: tuple[float, float, float], in_flight: float, entering: float
+) -> tuple[float, float, float, MemoryBreakdown]:
+    """The memory of a stage beside its state, bytes: activations, transient, the most of all; and its parts.
+
+    Args:
+        instance: of the plan.
+        stage: the stage.
+        state: bytes of weights, gradients and optimizer.
+        in_flight: micro-batches in flight.
+        entering: bytes of its inputs per micro-batch.
+    """
+    candidate, layers, reserve = instance.candidates[stage.candidate], list(stage.layers), instance.cluster.reserve
+    mode = candidate.mode(stage.recompute)
+    further = (in_flight - 1) * float(mode.more[layers].sum())
+    saved = float(mode.first[layers].sum()) + further
+    stashed = (in_flight - 1) * entering if mode.stash_inputs else 0.0
+    gathered = candidate.gathered if stage.zero >= 3 else 0.0
+    peak = float(mode.peak[layers].max()) + gathered
+    overheads, unused = mode.overheads, further * mode.overheads.fragmentation
+    largest = max(layers, key=lambda layer: float(mode.peak[layer]))
+    communication = 0.0 if overheads.buffers is None else float(overheads.buffers[largest])
+    parts = MemoryBreakdown(
+        *state,
+        activations=saved + stashed - unused,
+        transient=max(float(mode.peak[largest]) - communication - overheads.framework, 0.0),
+        communication=communication + gathered,
+        framework=overheads.framework,
+        fragmentation=unused,
+        reserve=reserve,
+    )
+    return saved + stashed, peak, instance.cluster.upper(sum(state) + saved + stashed + peak + reserve), parts
+
+
 def _ports(
     candidate: Candidate,
     mode: RecomputeMode,
     layers: list[int],
-    shared: StateCosts,
+    shared: ZeroCosts,
     messages: Iterable[tuple[int, float]],
 ) -> tuple[float, ...]:
     """Seconds per micro-batch that a stage keeps a device's port at each level occupied (`b_i`), hidden or not.
@@ -344,12 +315,12 @@ def _ports(
     return tuple(found.tolist())
 
 
-def _held_up(
-    instance: Instance, shared: StateCosts, ports: tuple[float, ...], time: float, micro_batches: int
+def _exposed_by_ports(
+    instance: Instance, shared: ZeroCosts, ports: tuple[float, ...], time: float, micro_batches: int
 ) -> float:
-    """Seconds of what is sent once per batch that show because ports leave too little free for it; 0 where none hides.
+    """Seconds of what is sent once per batch that are exposed because ports leave too little free; 0: none overlaps.
 
-    It hides under what is left of `time`, in all micro-batches, at the fullest of the levels it uses.
+    It overlaps with what is left of `time`, in all micro-batches, at the fullest of the levels it uses.
     """
     free = [time - busy for busy, used in zip(ports, shared.once_ports > 0, strict=True) if used]
     if instance.space.exposed >= 1 or not free:

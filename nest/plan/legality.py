@@ -8,8 +8,7 @@ import numpy
 
 from nest.errors import InputError
 from nest.instance import Instance, Solution, StageDecision, chunks_of
-from nest.plan.chunks import chunk_faults
-from nest.plan.evaluate import replica_size
+from nest.plan.layout import even_blocks, even_chunks, replica_size
 from nest.spec.constraints import Constraint, Value
 
 
@@ -31,7 +30,7 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
         return found
     if solution.chunks > 1:
         first = instance.candidates[solution.stages[0].candidate]
-        return chunk_faults(instance, solution, instance.micro_batches(first, solution.replicas))
+        return _chunks(instance, solution, instance.micro_batches(first, solution.replicas))
     stage_of = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
     for index, stage in enumerate(solution.stages):
         if not stage.layers:
@@ -43,6 +42,53 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
                 found.append(
                     f"layer {names[consumer]!r} runs in an earlier stage than {names[producer]!r}, which it reads from"
                 )
+    return found
+
+
+def chunk_violations(instance: Instance, stages: int, chunks: int, micro_batches: int | None) -> list[str]:
+    """Why no plan has `chunks` chunks on each of `stages` stages, in words.
+
+    Args:
+        instance: the problem.
+        stages: `s`.
+        chunks: `v`, 2 or more.
+        micro_batches: `M`; None: not known.
+    """
+    blocks, found = len(instance.space.blocks), []
+    if stages < 2:
+        found.append(f"a schedule of {chunks} chunks needs at least 2 stages")
+    if micro_batches is not None and micro_batches % stages:
+        found.append(
+            f"with {chunks} chunks for each of {stages} stages the micro-batches must be a multiple of {stages}, "
+            f"but there are {micro_batches}"
+        )
+    if not even_blocks(instance, stages * chunks):
+        found.append(
+            f"{blocks} transformer blocks cannot be split evenly into {stages * chunks} chunks, "
+            f"{chunks} for each of {stages} stages"
+        )
+    return found
+
+
+def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -> list[str]:
+    """What keeps the stages of a plan of several chunks from being the even split there is, in words."""
+    stages, chunks = len(solution.stages), solution.chunks
+    found = chunk_violations(instance, stages, chunks, micro_batches)
+    if found:
+        return found
+    split = even_chunks(instance, stages, chunks)
+    names = instance.graph.layers
+    for index, stage in enumerate(solution.stages):
+        if sorted(stage.layers) != sorted(layer for chunk in split[index::stages] for layer in chunk):
+            found.append(f"stage {index + 1} does not hold the layers of its {chunks} chunks of the even split")
+    home = {layer: index for index, chunk in enumerate(split) for layer in chunk}
+    for producer, consumers in instance.graph.tensors:
+        for consumer in consumers:
+            if home[producer] > home[consumer]:
+                found.append(f"layer {names[consumer]!r} is in an earlier chunk than {names[producer]!r}")
+    for group in instance.space.together:
+        if len({home[layer] for layer in group}) > 1:
+            found.append(f"layers from {names[group[0]]!r} to {names[group[-1]]!r}, kept together, are in two chunks")
     return found
 
 

@@ -5,7 +5,7 @@ from attrs import frozen
 from nest.deployment.ranks import named_seats, seats
 from nest.errors import InputError
 from nest.formulate.embedding import irregular
-from nest.plan.evaluate import first_devices, replica_size, widest
+from nest.plan import first_devices, replica_size, widest
 from nest.reporting.subject import Subject
 
 

@@ -13,8 +13,8 @@ from nest.reporting.svg import WIDTHS, element, joined, number, text
 from nest.reporting.time_axis import time_axis
 from nest.reporting.timeline_drawing import Room, breaks, room, window_scales
 from nest.reporting.windows import Shown
-from nest.simulate.records import Points
 from nest.simulate.replay import Replay
+from nest.simulate.timeline import Points
 from nest.units import format_bytes, format_seconds
 
 FINE, COARSE = 2, 4

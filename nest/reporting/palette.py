@@ -76,7 +76,7 @@ CAUSES: Mapping[str, str] = {
     "sync": "rose",
     "bubble": "grey",
     "waiting": "slate",
-    # Of tasks of a timeline (nest.simulate.records).
+    # Of tasks of a timeline (nest.simulate.timeline).
     "forward": "blue",
     "backward": "green",
     "input-gradients": "green",

@@ -6,7 +6,7 @@ import numpy
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from nest.simulate.records import Task
+from nest.simulate.timeline import Task
 
 Times = NDArray[numpy.float64]
 """Seconds from the beginning of the batch."""

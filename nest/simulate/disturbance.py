@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from nest.errors import InputError
 from nest.instance import Pass
-from nest.simulate.records import COLLECTIVES, COMPUTE, Piece, Span, StageWork, Task, Timeline
-from nest.simulate.running import TOLD_EVERY, Progress, sent
-from nest.simulate.timeline import recorded
+from nest.simulate.timeline import REPORT_EVERY, Progress, Span, Task, Timeline, recorded, sent
+from nest.simulate.work import COLLECTIVES, COMPUTE, Piece, StageWork
 from nest.units import shown
 
 Times = NDArray[numpy.float64]
@@ -91,8 +90,8 @@ class Disturbed:
         disturbance: what did not go as planned.
         planned: seconds of the batch without it.
         batch_times: seconds of each run.
-        waits: for each stage, the seconds for which a replica waits for the slowest before it synchronises, on average
-            over replicas and runs.
+        waits: for each stage, the seconds for which a replica waits for the slowest before gradients are reduced, on
+            average over replicas and runs.
         timeline: the first run, of the replica with the first slow device, or the first replica.
     """
 
@@ -108,13 +107,13 @@ class Disturbed:
 
     def to_dict(self) -> dict[str, Any]:
         """All but the timeline in plain mappings, lists and numbers."""
-        told = self.disturbance
+        given = self.disturbance
         return {
-            "jitter": told.jitter,
-            "seed": told.seed,
-            "runs": told.runs,
+            "jitter": given.jitter,
+            "seed": given.seed,
+            "runs": given.runs,
             "slow_devices": [
-                {"stage": each.stage + 1, "replica": each.replica, "factor": each.factor} for each in told.slow
+                {"stage": each.stage + 1, "replica": each.replica, "factor": each.factor} for each in given.slow
             ],
             "mean": float(numpy.mean(self.batch_times)),
             "least": min(self.batch_times),
@@ -136,7 +135,7 @@ def disturb(
     """Replay the passes in the same order on every replica, some tasks longer or shorter.
 
     Collectives begin when the last replica comes to them, so the slowest holds up the others: all at the
-    synchronisation, those of its shard group with ZeRO 2 and 3 in every micro-batch.
+    gradient reduction, those of its shard group with ZeRO 2 and 3 in every micro-batch.
 
     Args:
         works: what each stage has to do.
@@ -145,7 +144,7 @@ def disturb(
         staggered: of the schedule.
         planned: seconds of the batch as planned.
         disturbance: what does not go as planned.
-        progress: told how far it is.
+        progress: called now and then with how far it is.
 
     Raises:
         InputError: a slow device is on a stage or replica that is not there.
@@ -197,18 +196,18 @@ class _Runs:
         self.tasks: list[Task] = []
 
     def go(self, spans: Sequence[Span], shown: int | None, progress: Progress | None, among: tuple[int, int]) -> None:
-        """Run all passes and the synchronisation; the first run of replica `shown` is recorded."""
+        """Run all passes and the optimizer step; the first run of replica `shown` is recorded."""
         self._shown = shown
         stages, chunks = len(self._works), self._works[0].chunks
         arrived: dict[tuple[bool, int, int], Times] = {}
         for number, span in enumerate(spans):
             self._run(span, arrived, stages, chunks)
-            if progress is not None and number % TOLD_EVERY == 0:
+            if progress is not None and number % REPORT_EVERY == 0:
                 progress("disturbing", (among[0] + self._shape[0] * number / len(spans)) / among[1])
         for stage, work in enumerate(self._works):
             clock = self._together(self._free[stage], self._shape[1])
             self.waits[stage] = clock - self._free[stage]
-            for piece in work.synchronisation:
+            for piece in work.optimizer_step:
                 clock = self._piece(stage, piece, clock, None)
             self._free[stage] = clock
 
@@ -233,9 +232,9 @@ class _Runs:
         for piece in self._works[stage].passes[step.kind, step.chunk]:
             clock = self._piece(stage, piece, clock, step)
         self._free[stage] = clock
-        told = sent(step, stage, stages, chunks)
-        if told is not None:
-            arrived[told] = clock
+        outgoing = sent(step, stage, stages, chunks)
+        if outgoing is not None:
+            arrived[outgoing] = clock
         if self._shown is not None:
             self.spans.append(Span(stage, step, float(begun[0, self._shown]), float(clock[0, self._shown])))
 

@@ -1,19 +1,45 @@
-"""A plan's batch, replayed."""
+"""A plan's batch replayed: why it takes longer or shorter than the closed form, and whether its schedule holds."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
-from nest.hooks.guard import attribute
-from nest.instance import Instance, Pass, Solution, chunks_of
-from nest.simulate.difference import Difference, closed_form, difference
+from nest.errors import InputError
+from nest.hooks.guard import Guarded, attribute
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Pass, Schedule, Solution
+from nest.plan.certificate import batch_length, certify, is_staggered, longest_pipeline
+from nest.plan.evaluate import schedule_of
 from nest.simulate.disturbance import Disturbance, Disturbed, disturb
-from nest.simulate.orders import orders_of
-from nest.simulate.records import StageWork, Timeline
-from nest.simulate.running import Progress, Stuck, run
-from nest.simulate.timeline import batch_time, timeline
-from nest.simulate.work import stage_works
+from nest.simulate.timeline import Orders, Progress, Span, Stuck, Timeline, batch_time, orders_of, run, timeline
+from nest.simulate.work import StageWork, stage_works
+from nest.tolerances import AGREEMENT
+from nest.units import format_seconds
+
+
+@frozen
+class Difference:
+    """Seconds by which a replay exceeds the closed form `A max t + B sum t + max y`, by reason.
+
+    Attributes:
+        passes: on stages that all have the passes of the slowest: the weights take passes to have other shares of the
+            stage's time than they have here.
+        chunks: the chunks of the slowest stage differ: the weights take them to be alike.
+        stages: stages differ: the closed form fills and drains the pipeline with every stage's whole time.
+        synchronisation: the closed form adds the longest one to the end of the last pass; the replay lets each stage
+            begin its own.
+    """
+
+    passes: float
+    chunks: float
+    stages: float
+    synchronisation: float
+
+    @property
+    def total(self) -> float:
+        """Seconds by which the replay takes longer; below 0: shorter."""
+        return self.passes + self.chunks + self.stages + self.synchronisation
 
 
 @frozen
@@ -68,9 +94,9 @@ class Replay:
 
     def to_dict(self) -> dict[str, Any]:
         """All but the timelines, which `nest.simulate.trace` writes, in plain mappings, lists and numbers."""
-        told = {name: getattr(self, name) for name in ("schedule", "micro_batches", "chunks", "replicas")}
+        names = ("schedule", "micro_batches", "chunks", "replicas")
         return {
-            **told,
+            **{name: getattr(self, name) for name in names},
             "batch_time": self.batch_time,
             "closed_form": self.closed_form,
             "difference": {"total": self.batch_time - self.closed_form, **asdict(self.difference)},
@@ -95,7 +121,7 @@ def replay(
         instance: the plan's problem in numbers.
         solution: its decisions, which make a plan of the problem.
         disturbance: what does not go as planned.
-        progress: told how far it is.
+        progress: called now and then with how far it is.
 
     Raises:
         InputError: the schedule does not say in which order stages work, or the disturbance is of a stage or replica
@@ -104,9 +130,7 @@ def replay(
     """
     works = stage_works(instance, solution)
     chunks, stages = solution.chunks, len(works)
-    schedule = next(
-        each for each in instance.space.schedules if each.name == solution.schedule and chunks_of(each) == chunks
-    )
+    schedule = schedule_of(instance, solution)
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
     orders = orders_of(schedule, stages, micro_batches, chunks)
@@ -120,7 +144,7 @@ def replay(
     except Stuck as stuck:
         attribute(schedule, f"orders passes so that {stuck}")
         raise AssertionError(f"{schedule.name}: {stuck}") from None
-    staggered = bool(getattr(schedule, "staggered", False))
+    staggered = is_staggered(schedule)
     whole = batch_time(spans, [work.sync for work in works], staggered)
     planned = timeline(works, spans)
     pipeline = batch_time(spans, [0.0] * stages, staggered)
@@ -158,3 +182,108 @@ def _stages(works: Sequence[StageWork], planned: Timeline, whole: float, micro_b
         )
         for work, seconds, peak in zip(works, busy, planned.peaks, strict=True)
     )
+
+
+def closed_form(works: Sequence[StageWork], weights: tuple[float, float]) -> float:
+    """`A max t + B sum t + max y` of these stages (PROBLEM.md section 4)."""
+    times = [work.time for work in works]
+    return weights[0] * max(times) + weights[1] * sum(times) + max(work.sync for work in works)
+
+
+def difference(
+    works: Sequence[StageWork], spans: Sequence[Span], orders: Orders, schedule: Schedule, micro_batches: int
+) -> Difference:
+    """By how much the replay and the closed form differ, and why.
+
+    Args:
+        works: what each stage has to do.
+        spans: its passes, as replayed.
+        orders: of passes.
+        schedule: whose weights the closed form has.
+        micro_batches: `M`.
+    """
+    stages = len(works)
+    slowest, total = schedule.weights(micro_batches, stages)
+    syncs = [work.sync for work in works]
+    staggered = is_staggered(schedule)
+    whole = batch_time(spans, syncs, staggered)
+    pipeline = batch_time(spans, [0.0] * stages, staggered)
+    longest = max(works, key=lambda work: work.time)
+    form = slowest * longest.time + total * longest.time * stages
+    mean = _uniform(longest, orders, staggered, alike=True)
+    uniform = _uniform(longest, orders, staggered, alike=False) if longest.chunks > 1 else mean
+    planned = slowest * longest.time + total * sum(work.time for work in works)
+    return Difference(
+        passes=_clean(mean - form, whole),
+        chunks=_clean(uniform - mean, whole),
+        stages=_clean(pipeline - planned - (uniform - form), whole),
+        synchronisation=_clean(whole - pipeline - max(syncs), whole),
+    )
+
+
+def _uniform(work: StageWork, orders: Orders, staggered: bool, *, alike: bool) -> float:
+    """Seconds of the pipeline where every stage has the passes of `work`, with `alike` the same in all its chunks."""
+    times = {
+        (kind, chunk): work.total(kind) / work.chunks if alike else work.seconds(kind, chunk)
+        for kind, chunk in work.passes
+    }
+    spans = run(orders, work.chunks, lambda _, step: times[step.kind, step.chunk])
+    return batch_time(spans, [0.0] * len(orders), staggered)
+
+
+def _clean(seconds: float, whole: float) -> float:
+    """0 for what is only rounding."""
+    return 0.0 if abs(seconds) <= AGREEMENT * whole else seconds
+
+
+def replay_plugin(instance: Instance, solution: Solution, known: Registry) -> None:
+    """Refuse a plan whose schedule comes from a plug-in and is contradicted by its own order.
+
+    Args:
+        instance: the problem.
+        solution: its plan.
+        known: registered schedules and the like.
+
+    Raises:
+        PluginError: the schedule is contradicted.
+        InputError: it is, and the problem names no other one.
+    """
+    schedule = schedule_of(instance, solution)
+    reason = contradiction(instance, solution) if isinstance(schedule, Guarded) else None
+    if reason is None:
+        return
+    if all(each.name == schedule.name for each in instance.space.schedules):
+        raise InputError(
+            f"the schedule {schedule.name!r} of plug-in {' '.join(known.origin('schedules', schedule.name))} {reason}, "
+            "and the problem names no other; name one in training.schedule whose weights and order agree."
+        )
+    attribute(schedule, reason)
+
+
+def contradiction(instance: Instance, solution: Solution) -> str | None:
+    """How the order of a plan's schedule contradicts its weights or counts, to follow its name; None: it does not.
+
+    A schedule without an order contradicts nothing, and what has more passes than `nest.plan.certificate.MOST` is not
+    looked at.
+    """
+    schedule, count, chunks = schedule_of(instance, solution), len(solution.stages), solution.chunks
+    micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
+    assert micro_batches is not None  # It is a plan of the problem.
+    found = certify(schedule, micro_batches, count)
+    if found.missing is None and found.equal_stages is not None:
+        assert hasattr(schedule, "order")
+        orders = [schedule.order(stage, count, micro_batches) for stage in range(1, count + 1)]
+        works = stage_works(instance, solution)
+        lengths = [{each: work.seconds(*each) for each in work.passes} for work in works]
+        staggered = is_staggered(schedule)
+        pipeline = batch_length(orders, micro_batches, chunks, lengths, staggered)
+        most = longest_pipeline(
+            schedule.weights(micro_batches, count), orders, micro_batches, chunks, lengths, staggered
+        )
+        if pipeline > most * (1 + AGREEMENT):
+            run = replay(instance, solution)
+            return (
+                f"prices a plan of {micro_batches} micro-batches and {count} stages at "
+                f"{format_seconds(run.closed_form)}, but in its order the passes take {format_seconds(run.batch_time)}"
+            )
+    return next(iter(found.faults), None)

@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.simulate.records import RECEIVES, Task, Timeline
 from nest.simulate.replay import Replay
-from nest.simulate.running import sent
+from nest.simulate.timeline import Task, Timeline, sent
+from nest.simulate.work import RECEIVES
 
 GRID = 8
 """Parts of a microsecond to which times are rounded. Eighths are exact as floating-point numbers and are whole
@@ -89,9 +89,9 @@ def _slice(task: Task) -> _Slice:
 
 def _complete(piece: _Slice, process: int, thread: int, name: str | None = None) -> dict[str, Any]:
     task = piece.task
-    told = name or _WORDS.get(task.kind, task.kind)
+    label = name or _WORDS.get(task.kind, task.kind)
     event = {
-        "name": told if task.micro_batch is None else f"{told} {task.micro_batch}",
+        "name": label if task.micro_batch is None else f"{label} {task.micro_batch}",
         "cat": task.kind,
         "ph": "X",
         "pid": process,
@@ -121,9 +121,9 @@ def _of_link(stage: int, stages: int, gradients: bool) -> int:
 
 
 def _message(piece: _Slice, stages: int) -> dict[str, Any]:
-    told = piece.task.kind.replace("receive-", "send ")
+    label = piece.task.kind.replace("receive-", "send ")
     sender = _sender(piece.task, stages)
-    event = _complete(piece, LINKS, _of_link(sender, stages, piece.task.kind == "receive-gradients"), told)
+    event = _complete(piece, LINKS, _of_link(sender, stages, piece.task.kind == "receive-gradients"), label)
     event["args"] = {**event["args"], "stage": sender + 1, "to": piece.task.stage + 1}
     return event
 
@@ -145,19 +145,14 @@ def _names(stages: int, replica: int, links: Sequence[tuple[int, bool]]) -> Iter
         yield _meta("process_sort_index", LINKS, None, {"sort_index": LINKS})
     for stage, gradients in links:
         track = _of_link(stage, stages, gradients)
-        told = f"stage {stage + 1} sends {'gradients' if gradients else 'activations'}"
-        yield _meta("thread_name", LINKS, track, {"name": told})
+        label = f"stage {stage + 1} sends {'gradients' if gradients else 'activations'}"
+        yield _meta("thread_name", LINKS, track, {"name": label})
         yield _meta("thread_sort_index", LINKS, track, {"sort_index": track})
 
 
-def _meta(name: str, process: int, thread: int | None, told: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "ph": "M",
-        "pid": process,
-        **({} if thread is None else {"tid": thread}),
-        "args": told,
-    }
+def _meta(name: str, process: int, thread: int | None, args: dict[str, Any]) -> dict[str, Any]:
+    track = {} if thread is None else {"tid": thread}
+    return {"name": name, "ph": "M", "pid": process, **track, "args": args}
 
 
 def _flows(slices: Sequence[_Slice], timeline: Timeline, stages: int, chunks: int) -> Iterator[dict[str, Any]]:
@@ -180,10 +175,10 @@ def _flows(slices: Sequence[_Slice], timeline: Timeline, stages: int, chunks: in
             continue
         number += 1
         last, first = source[-1], target[0]
-        told = {"name": "gradients" if gradients else "activations", "cat": "message", "id": number, "pid": STAGES}
+        arrow = {"name": "gradients" if gradients else "activations", "cat": "message", "id": number, "pid": STAGES}
         out, into = last.start + last.length - 1, first.start + (first.length > 1)
-        yield {**told, "ph": "s", "tid": _of_stage(span.stage), "ts": out / GRID}
-        yield {**told, "ph": "f", "bp": "e", "tid": _of_stage(reader[0]), "ts": into / GRID}
+        yield {**arrow, "ph": "s", "tid": _of_stage(span.stage), "ts": out / GRID}
+        yield {**arrow, "ph": "f", "bp": "e", "tid": _of_stage(reader[0]), "ts": into / GRID}
 
 
 def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:

@@ -1,18 +1,146 @@
-"""From decisions to what each stage has to do: PROBLEM.md section 4 in pieces of passes."""
+"""What each stage has to do: PROBLEM.md section 4 in pieces of passes, read from decisions once more.
 
-from collections.abc import Iterable
+Shard groups and overlap ("Hiding") are sections of docs/explanation/problem.md. Where blocks lie, what crosses their
+boundaries and what single collectives take is read as pricing reads it (`nest.plan`).
+"""
 
-from attrs import evolve
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
-from nest.instance import Candidate, Instance, RecomputeMode, Solution
-from nest.simulate.boundaries import Cuts, levels, message, places
-from nest.simulate.ports import held_up, ports_of, shown_once, time_of
-from nest.simulate.records import Piece, Ports, StageWork
-from nest.simulate.sharding import Groups, Sharding, sharding
+import numpy
+from attrs import evolve, frozen
+
+from nest.instance import Array, Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
+from nest.plan.certificate import UNITS
+from nest.plan.layout import boundary_levels, chunk_layers, cut_bytes, downsets, point_to_point
+from nest.plan.zero import DataParallelGroup, data_parallel_groups, slowest_collective
+
+COMPUTE = frozenset({"forward", "backward", "recompute", "input-gradients", "weight-gradients", "update"})
+"""Kinds of pieces that a device computes; the others are communication, or wait for it."""
+
+COLLECTIVES = frozenset({"gather-weights", "reduce-gradients"})
+"""Kinds of pieces in which the replicas take part together."""
+
+RECEIVES = frozenset({"receive-activations", "receive-gradients"})
+"""Kinds of pieces that occupy the link to another stage."""
+
+WAIT = "wait-for-port"
+"""Kind of the pieces in which a port of the stage's devices is still occupied and nothing else is left to do."""
 
 WEIGHTS_SHARE = 0.5
 """Share of a backward pass, recomputation apart, that finds the gradients of weights: a matrix product takes as many
 FLOP for either gradient (arXiv 2401.10241, table 1, but for the attention core)."""
+
+
+@frozen
+class Piece:
+    """A part of a pass or of the optimizer step.
+
+    Attributes:
+        kind: one of `COMPUTE`, `COLLECTIVES` or `RECEIVES`, or `WAIT`.
+        seconds: how long it takes, above 0.
+    """
+
+    kind: str
+    seconds: float
+
+
+Passes = Mapping[tuple[str, int], tuple[Piece, ...]]
+"""By kind of pass and chunk, the pieces a pass consists of, in order."""
+
+
+@frozen
+class Ports:
+    """How long a device's port at each level, innermost first, is occupied by what a stage sends, hidden or not.
+
+    Attributes:
+        often: seconds per micro-batch (`b_i` of PROBLEM.md section 4, Ports).
+        once: seconds once per batch.
+    """
+
+    often: tuple[float, ...]
+    once: tuple[float, ...]
+
+    def traffic(self, micro_batches: int) -> tuple[float, ...]:
+        """Seconds per batch, by level."""
+        return tuple(micro_batches * often + once for often, once in zip(self.often, self.once, strict=True))
+
+
+@frozen
+class StageWork:
+    """What one stage does, in seconds, and holds, in bytes.
+
+    Attributes:
+        passes: by kind of pass and chunk, the pieces a pass consists of, in order; backward passes also in two parts.
+        optimizer_step: pieces of what happens once per batch, gradient reduction included, in order.
+        resident: bytes of weights, gradients, optimizer state and the reserve, all the time.
+        saved: bytes that each micro-batch in flight saves for backward, by chunk.
+        first: bytes by which the first micro-batch in flight takes more than a further one.
+        transient: bytes needed while a pass runs, by chunk.
+        in_step: replicas, neighbours, whose weights and gradients are sharded together (`DataParallelism.in_step`).
+        ports: what they carry; None: the stage's candidate does not say.
+    """
+
+    passes: Passes
+    optimizer_step: tuple[Piece, ...]
+    resident: float
+    saved: tuple[float, ...]
+    first: float
+    transient: tuple[float, ...]
+    in_step: int
+    ports: Ports | None
+
+    @property
+    def chunks(self) -> int:
+        """Runs of layers of the stage."""
+        return len(self.saved)
+
+    def seconds(self, kind: str, chunk: int) -> float:
+        """Seconds of one pass."""
+        return sum(piece.seconds for piece in self.passes[kind, chunk])
+
+    def total(self, kind: str) -> float:
+        """Seconds of the passes of one micro-batch through all chunks."""
+        return sum(self.seconds(kind, chunk) for chunk in range(self.chunks))
+
+    @property
+    def time(self) -> float:
+        """Seconds per micro-batch (`t_i` of PROBLEM.md section 4)."""
+        return self.total("forward") + self.total("backward")
+
+    @property
+    def sync(self) -> float:
+        """Seconds once per batch (`y_i`)."""
+        return sum(piece.seconds for piece in self.optimizer_step)
+
+
+@frozen
+class DataParallelism:
+    """Seconds that a stage spends on data-parallel communication and its optimizer, and the bytes of its state.
+
+    Attributes:
+        gather: of weights, in a forward pass and once more in a backward pass; what is exposed of it.
+        scatter: of gradients, in a backward pass; what is exposed of it.
+        reduce: of gradients, once per batch, exposed or not; waiting for other ranks included.
+        refresh: weights gathered after the optimizer step, exposed or not; waiting included.
+        exposed: share of `reduce` and `refresh` that is exposed, ports aside.
+        update: the optimizer step.
+        state: bytes of weights, gradients and optimizer on a device.
+        in_step: replicas, neighbours, that shard groups join; only these wait for each other in every micro-batch.
+        often_ports: seconds per micro-batch for which a port of each level is occupied, exposed or not.
+        once_ports: the same once per batch.
+    """
+
+    gather: float
+    scatter: float
+    reduce: float
+    refresh: float
+    exposed: float
+    update: float
+    state: float
+    in_step: int
+    often_ports: tuple[float, ...]
+    once_ports: tuple[float, ...]
 
 
 def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]:
@@ -20,36 +148,31 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
 
     Communication of data parallelism is counted for a whole stage; each of its chunks has an equal share.
     """
-    dealt = places(instance, solution)
-    cuts = Cuts(instance, dealt)
-    in_front = levels(instance, solution)
-    groups = Groups(instance, solution)
-    count = len(solution.stages)
-    found = []
+    runs, cuts = chunk_layers(instance, solution), downsets(instance, solution)
+    levels, count = boundary_levels(instance, solution), len(solution.stages)
+    groups = {used: data_parallel_groups(instance, solution, used) for used in {s.candidate for s in solution.stages}}
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
+    found = []
     for index, stage in enumerate(solution.stages):
         candidate = instance.candidates[stage.candidate]
-        mode = candidate.mode(stage.recompute)
-        chunks = [list(layers) for layers in dealt[index::count]]
-        layers = list(stage.layers)
+        mode, layers = candidate.mode(stage.recompute), list(stage.layers)
         compute = float((candidate.forward[layers] + candidate.backward[layers] + mode.extra[layers]).sum())
-        shared = sharding(instance, groups, stage, compute)
-        around = (in_front[index], in_front[(index + 1) % count])
+        shared = data_parallelism(instance, groups[stage.candidate], stage, compute)
         passes: dict[tuple[str, int], tuple[Piece, ...]] = {}
+        chunks = [list(chunk) for chunk in runs[index::count]]
         entering, messages = [], []
-        for chunk, layers in enumerate(chunks):
-            place = chunk * count + index
-            entering.append(cuts.in_front(candidate, place))
-            arriving = message(instance, entering[chunk], around[0])
-            returning = message(instance, cuts.in_front(candidate, place + 1), around[1])
-            messages += [(around[0], arriving), (around[1], returning)]
-            for kind, pieces in _passes(candidate, mode, layers, arriving, returning, shared, solution.chunks).items():
-                passes[kind, chunk] = pieces
-        ports = ports_of(candidate, mode, list(stage.layers), messages, shared)
+        for chunk, (front, behind) in enumerate(cuts[index::count]):
+            entering.append(cut_bytes(instance, candidate, front))
+            arriving = point_to_point(instance.cluster, entering[chunk], levels[index])
+            returning = point_to_point(instance.cluster, cut_bytes(instance, candidate, behind), levels[index + 1])
+            messages += [(levels[index], arriving), (levels[index + 1], returning)]
+            pieces = _passes(candidate, mode, chunks[chunk], arriving, returning, shared, solution.chunks)
+            passes |= {(kind, chunk): each for kind, each in pieces.items()}
+        ports = _ports(candidate, mode, layers, messages, shared)
         if ports is not None:
-            passes = held_up(passes, ports)
-            shared = evolve(shared, shown=shown_once(instance, shared, ports, time_of(passes), micro_batches))
+            passes = _waiting(passes, ports)
+            shared = evolve(shared, exposed=_exposed_once(instance, shared, ports, time_of(passes), micro_batches))
         found.append(_work(instance, candidate, mode, stage.zero, passes, shared, ports, chunks, entering))
     return tuple(found)
 
@@ -60,7 +183,7 @@ def _passes(
     layers: list[int],
     arriving: float,
     returning: float,
-    shared: Sharding,
+    shared: DataParallelism,
     chunks: int,
 ) -> dict[str, tuple[Piece, ...]]:
     """Pieces of every kind of pass over one chunk.
@@ -93,28 +216,28 @@ def _work(
     candidate: Candidate,
     mode: RecomputeMode,
     zero: int,
-    passes: dict[tuple[str, int], tuple[Piece, ...]],
-    shared: Sharding,
+    passes: Passes,
+    shared: DataParallelism,
     ports: Ports | None,
     chunks: list[list[int]],
     entering: list[float],
 ) -> StageWork:
-    """The stage with its memory: what it keeps of a micro-batch is counted chunk by chunk."""
+    """The stage with its memory: what it saves of a micro-batch is counted chunk by chunk."""
     stashed = [each if mode.stash_inputs else 0.0 for each in entering]
-    kept = [float(mode.more[layers].sum()) + stash for layers, stash in zip(chunks, stashed, strict=True)]
-    first = sum(float(mode.first[layers].sum()) for layers in chunks) - sum(kept)
+    saved = [float(mode.more[layers].sum()) + stash for layers, stash in zip(chunks, stashed, strict=True)]
+    first = sum(float(mode.first[layers].sum()) for layers in chunks) - sum(saved)
     gathered = candidate.gathered if zero >= 3 else 0.0
     return StageWork(
         passes=passes,
-        synchronisation=_pieces(
+        optimizer_step=_pieces(
             [
-                ("reduce-gradients", shared.reduce * shared.shown),
+                ("reduce-gradients", shared.reduce * shared.exposed),
                 ("update", shared.update),
-                ("gather-weights", shared.refresh * shared.shown),
+                ("gather-weights", shared.refresh * shared.exposed),
             ]
         ),
-        standing=shared.state + instance.cluster.reserve,
-        kept=tuple(kept),
+        resident=shared.state + instance.cluster.reserve,
+        saved=tuple(saved),
         first=first,
         transient=tuple(float(mode.peak[layers].max()) + gathered for layers in chunks),
         in_step=shared.in_step,
@@ -122,6 +245,141 @@ def _work(
     )
 
 
-def _pieces(told: Iterable[tuple[str, float]]) -> tuple[Piece, ...]:
+def _pieces(parts: Iterable[tuple[str, float]]) -> tuple[Piece, ...]:
     """What takes time."""
-    return tuple(Piece(kind, seconds) for kind, seconds in told if seconds > 0)
+    return tuple(Piece(kind, seconds) for kind, seconds in parts if seconds > 0)
+
+
+def data_parallelism(
+    instance: Instance, groups: Sequence[DataParallelGroup], stage: StageDecision, work: float
+) -> DataParallelism:
+    """What data parallelism costs a stage.
+
+    Args:
+        instance: of the plan.
+        groups: of the stage's candidate, one for each of its parameter groups.
+        stage: the stage.
+        work: seconds it computes per micro-batch, recomputation included.
+    """
+    candidate, space = instance.candidates[stage.candidate], instance.space
+    stage = evolve(stage, zero=space.effective_zero(stage.zero))
+    sent = numpy.zeros((4, 1 + len(instance.cluster.levels)))
+    update, state, in_step = 0.0, 0.0, 1
+    for parameters, group in zip(candidate.state, groups, strict=True):
+        sent += _sent(instance, stage, parameters, group)
+        size, ranks = group.shard_size, len(parameters.ranks)
+        update += _share(parameters.update, stage, 1, size)
+        state += _share(parameters.weights, stage, 3, size) + _share(parameters.gradients, stage, 2, size)
+        state += _share(parameters.optimizer, stage, 1, size)
+        # Where shard groups overlap, they wait for all that they overlap with.
+        in_step = math.lcm(in_step, math.lcm(size, ranks) // ranks)
+    gather, scatter, reduce, refresh = (float(seconds) for seconds in sent[:, 0])
+    often = _exposed_share(instance, 2 * gather + scatter, work, space.often_exposed)
+    waited = space.synchronisation * (space.sharded_synchronisation if stage.zero else 1.0)
+    return DataParallelism(
+        gather=gather * often,
+        scatter=scatter * often,
+        reduce=reduce * waited,
+        refresh=refresh * waited,
+        exposed=_exposed_share(instance, waited * (reduce + refresh), work, space.exposed),
+        update=update,
+        state=state,
+        in_step=in_step,
+        often_ports=tuple((2 * sent[0, 1:] + sent[1, 1:]).tolist()),
+        # Who waits occupies nothing; where ranks take less than the model says, their ports do, too.
+        once_ports=tuple((min(waited, 1.0) * (sent[2, 1:] + sent[3, 1:])).tolist()),
+    )
+
+
+def _share(row: Array, stage: StageDecision, sharded_from: int, shard_size: int) -> float:
+    """The sum over a stage's layers of what so many devices share from a ZeRO stage on."""
+    return float(row[list(stage.layers)].sum()) / (shard_size if stage.zero >= sharded_from else 1)
+
+
+def _sent(instance: Instance, stage: StageDecision, parameters: ParameterGroup, group: DataParallelGroup) -> Array:
+    """What one parameter group sends, with all of it exposed (PROBLEM.md section 4, the table).
+
+    Returns: gather, scatter, reduce and refresh, each as `slowest_collective`; shape `(4, 1 + levels)`.
+    """
+    layers, zero, size = list(stage.layers), stage.zero, group.shard_size
+    weights, gradients = float(parameters.weights[layers].sum()), float(parameters.gradients[layers].sum())
+    nothing = numpy.zeros(1 + len(instance.cluster.levels))
+    if zero == 0:
+        whole = slowest_collective(instance, "all_reduce", gradients, (group.shape,), group.members)
+        return numpy.array([nothing, nothing, whole, nothing])
+    scatter = slowest_collective(instance, "reduce_scatter", gradients, group.shards, size)
+    gather = slowest_collective(instance, "all_gather", weights, group.shards, size)
+    across = slowest_collective(instance, "all_reduce", gradients / size, group.replicates, group.members // size)
+    if zero == 1:
+        return numpy.array([nothing, nothing, scatter + across, gather])
+    if parameters.pieces is not None and (count := float(parameters.pieces[layers].sum())) > 1:
+        scatter = count * slowest_collective(instance, "reduce_scatter", gradients / count, group.shards, size)
+        if zero == 3:
+            gather = count * slowest_collective(instance, "all_gather", weights / count, group.shards, size)
+    return numpy.array([gather if zero == 3 else nothing, scatter, across, gather if zero == 2 else nothing])
+
+
+def _exposed_share(instance: Instance, seconds: float, work: float, least: float) -> float:
+    """The exposed share of `seconds` beside `work` seconds of compute, `least` at least (section "Hiding")."""
+    if seconds == 0:
+        return 0.0
+    return max(least, (seconds - work) / seconds if instance.space.hiding else 0.0)
+
+
+def _ports(
+    candidate: Candidate,
+    mode: RecomputeMode,
+    layers: list[int],
+    messages: Iterable[tuple[int, float]],
+    shared: DataParallelism,
+) -> Ports | None:
+    """What the ports of a stage's devices carry; None: its candidate does not say.
+
+    `messages` are what it receives in a micro-batch: levels of the boundaries, -1 for none, and seconds.
+    """
+    if candidate.busy is None:
+        return None
+    often = [float(row[layers].sum()) for row in candidate.busy]
+    for level, seconds in enumerate(shared.often_ports):
+        often[level] += seconds
+        often[level] += 0.0 if mode.busy is None else float(mode.busy[level][layers].sum())
+    for level, seconds in messages:
+        if level >= 0:
+            often[level] += seconds
+    return Ports(tuple(often), shared.once_ports)
+
+
+def _waiting(passes: Passes, ports: Ports) -> dict[tuple[str, int], tuple[Piece, ...]]:
+    """Passes that wait for the busiest port, each in proportion to its length, so that equal ones stay equal.
+
+    Forward and backward passes together are one micro-batch.
+    """
+    alone = time_of(passes)
+    wait = max(ports.often) - alone
+    if wait <= 0:
+        return dict(passes)
+    lengths = {each: _seconds(pieces) if alone else float(UNITS[each[0]]) for each, pieces in passes.items()}
+    whole = sum(length for (kind, _), length in lengths.items() if kind in ("forward", "backward"))
+    waits = {each: wait * (length / whole) for each, length in lengths.items()}
+    return {each: (*pieces, *([Piece(WAIT, waits[each])] if waits[each] else [])) for each, pieces in passes.items()}
+
+
+def time_of(passes: Passes) -> float:
+    """Seconds of a micro-batch (`t_i`)."""
+    return sum(_seconds(pieces) for (kind, _), pieces in passes.items() if kind in ("forward", "backward"))
+
+
+def _exposed_once(instance: Instance, shared: DataParallelism, ports: Ports, time: float, micro_batches: int) -> float:
+    """The exposed share of what a stage sends once per batch: at least what ports leave too little free for.
+
+    It overlaps with what every micro-batch, which takes `time`, leaves of the fullest port that it uses.
+    """
+    sent = shared.reduce + shared.refresh
+    free = [time - often for often, once in zip(ports.often, ports.once, strict=True) if once > 0]
+    if instance.space.exposed >= 1 or not free:
+        return shared.exposed
+    return max(shared.exposed, (sent - micro_batches * min(free)) / sent)
+
+
+def _seconds(pieces: Iterable[Piece]) -> float:
+    return sum(piece.seconds for piece in pieces)

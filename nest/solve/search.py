@@ -13,11 +13,11 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from nest.instance import Solution, Standing
+from nest.instance import SearchProgress, Solution
 from nest.solve.effort import Deadline
 from nest.tolerances import TIE
 
-Progress = Callable[[Standing], None]
+Progress = Callable[[SearchProgress], None]
 
 RUNNER_UP_STATES = 2_000_000
 """States looked at most for a runner-up once the optimum is proved: a fraction of a second."""
@@ -293,7 +293,7 @@ class BestFirst:
         if self.progress is not None:
             explored = self.pruned.total() / self.total if self.total else 0.0
             bound = self._bound if self.whole else 0.0
-            self.progress(Standing(self.best.value if self.best else None, bound, explored, seconds))
+            self.progress(SearchProgress(self.best.value if self.best else None, bound, explored, seconds))
         late = self.deadline.over if self._waits else self.deadline.passed
         if late or self.meter.states > self.most_states:
             raise OutOfTime

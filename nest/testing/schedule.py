@@ -8,7 +8,7 @@ from typing import Any
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.hooks.results import sound_in_flight, sound_weights
 from nest.instance import chunks_of
-from nest.instance.passes import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
+from nest.instance.protocols import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
 from nest.plan.certificate import Stuck, batch_length, certify, equal_passes, is_staggered, longest_pipeline
 from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.tolerances import AGREEMENT

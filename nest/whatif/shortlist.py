@@ -9,7 +9,7 @@ from nest.errors import NoPlanYet
 from nest.formulate.instance import Formulation
 from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Standing
+from nest.instance import Instance, SearchProgress
 from nest.report.apart import apart
 from nest.report.shortlist import Entry
 from nest.solve.effort import Deadline
@@ -23,7 +23,7 @@ def best_plans(
     formulation: Formulation,
     count: int,
     deadline: Deadline,
-    progress: Callable[[Standing], None] | None,
+    progress: Callable[[SearchProgress], None] | None,
     known: Registry,
 ) -> tuple[Entry, ...]:
     """The best plans of a problem (`nest.api.shortlist`), each proved by a search of its own, unless time runs out.

@@ -23,7 +23,7 @@ from nest.plan import evaluate as price
 from nest.plan.document import solution_of
 from nest.plan.legality import permission_violations, structure_violations
 from nest.report import ModelFacts, figures
-from nest.simulate.contradiction import replay_plugin
+from nest.simulate.replay import replay_plugin
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, TIE
 from nest.whatif.parameters import with_memory

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nest.cli import progress
 from nest.cli.time_left import TimeLeft, at_most, rounded
-from nest.instance import Standing
+from nest.instance import SearchProgress
 
 
 class Terminal(io.StringIO):
@@ -101,10 +101,10 @@ def test_the_search_says_what_it_knows_first(terminal: Terminal, monkeypatch: py
     monkeypatch.setenv("COLUMNS", "80")
     line = progress.ProgressLine("searching")
     for share in range(10):
-        line(Standing(None, 0.0, 0.0, float(share), share / 10))
+        line(SearchProgress(None, 0.0, 0.0, float(share), share / 10))
     assert "pricing candidates: 90%, about 1 s left" in terminal.getvalue()
     for bound in range(10):
-        line(Standing(20.0, float(bound + 1), 0.5, 10.0))
+        line(SearchProgress(20.0, float(bound + 1), 0.5, 10.0))
     assert "50.0% explored, 10 s left at most, best 20 s" in terminal.getvalue()
     line.clear()
 
@@ -115,10 +115,10 @@ def test_the_proof_after_a_search_is_called_so_and_timed_by_itself(
     monkeypatch.setenv("COLUMNS", "80")
     line = progress.ProgressLine("searching")
     for _ in range(5):
-        line(Standing(20.0, 10.0, 0.5, 10.0))
+        line(SearchProgress(20.0, 10.0, 0.5, 10.0))
     assert "searching for 5 s" in terminal.getvalue()
     for _ in range(5):
-        line(Standing(20.0, 10.0, 0.5, 10.0, proving=True))
+        line(SearchProgress(20.0, 10.0, 0.5, 10.0, proving=True))
     assert "proving for 5 s" in terminal.getvalue()
     line.clear()
 

@@ -144,7 +144,7 @@ def test_training(changed: dict[str, str | None], training: dict[str, Any]) -> N
         ({"pipeline_model_parallel_layout": "Et*8|t*8|t*8|t*8L", "decoder_first_pipeline_num_layers": "8"}, "leave"),
         ({"num_layers": "31"}, "--num-layers 31 is no multiple of --pipeline-model-parallel-size 4"),
         ({"num_layers_per_virtual_pipeline_stage": "3"}, "does not divide the 8 layers of a stage"),
-        ({"num_virtual_stages_per_pipeline_rank": "3"}, "cannot be dealt evenly"),
+        ({"num_virtual_stages_per_pipeline_rank": "3"}, "cannot be split evenly"),
         ({"decoder_first_pipeline_num_layers": "6"}, "26 are left for 3"),
         ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "99"},
          "no pipeline stage, or chunk of one, has more than 8 layers"),

@@ -20,8 +20,8 @@ from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, pairs, reduce
 from nest.plan.evaluate import evaluate
 from nest.report import summary
-from nest.solve.cpsat.embedding_problem import EmbeddingProblem, Placement
 from nest.solve.dp import solve
+from nest.solve.placement.problem import EmbeddingProblem, Placement
 from nest.spec import PlanDocument, Problem
 from tests.network.networks import random_graphs
 

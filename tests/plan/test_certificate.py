@@ -19,8 +19,7 @@ from nest.plan.certificate import MOST, batch_length, is_staggered
 from nest.schedules.interleaved import Interleaved
 from nest.schedules.nest_bound import NestBound
 from nest.schedules.one_forward_one_backward import OneForwardOneBackward
-from nest.simulate.running import run
-from nest.simulate.timeline import batch_time
+from nest.simulate.timeline import batch_time, run
 from tests.command_line import call
 from tests.plan.four_layers import four_layers
 

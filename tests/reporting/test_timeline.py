@@ -17,8 +17,8 @@ from nest.reporting.task_table import STYLE_OF, STYLES, TaskTable
 from nest.reporting.timeline import batch_figures, steps, timeline_figure
 from nest.reporting.timeline_drawing import placing, task_boxes
 from nest.reporting.windows import MOST_BOXES, MOST_ROWS, Shown, shown
-from nest.simulate.records import Task, Timeline
 from nest.simulate.replay import Replay
+from nest.simulate.timeline import Task, Timeline
 from tests.reporting.drawn_paths import boxes_of, elements
 from tests.reporting.long_plans import long_plan
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan

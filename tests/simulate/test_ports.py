@@ -7,11 +7,9 @@ import pytest
 import nest
 from nest.plan import evaluate
 from nest.report.replay import replay_text
-from nest.simulate.contradiction import contradiction
-from nest.simulate.records import WAIT
-from nest.simulate.replay import replay
+from nest.simulate.replay import contradiction, replay
 from nest.simulate.trace import trace
-from nest.simulate.work import stage_works
+from nest.simulate.work import WAIT, stage_works
 from tests.agreement.busy_plans import KINDS, decided, runnable_plans, with_ports
 from tests.oracle.check import same
 from tests.simulate.traffic import overfull

@@ -11,10 +11,8 @@ import nest
 from nest.hooks.registry import registry
 from nest.instance import Instance, Pass, Solution
 from nest.plan import evaluate
-from nest.simulate.orders import orders_of
 from nest.simulate.replay import Replay, replay
-from nest.simulate.running import run
-from nest.simulate.timeline import batch_time
+from nest.simulate.timeline import batch_time, orders_of, run
 from nest.simulate.work import stage_works
 from nest.spec import PlanDocument
 from tests.agreement.problems import random_chunked_problem, random_problem

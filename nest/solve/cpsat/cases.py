@@ -4,14 +4,15 @@ Each case is a question of its own: is there a plan of this case that is better 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule, chunks_of
-from nest.solve.cpsat.even import even_chunks
+from nest.solve.cpsat.cuts import even_chunks
+from nest.solve.cpsat.scaling import Limit
 from nest.spec.constraints import Constraint, Value
 
 Mode = tuple[str, int]
@@ -53,6 +54,27 @@ class Case:
         return self.schedule.in_flight(stage, self.stages, self.micro_batches)
 
 
+@define
+class OpenCase:
+    """A case that is not settled yet.
+
+    Attributes:
+        case: the case.
+        bound: seconds no plan of it is below.
+        margin: bounds leave out what is above the target by this factor.
+        stuck: why it cannot be settled.
+    """
+
+    case: Case
+    bound: float = field(converter=float)  # Arrays give numbers of NumPy, whose comparisons are no `bool`.
+    margin: float
+    stuck: str | None = None
+
+
+LimitOf = Callable[[Case, int], Limit | None]
+"""Of a case, and of so many numbers rounded down on their own in a stage's time; None: any plan is better."""
+
+
 def has_ports(instance: Instance, case: Case) -> bool:
     """Whether stages of the case may have ports (PROBLEM.md section 4, Ports)."""
     return any(instance.candidates[each].busy is not None for each in case.candidates)
@@ -84,12 +106,12 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
         weights = setting.schedule.weights(setting.micro_batches, setting.stages)
         for devices in _block_devices(instance, setting):
             allowed = [_modes(instance, setting, candidate, devices) for candidate in setting.candidates]
-            for modes in _choices(instance, allowed):
-                kept = [(each, used) for each, used in zip(setting.candidates, modes, strict=True) if used]
-                if _fits(instance, setting, [each for each, _ in kept], devices):
+            for modes in _uniform(instance, allowed):
+                usable = {each: used for each, used in zip(setting.candidates, modes, strict=True) if used}
+                if _fits(instance, setting, list(usable), devices):
                     yield Case(
-                        candidates=tuple(each for each, _ in kept),
-                        modes=tuple(used for _, used in kept),
+                        candidates=tuple(usable),
+                        modes=tuple(usable.values()),
                         widest=setting.widest,
                         replicas=setting.replicas,
                         rank_order=setting.rank_order,
@@ -105,10 +127,10 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
 def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
     space, size = instance.space, instance.cluster.size
     plain = [schedule for schedule in space.schedules if chunks_of(schedule) == 1]
-    dealing = [schedule for schedule in space.schedules if chunks_of(schedule) > 1]
+    interleaved = [schedule for schedule in space.schedules if chunks_of(schedule) > 1]
     for candidates, widest in _together(instance, mixed=space.mixed):
         narrowest = min(instance.candidates[each].width for each in candidates)
-        for replicas, count in _sharings(instance, candidates[0], widest):
+        for replicas, count in _replica_numbers(instance, candidates[0], widest):
             room = widest * (size // (replicas * widest)) // narrowest
             numbers: Iterable[int] = range(1, min(most_stages, room) + 1)
             if space.even:
@@ -116,20 +138,20 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
             if space.partition is not None:
                 numbers = range(len(space.partition), min(len(space.partition), room) + 1)
             for order, schedule, stages in product(space.rank_orders, plain, numbers):
-                for degree, kept in _shardings(instance, candidates, replicas):
-                    yield _Setting(kept, widest, replicas, count, order, schedule, stages, degree)
+                for degree, usable in _shard_degrees(instance, candidates, replicas):
+                    yield _Setting(usable, widest, replicas, count, order, schedule, stages, degree)
     # Plans of several chunks have one candidate, and a number of stages that divides the micro-batches.
     even = cache(lambda stages, chunks: even_chunks(instance, stages, chunks) is not None)
-    for candidates, widest in _together(instance, mixed=False) if dealing else ():
-        for replicas, count in _sharings(instance, candidates[0], widest):
-            for order, schedule in product(space.rank_orders, dealing):
+    for candidates, widest in _together(instance, mixed=False) if interleaved else ():
+        for replicas, count in _replica_numbers(instance, candidates[0], widest):
+            for order, schedule in product(space.rank_orders, interleaved):
                 for stages in range(2, min(size // (replicas * widest), len(space.blocks)) + 1):
                     if count % stages == 0 and even(stages, chunks_of(schedule)):
-                        for degree, kept in _shardings(instance, candidates, replicas):
-                            yield _Setting(kept, widest, replicas, count, order, schedule, stages, degree)
+                        for degree, usable in _shard_degrees(instance, candidates, replicas):
+                            yield _Setting(usable, widest, replicas, count, order, schedule, stages, degree)
 
 
-def _shardings(
+def _shard_degrees(
     instance: Instance, candidates: Sequence[int], replicas: int
 ) -> Iterator[tuple[int | None, tuple[int, ...]]]:
     """Sizes of shard groups, and the candidates whose parameter groups they cut evenly.
@@ -139,18 +161,18 @@ def _shardings(
     read = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
     seen = set()
     for degree in instance.space.zero_degrees:
-        sharers = {}
+        sizes = {}
         for each in candidates:
             counts = [replicas * len(group.ranks) for group in instance.candidates[each].state]
             if degree is None or all(count <= degree or count % degree == 0 for count in counts):
-                sharers[each] = tuple(counts if degree is None else (min(count, degree) for count in counts))
-        cut = tuple(sharers.items())
+                sizes[each] = tuple(counts if degree is None else (min(count, degree) for count in counts))
+        cut = tuple(sizes.items())
         if cut and (read or cut not in seen):
             seen.add(cut)
-            yield degree, tuple(sharers)
+            yield degree, tuple(sizes)
 
 
-def _sharings(instance: Instance, candidate: int, widest: int) -> Iterator[tuple[int, int]]:
+def _replica_numbers(instance: Instance, candidate: int, widest: int) -> Iterator[tuple[int, int]]:
     """Numbers of replicas, with the micro-batches of each."""
     for replicas in range(1, instance.cluster.size // widest + 1):
         count = instance.micro_batches(instance.candidates[candidate], replicas)
@@ -234,14 +256,13 @@ def _fits(instance: Instance, setting: _Setting, candidates: Sequence[int], devi
     return devices in (None, setting.stages * setting.widest) or min(widths) < max(widths)
 
 
-def _choices(instance: Instance, allowed: Sequence[tuple[Mode, ...]]) -> Iterator[Sequence[tuple[Mode, ...]]]:
+def _uniform(instance: Instance, allowed: Sequence[tuple[Mode, ...]]) -> Iterator[Sequence[tuple[Mode, ...]]]:
     """`allowed` narrowed to one recompute mode or ZeRO stage for all stages, where `uniform` asks for it."""
-    uniform = {constraint.uniform for constraint in instance.space.constraints if constraint.uniform is not None}
-    kept: Mapping[str, list[str | int | None]] = {
-        "recompute": list(dict.fromkeys(mode[0] for modes in allowed for mode in modes)),
-        "zero": list(dict.fromkeys(mode[1] for modes in allowed for mode in modes)),
-    }
-    recomputes, zeros = (kept[name] if name in uniform else [None] for name in ("recompute", "zero"))
+    uniform = {constraint.uniform for constraint in instance.space.constraints}
+    parts = (dict.fromkeys(mode[part] for modes in allowed for mode in modes) for part in range(2))
+    recomputes, zeros = (
+        used if name in uniform else [None] for name, used in zip(("recompute", "zero"), parts, strict=True)
+    )
     for recompute, zero in product(recomputes, zeros):
         yield [
             tuple(mode for mode in modes if recompute in (None, mode[0]) and zero in (None, mode[1]))

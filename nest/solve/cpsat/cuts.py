@@ -1,4 +1,4 @@
-"""Where a layer graph may be cut, and the stages between two cuts (PROBLEM.md section 3).
+"""Where a layer graph may be cut, and the stages between two cuts (PROBLEM.md sections 3 and 4).
 
 A cut is known by the layers behind it, a set closed under successors. Cut 0 has all layers behind it, the last none.
 """
@@ -134,3 +134,45 @@ def _behind(runs: Sequence[Sequence[int]], graph: LayerGraph) -> set[int]:
         if all(mask >> reader & 1 for layer in run for reader in successors[layer]):
             found.add(mask)
     return found
+
+
+def even_stages(instance: Instance, stages: int) -> Integers:
+    """The stage of each layer where all hold as many blocks (`Space.even`); `stages` divides the blocks."""
+    return _equal_parts(instance, instance.space.blocks, stages)
+
+
+def _equal_parts(instance: Instance, blocks: Sequence[Sequence[int]], parts: int) -> Integers:
+    """The part of each layer where all parts hold as many of the blocks."""
+    part = numpy.full(len(instance.graph.layers), -1, dtype=numpy.int64)
+    for number, block in enumerate(blocks):
+        part[list(block)] = number * parts // len(blocks)
+    return part
+
+
+def even_chunks(instance: Instance, stages: int, chunks: int) -> Integers | None:
+    """The chunk of each layer, of `0..stages * chunks - 1`; None where there is no even split or it is not allowed.
+
+    Chunk `j` runs on stage `j mod stages`.
+    """
+    space, graph = instance.space, instance.graph
+    # Embedding and head count as blocks only where the others alone do not come out even.
+    blocks = space.blocks if len(space.blocks) % (stages * chunks) == 0 else space.blocks_and_ends
+    if stages < 2 or not blocks or len(blocks) % (stages * chunks):
+        return None
+    chunk = _equal_parts(instance, blocks, stages * chunks)
+    stage = chunk % stages
+    if any(chunk[consumer] < chunk[producer] for producer, consumers in graph.tensors for consumer in consumers):
+        return None
+    if any(len(set(chunk[list(group)].tolist())) > 1 for group in space.together):
+        return None
+    index = {name: layer for layer, name in enumerate(graph.layers)}
+    for constraint in space.constraints:
+        if len({int(stage[index[name]]) for name in constraint.same_stage}) > 1:
+            return None
+    if space.partition is not None:
+        given = numpy.full(len(graph.layers), -1, dtype=numpy.int64)
+        for number, layers in enumerate(space.partition):
+            given[list(layers)] = number
+        if len(space.partition) != stages or (given != stage).any():
+            return None
+    return chunk

@@ -1,4 +1,4 @@
-"""The CP-SAT model of an embedding: which leaf of a block lies on which device.
+"""The CP-SAT model of `nest.solve.placement`: which leaf of a block lies on which device.
 
 Seconds are rounded down to ticks (`scaling`), so CP-SAT's bound in seconds is below every placement's real time.
 """
@@ -13,9 +13,8 @@ from attrs import field, frozen
 from ortools.sat.python import cp_model
 from ortools.sat.python.cp_model import IntVar, LinearExpr
 
-from nest.solve.cpsat.embedding import within
-from nest.solve.cpsat.embedding_problem import Block, EmbeddingProblem, Link, Mask, Placement
 from nest.solve.cpsat.scaling import Scale, scale
+from nest.solve.placement.problem import Block, EmbeddingProblem, Link, Mask, Placement
 
 SEED = 0
 
@@ -26,21 +25,12 @@ Leaf = tuple[int, int, int]
 """A replica, a stage, and the number of a leaf in its block."""
 
 
-@frozen
-class Answer:
-    """What CP-SAT said.
+def ask(
+    problem: EmbeddingProblem, known: float, least: Sequence[float], effort: float
+) -> tuple[Placement | None, float]:
+    """The best placement within so many deterministic seconds, and the seconds that no placement is below.
 
-    Attributes:
-        placement: None: it found none within its effort.
-        bound: seconds that no placement is below.
-    """
-
-    placement: Placement | None
-    bound: float
-
-
-def ask(problem: EmbeddingProblem, known: float, least: Sequence[float], effort: float) -> Answer:
-    """The best placement within so many deterministic seconds; one worker, so that it is always the same.
+    One worker is asked, so that the answer is always the same; None: it found no placement.
 
     Args:
         problem: what is asked.
@@ -59,7 +49,7 @@ def ask(problem: EmbeddingProblem, known: float, least: Sequence[float], effort:
     solver.parameters.max_deterministic_time = effort
     status = solver.status_name(solver.solve(model.model))
     bound = model.scale.seconds(solver.best_objective_bound)
-    return Answer(model.placement(solver) if status in ("OPTIMAL", "FEASIBLE") else None, bound)
+    return model.placement(solver) if status in ("OPTIMAL", "FEASIBLE") else None, bound
 
 
 @frozen(eq=False)
@@ -188,7 +178,7 @@ class _Model:
 
     def _exceeded(self, link: Link, seconds: float) -> IntVar:
         """Whether some pair of a link may take longer than so many seconds."""
-        good = within(self.problem, link, seconds)
+        good = self.problem.within(link, seconds)
         key = (link.groups, link.inside, good.tobytes())
         if key not in self.exceeded:
             self.exceeded[key] = exceeded = self.model.new_bool_var("")

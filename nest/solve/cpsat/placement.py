@@ -1,16 +1,18 @@
-"""Where the blocks of a replica lie, and the level of each boundary that follows (PROBLEM.md section 3)."""
+"""Where the blocks of a replica can lie, and how far apart (PROBLEM.md sections 1 and 3), as arrays and in a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy
+from attrs import frozen
+from numpy.typing import NDArray
 
-from nest.instance import Instance
+from nest.instance import Cluster, Instance
 from nest.solve.cpsat.cases import Case
-from nest.solve.cpsat.network import Integers, Places, Slots, places, slots
+from nest.solve.cpsat.cuts import Integers
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, Domain, IntVar, LinearExpr
@@ -25,32 +27,146 @@ MOST_PLACES = 400
 """Places of blocks of several widths up to which every two are listed: 400 make 80,000 rows for each boundary."""
 
 
+def replica_devices(instance: Instance, case: Case) -> int:
+    """Devices of one replica (`K` of PROBLEM.md section 3)."""
+    return case.widest * (instance.cluster.size // (case.replicas * case.widest))
+
+
+def block_starts(instance: Instance, case: Case, offsets: Integers, widths: Integers) -> Integers:
+    """First device of each block in each replica, shape `(blocks, replicas)` (PROBLEM.md section 3)."""
+    replica = numpy.arange(case.replicas, dtype=numpy.int64)[None, :]
+    if case.rank_order == "pp-inner":
+        return replica * replica_devices(instance, case) + offsets[:, None]
+    return offsets[:, None] * case.replicas + replica * widths[:, None]
+
+
+@frozen(eq=False)
+class Slots:
+    """Places of blocks that are all of one width.
+
+    Attributes:
+        count: places in a replica.
+        groups: by level and slot, the number of the group that a block there lies in. Two blocks are at most a level
+            apart when their groups of that level are the same in every replica. Shape `(levels, count)`.
+    """
+
+    count: int
+    groups: Integers
+
+    def closest(self, levels: int) -> NDArray[numpy.bool_]:
+        """Which levels some two slots are apart, shape `(levels,)`."""
+        found = numpy.zeros(levels, dtype=bool)
+        below = numpy.zeros(self.count, dtype=numpy.int64) + numpy.arange(self.count)
+        for level, group in enumerate(self.groups):
+            # Two slots in one group of this level and in different ones of the level below.
+            found[level] = len(numpy.unique(group)) < len(numpy.unique(below))
+            below = group
+        return found
+
+
+def slots(instance: Instance, case: Case, width: int) -> Slots:
+    """The slots of blocks of one width.
+
+    A block of an admissible width never straddles a group that is wide enough for it, so of two blocks either both
+    lie in one such group or the boundary of one is between them; groups are therefore ranges of slots. In a group
+    narrower than a block no two blocks lie.
+    """
+    count = replica_devices(instance, case) // width
+    offsets = numpy.arange(count, dtype=numpy.int64) * width
+    starts = block_starts(instance, case, offsets, numpy.full(count, width))
+    groups = []
+    for capacity in instance.cluster.capacities:
+        if capacity < width:
+            groups.append(numpy.arange(count, dtype=numpy.int64))
+            continue
+        homes = starts // capacity
+        parted = (homes[1:] != homes[:-1]).any(axis=1)
+        groups.append(numpy.concatenate([[0], numpy.cumsum(parted)]))
+    return Slots(count, numpy.array(groups, dtype=numpy.int64))
+
+
+@frozen(eq=False)
+class Places:
+    """Places of blocks of several widths.
+
+    Attributes:
+        widths: of each place.
+        offsets: of each place.
+        levels: the level of each two places together, the worst over the replicas. Shape `(places, places)`.
+    """
+
+    widths: Integers
+    offsets: Integers
+    levels: Integers
+
+    def apart(self) -> NDArray[numpy.bool_]:
+        """Which two places do not overlap, the first lying in front of the second."""
+        return self.offsets[:, None] + self.widths[:, None] <= self.offsets[None, :]
+
+
+def places(instance: Instance, case: Case, widths: tuple[int, ...]) -> Places:
+    """Every place of a block of one of these widths."""
+    room = replica_devices(instance, case)
+    rows = [(width, offset) for width in widths for offset in range(0, room - width + 1, width)]
+    wide, offsets = (numpy.array(column, dtype=numpy.int64) for column in zip(*rows, strict=True))
+    starts = block_starts(instance, case, offsets, wide)
+    ends = starts + wide[:, None] - 1
+    worst = numpy.zeros((len(rows), len(rows)), dtype=numpy.int64)
+    for capacity in instance.cluster.capacities[:-1]:
+        low = numpy.minimum(starts[:, None, :], starts[None, :, :]) // capacity
+        high = numpy.maximum(ends[:, None, :], ends[None, :, :]) // capacity
+        worst += (low != high).any(axis=2)
+    return Places(wide, offsets, worst)
+
+
+def point_to_point(cluster: Cluster, size: Any, level: int) -> Any:
+    """Seconds to send `size` bytes over a link of `level`, elementwise (PROBLEM.md section 1)."""
+    link = cluster.levels[level]
+    return numpy.where(numpy.asarray(size) > 0, link.latency + numpy.asarray(size) / link.bandwidth, 0.0)
+
+
 class TooManyPlacesError(Exception):
     """Blocks of several widths have more places than are listed."""
 
 
 def place(
-    model: CpModel, instance: Instance, case: Case, widths: Sequence[Literals], *, ordered: bool
+    model: CpModel,
+    instance: Instance,
+    case: Case,
+    taken: Sequence[Iterable[tuple[int, IntVar]]],
+    *,
+    ordered: bool,
+    chosen: Term = 1,
 ) -> SlotPlacement | ListedPlacement:
-    """Add the places of the blocks of a case.
+    """Add the places of the blocks of a case: one is as wide as the case says, and all together have its devices.
 
     Args:
         model: is added to.
         instance: the problem.
         case: the case.
-        widths: for each stage, whether its block has each width.
+        taken: for each stage, what it may choose: the candidate, and whether it is chosen.
         ordered: whether blocks lie in pipeline order (monotone placement).
+        chosen: whether the plan is one of the case.
 
     Raises:
         TooManyPlacesError: blocks of several widths have more places than are listed.
     """
-    used = sorted({instance.candidates[each].width for each in case.candidates})
-    if len(used) == 1:
-        return SlotPlacement(model, slots(instance, case, used[0]), used[0], case.stages, ordered=ordered)
+    used = {each: instance.candidates[each].width for each in case.candidates}
+    widths = sorted(set(used.values()))
+    rows = [
+        {width: sum(literal for each, literal in choices if used[each] == width) for width in widths}
+        for choices in map(list, taken)
+    ]
+    model.add(sum(row.get(case.widest, 0) for row in rows) >= chosen)
+    if len(widths) == 1:
+        return SlotPlacement(model, slots(instance, case, widths[0]), widths[0], case.stages, ordered=ordered)
+    if case.block_devices is not None:
+        total = sum(width * literal for row in rows for width, literal in row.items())
+        model.add(total == case.block_devices * chosen)
     room = case.widest * (instance.cluster.size // (case.replicas * case.widest))
-    if sum(room // width for width in used) > MOST_PLACES:
+    if sum(room // width for width in widths) > MOST_PLACES:
         raise TooManyPlacesError(f"blocks of several widths have more than {MOST_PLACES} places")
-    return ListedPlacement(model, places(instance, case, tuple(used)), widths, ordered=ordered)
+    return ListedPlacement(model, places(instance, case, tuple(widths)), rows, ordered=ordered)
 
 
 class SlotPlacement:

@@ -21,7 +21,7 @@ with coefficients around 2**36 it called some infeasible that are not, or gave a
 up to 2**30, and sums of any size, in none (docs/explanation/verify.md)."""
 
 PRECISION = 2**29
-"""Ticks of the longest time that a stage can have within the limit, and of a synchronisation as long as a batch."""
+"""Ticks of the longest time that a stage can have within the limit, and of an optimizer step as long as a batch."""
 
 FINEST_PARTS = 2**20
 """Weights are kept exactly where they are multiples of a part that is no finer; those of known schedules are."""
@@ -45,7 +45,7 @@ class Scale:
         tick: seconds of one tick of stage time.
         slowest: integer weight of the slowest stage (`A * parts`, rounded down).
         total: integer weight of the sum (`B * parts`, rounded down).
-        sync: integer weight of the synchronisation, which is counted in ticks of `tick / parts * sync` seconds.
+        sync: integer weight of what happens once per batch, counted in ticks of `tick / parts * sync` seconds.
         parts: the batch time is counted in ticks of `tick / parts` seconds.
         error: seconds by which the integer batch time of a plan within the limit can fall short of its real one.
     """
@@ -79,6 +79,10 @@ class Scale:
     def seconds(self, batch_ticks: float) -> float:
         """A batch time in seconds that no real one with so many ticks is below."""
         return batch_ticks * self.tick / self.parts * (1 - 2 * SUM_ERROR)
+
+
+Limit = tuple[Scale, int]
+"""The scale of a case, and its limit on the batch time in integers."""
 
 
 def scale(weights: tuple[float, float], stages: int, batch_time: float, terms: int) -> Scale:

@@ -1,16 +1,21 @@
 """What each stage costs with one candidate, as arrays over the stages of `Cuts` (PROBLEM.md section 4)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, Level, ParameterGroup, port_seconds
+from nest.instance import Candidate, Cluster, Instance, Level, ParameterGroup, port_seconds
 from nest.solve.cpsat.cases import Case, Mode
-from nest.solve.cpsat.cuts import Booleans, Cuts, Floats
-from nest.solve.cpsat.network import Peers, peers
+from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
+from nest.solve.cpsat.placement import block_starts
 from nest.solve.cpsat.ports import Ports
+
+OverLayers = Callable[[Floats], Floats]
+"""From a value of each layer to one of each stage."""
 
 
 @frozen(eq=False)
@@ -52,28 +57,54 @@ class StageCosts:
         return [self.modes.index(mode) for mode in modes]
 
 
-@define
-class StageBook:
-    """The costs of stages, worked out once for each candidate and shape of its groups."""
+@frozen
+class DataParallelGroup:
+    """The devices that reduce the gradients of one parameter group.
 
-    instance: Instance
-    cuts: Cuts
-    _parts: dict[int, "Parts"] = field(factory=dict)
-    _peers: dict[tuple[int, int, str, int, int | None], tuple[Peers, ...]] = field(factory=dict)
-    _costs: dict[tuple[int, tuple[Peers, ...]], StageCosts] = field(factory=dict)
+    A shape says how many members a level-0 group has, how many level-0 groups a level-1 group, ..., the most of any.
 
-    def costs(self, case: Case, candidate: int) -> StageCosts:
-        """The costs of stages that use `candidate` in `case`."""
-        place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
-        if place not in self._peers:
-            self._peers[place] = peers(self.instance, case, candidate)
-        found = self._peers[place]
-        key = (candidate, found)
-        if key not in self._costs:
-            if candidate not in self._parts:
-                self._parts[candidate] = Parts.of(self.instance, self.cuts, self.instance.candidates[candidate])
-            self._costs[key] = priced(self.instance, self._parts[candidate], found)
-        return self._costs[key]
+    Attributes:
+        shape: of all devices.
+        members: all devices.
+        shards: of the shard groups, each shape once; that of all devices alone without `zero_degree`.
+        replicates: of the replicate groups, which hold the same shard, each shape once; none of single devices.
+        shard_size: devices of a shard group.
+    """
+
+    shape: tuple[int, ...]
+    members: int
+    shards: tuple[tuple[int, ...], ...]
+    replicates: tuple[tuple[int, ...], ...]
+    shard_size: int
+
+
+def data_parallel_groups(instance: Instance, case: Case, candidate: int) -> tuple[DataParallelGroup, ...]:
+    """For each parameter group of a candidate, the devices that hold it at offset 0 (PROBLEM.md section 4)."""
+    used = instance.candidates[candidate]
+    starts = block_starts(instance, case, numpy.array([0]), numpy.array([used.width]))[0]
+    found = []
+    for group in used.state:
+        members = numpy.unique(starts[:, None] + numpy.array(group.ranks, dtype=numpy.int64)[None, :])
+        size = min(len(members), case.zero_degree or len(members))
+        rows = members.reshape(-1, size)
+        replicates = _shapes(instance.cluster, rows.T) if len(rows) > 1 else ()
+        whole = _shape(instance.cluster, members)
+        found.append(DataParallelGroup(whole, len(members), _shapes(instance.cluster, rows), replicates, size))
+    return tuple(found)
+
+
+def _shapes(cluster: Cluster, rows: Integers) -> tuple[tuple[int, ...], ...]:
+    """The different shapes of the sets of devices that are rows."""
+    return tuple(dict.fromkeys(_shape(cluster, row) for row in rows))
+
+
+def _shape(cluster: Cluster, members: Integers) -> tuple[int, ...]:
+    shape, size, occupied = [], 1, members
+    for capacity in cluster.capacities:
+        parents, counts = numpy.unique(occupied * size // capacity, return_counts=True)
+        shape.append(int(counts.max()))
+        occupied, size = parents, capacity
+    return tuple(shape)
 
 
 @frozen(eq=False)
@@ -99,35 +130,67 @@ class Parts:
     bytes: Floats
 
     @classmethod
-    def of(cls, instance: Instance, cuts: Cuts, candidate: Candidate) -> "Parts":
-        """The costs of `candidate` in every stage between two cuts."""
-        crossing = cuts.bytes(instance.graph, candidate)
-        recompute = {}
-        for mode in candidate.recompute:
-            stashed = crossing[cuts.first] if mode.stash_inputs else 0.0
-            recompute[mode.name] = {
-                "extra": cuts.sums(mode.extra),
-                "one": cuts.sums(mode.first) + cuts.largest(mode.peak),
-                "more": cuts.sums(mode.more) + stashed,
-                "busy": rows_of(mode.busy, cuts.sums),
+    def of(cls, candidate: Candidate, sums: OverLayers, largest: OverLayers, entering: Floats, bytes: Floats) -> Parts:  # noqa: A002
+        """The costs of a candidate in stages.
+
+        Args:
+            candidate: the candidate.
+            sums: from values of layers to what those of each stage add up to.
+            largest: from values of layers to the largest of each stage.
+            entering: bytes that enter each stage.
+            bytes: what crosses each cut.
+        """
+
+        def rows(values: Floats | None) -> Floats:
+            return numpy.array([sums(row) for row in ([] if values is None else values)])
+
+        recompute = {
+            mode.name: {
+                "extra": sums(mode.extra),
+                "one": sums(mode.first) + largest(mode.peak),
+                "more": sums(mode.more) + (entering if mode.stash_inputs else 0.0),
+                "busy": rows(mode.busy),
             }
-        state = tuple({name: cuts.sums(row) for name, row in rows_of_state(group).items()} for group in candidate.state)
-        compute = cuts.sums(candidate.forward + candidate.backward)
-        return cls(candidate, compute, rows_of(candidate.busy, cuts.sums), state, recompute, crossing)
+            for mode in candidate.recompute
+        }
+        state = tuple({name: sums(row) for name, row in rows_of_state(group).items()} for group in candidate.state)
+        return cls(
+            candidate, sums(candidate.forward + candidate.backward), rows(candidate.busy), state, recompute, bytes
+        )
 
 
 def rows_of_state(group: ParameterGroup) -> dict[str, Floats]:
     """What a parameter group says of its layers, by name."""
-    found = {name: getattr(group, name) for name in ("weights", "gradients", "optimizer", "update")}
-    return found if group.pieces is None else found | {"pieces": group.pieces}
+    rows = {name: getattr(group, name) for name in ("weights", "gradients", "optimizer", "update")}
+    return rows if group.pieces is None else rows | {"pieces": group.pieces}
 
 
-def rows_of(values: Floats | None, sums: Callable[[Floats], Floats]) -> Floats:
-    """What the layers of each stage add up to, row by row; without values no rows."""
-    return numpy.array([sums(row) for row in ([] if values is None else values)])
+@define
+class StageBook:
+    """The costs of stages between two cuts, worked out once for each candidate and shape of its groups."""
+
+    instance: Instance
+    cuts: Cuts
+    _parts: dict[int, Parts] = field(factory=dict)
+    _groups: dict[tuple[int, int, str, int, int | None], tuple[DataParallelGroup, ...]] = field(factory=dict)
+    _costs: dict[tuple[int, tuple[DataParallelGroup, ...]], StageCosts] = field(factory=dict)
+
+    def costs(self, case: Case, candidate: int) -> StageCosts:
+        """The costs of stages that use `candidate` in `case`."""
+        place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
+        if place not in self._groups:
+            self._groups[place] = data_parallel_groups(self.instance, case, candidate)
+        key = (candidate, self._groups[place])
+        if key not in self._costs:
+            if candidate not in self._parts:
+                used, cuts = self.instance.candidates[candidate], self.cuts
+                crossing = cuts.bytes(self.instance.graph, used)
+                self._parts[candidate] = Parts.of(used, cuts.sums, cuts.largest, crossing[cuts.first], crossing)
+            self._costs[key] = priced(self.instance, self._parts[candidate], key[1])
+        return self._costs[key]
 
 
-def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> StageCosts:
+def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...]) -> StageCosts:
     """Stages with every mode that the space knows; `groups` are the devices of each parameter group."""
     zeros = tuple(dict.fromkeys(instance.space.zero))
     modes = tuple((mode.name, zero) for mode in parts.candidate.recompute for zero in zeros)
@@ -135,8 +198,8 @@ def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> Stage
     times, syncs = [], []
     for recompute, zero in modes:
         work, shared = parts.compute + parts.recompute[recompute]["extra"], sharded[zero]
-        times.append(work + _shown(instance, shared.often[0], work, instance.space.often_exposed))
-        syncs.append(_shown(instance, shared.once[0], work, instance.space.exposed) + shared.update)
+        times.append(work + _exposed(instance, shared.often[0], work, instance.space.often_exposed))
+        syncs.append(_exposed(instance, shared.once[0], work, instance.space.exposed) + shared.update)
     each = [(parts.recompute[recompute], sharded[zero]) for recompute, zero in modes]
     reserve = instance.cluster.reserve
     return StageCosts(
@@ -150,15 +213,15 @@ def priced(instance: Instance, parts: Parts, groups: tuple[Peers, ...]) -> Stage
     )
 
 
-def _shown(instance: Instance, seconds: Floats, work: Floats, share: float) -> Floats:
-    """What is seen of `seconds` of communication beside `work` seconds of compute, `share` of it at least."""
-    shown: Floats = share * seconds
-    return numpy.maximum(shown, seconds - work) if instance.space.hiding else shown
+def _exposed(instance: Instance, seconds: Floats, work: Floats, share: float) -> Floats:
+    """Exposed seconds of communication beside `work` seconds of compute, `share` of it at least."""
+    least: Floats = share * seconds
+    return numpy.maximum(least, seconds - work) if instance.space.hiding else least
 
 
 @frozen(eq=False)
 class _Sharded:
-    """What a ZeRO stage costs, with nothing hidden.
+    """What a ZeRO stage costs, with all communication exposed.
 
     Attributes:
         often: seconds of communication per micro-batch, then those for which it occupies the port at each level, if
@@ -185,18 +248,19 @@ def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[dict[str, Floa
     )
 
 
-def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], asked: int) -> _Sharded:
-    zero, rows = instance.space.effective_zero(asked), 1 + len(parts.busy)
+def _sharded(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], stage: int) -> _Sharded:
+    """What ZeRO stage `stage` costs (the table of PROBLEM.md section 4)."""
+    zero, rows = instance.space.effective_zero(stage), 1 + len(parts.busy)
     often, once = (numpy.zeros((rows, len(parts.compute))) for _ in range(2))
     update, held = (numpy.zeros_like(parts.compute) for _ in range(2))
     held += parts.candidate.gathered if zero == 3 else 0.0
     for sums, group in zip(parts.state, groups, strict=True):
-        scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards, group.count, rows)
-        gather = _collective(instance, "all_gather", sums["weights"], group.shards, group.count, rows)
+        scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards, group.shard_size, rows)
+        gather = _collective(instance, "all_gather", sums["weights"], group.shards, group.shard_size, rows)
         if zero and group.replicates:
-            across, shard = group.members // group.count, sums["gradients"] / group.count
+            across, shard = group.members // group.shard_size, sums["gradients"] / group.shard_size
             once += _collective(instance, "all_reduce", shard, group.replicates, across, rows)
-        update += sums["update"] / (group.count if zero else 1)
+        update += sums["update"] / (group.shard_size if zero else 1)
         if zero == 0:
             once += _collective(instance, "all_reduce", sums["gradients"], (group.shape,), group.members, rows)
         elif zero == 1:
@@ -207,17 +271,19 @@ def _sharded(instance: Instance, parts: Parts, groups: tuple[Peers, ...], asked:
         else:
             often += _in_pieces(instance, "reduce_scatter", "gradients", sums, group, rows)
             often += 2 * _in_pieces(instance, "all_gather", "weights", sums, group, rows)
-        held += sums["weights"] / (group.count if zero == 3 else 1)
-        held += sums["gradients"] / (group.count if zero >= 2 else 1)
-        held += sums["optimizer"] / (group.count if zero >= 1 else 1)
+        held += sums["weights"] / (group.shard_size if zero == 3 else 1)
+        held += sums["gradients"] / (group.shard_size if zero >= 2 else 1)
+        held += sums["optimizer"] / (group.shard_size if zero >= 1 else 1)
     once[0] *= instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
     return _Sharded(often, once, update, held)
 
 
-def _in_pieces(instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: Peers, rows: int) -> Floats:
+def _in_pieces(
+    instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: DataParallelGroup, rows: int
+) -> Floats:
     """What a stage sends in every micro-batch, in as many equal calls as its layers have pieces; as `_collective`."""
     calls = numpy.maximum(sums.get("pieces", numpy.ones(1)), 1.0)
-    return calls * _collective(instance, kind, sums[of] / calls, group.shards, group.count, rows)
+    return calls * _collective(instance, kind, sums[of] / calls, group.shards, group.shard_size, rows)
 
 
 def _collective(
@@ -244,7 +310,9 @@ def _collective(
     return found[:, place]
 
 
-def least_pieces(instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: Peers) -> Floats | None:
+def least_pieces(
+    instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: DataParallelGroup
+) -> Floats | None:
     """Seconds that what goes in pieces takes at least, layer by layer; None where it goes in one call.
 
     No stage's pieces are smaller than the smallest of any layer. `sums` are those of single layers.
@@ -254,5 +322,7 @@ def least_pieces(instance: Instance, kind: str, of: str, sums: dict[str, Floats]
         return None
     least = float((sums[of][calls > 0] / calls[calls > 0]).min())
     price, levels = instance.collectives.time, instance.cluster.levels
-    seconds: Floats = calls * max(float(price(kind, least, each, levels, members=group.count)) for each in group.shards)
+    seconds: Floats = calls * max(
+        float(price(kind, least, each, levels, members=group.shard_size)) for each in group.shards
+    )
     return seconds

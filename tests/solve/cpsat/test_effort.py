@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from ortools.sat.python import cp_model
 
-from nest.solve.cpsat.search import Effort
+from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import Deadline
 from tests.seeds import seeds
 

@@ -27,7 +27,7 @@ class Link:
         inside: whether pairs of devices inside one block count too.
         seconds: if that is the worst level, for each level of the matrix.
         stages: the stages to whose time per micro-batch the seconds are added.
-        sync: the stage to whose synchronisation they are added; None: none.
+        sync: the stage to whose seconds once per batch they are added; None: none.
         aligned: sets of devices for as many blocks as the only group has: where its blocks, in any order, occupy one
             such set, `aligned_seconds` hold if they are less.
         aligned_seconds: see above.
@@ -112,13 +112,19 @@ class EmbeddingProblem:
         """Seconds per batch with blocks placed so."""
         return self.batch_time(self.link_seconds(link, placement) for link in self.links)
 
+    def within(self, link: Link, seconds: float) -> Mask:
+        """Pairs of devices over which a link takes no more than so many seconds."""
+        good = numpy.array([each <= seconds for each in link.seconds])
+        found: Mask = good[self.level] & (self.level >= 0)
+        return found
+
     def link_seconds(self, link: Link, placement: Places) -> float:
         """Seconds of one link with blocks placed so."""
         seconds = numpy.array([*link.seconds, 0.0])  # The last is that of level -1.
         worst = 0.0
         for group in link.groups:
             blocks = [placement[replica][stage] for replica, stage in group]
-            for one, two in self._met(blocks, link.inside):
+            for one, two in self._pairs(blocks, link.inside):
                 worst = max(worst, float(seconds[self.level[numpy.ix_(one, two)]].max()))
         if link.aligned:
             (group,) = link.groups
@@ -128,7 +134,7 @@ class EmbeddingProblem:
         return worst
 
     @staticmethod
-    def _met(blocks: Sequence[Sequence[int]], inside: bool) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    def _pairs(blocks: Sequence[Sequence[int]], inside: bool) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
         for index, one in enumerate(blocks):
             if inside:
                 yield one, one

@@ -9,9 +9,9 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest.solve.cpsat import embedding as module
-from nest.solve.cpsat.embedding import embed
-from nest.solve.cpsat.embedding_problem import EmbeddingProblem, Link, Placement
+from nest.solve.placement import embedding as module
+from nest.solve.placement.embedding import embed
+from nest.solve.placement.problem import EmbeddingProblem, Link, Placement
 
 
 def placements(problem: EmbeddingProblem) -> Iterator[Placement]:

@@ -1,4 +1,4 @@
-"""The model of one case for graphs with too many cuts to list: which stage runs each layer.
+"""Models of cases for graphs with too many cuts to list: which stage runs each layer.
 
 Each layer lies behind a boundary or in front of it, and whatever reads from a layer behind a boundary lies behind it.
 Costs are sums over layers. Three things are only bounded from below: collectives, at a few sizes (none is taken to be
@@ -12,19 +12,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import frozen
 
 from nest.instance import Candidate, Instance, Solution, StageDecision
-from nest.solve.cpsat.cases import Case, has_ports
-from nest.solve.cpsat.cuts import Floats, kept_together
-from nest.solve.cpsat.even import even_stages
-from nest.solve.cpsat.network import Peers, peers
+from nest.solve.cpsat.cases import Case, LimitOf, OpenCase, has_ports
+from nest.solve.cpsat.cuts import Floats, even_stages, kept_together
 from nest.solve.cpsat.placement import place
-from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Scale, floors
-from nest.solve.cpsat.stages import least_pieces, rows_of_state
+from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Limit, Scale, floors
+from nest.solve.cpsat.stages import DataParallelGroup, data_parallel_groups, least_pieces, rows_of_state
 from nest.tolerances import LIMIT_SLACK
 
 if TYPE_CHECKING:
@@ -49,53 +47,84 @@ class Choice:
     zero: int
 
 
+@frozen(eq=False)
+class LayerModels:
+    """Models of the cases of an instance whose stages are too many to list: of graphs with many branches."""
+
+    instance: Instance
+
+    @property
+    def most_stages(self) -> int:
+        """More stages than this no plan has."""
+        return len(self.instance.graph.layers)
+
+    def bound(self, case: Case, target: float) -> float:
+        """Nothing cheap is known."""
+        return 0.0
+
+    def model(
+        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
+    ) -> LayerModel:
+        """The model of a case without stages that are `overfull`.
+
+        Raises:
+            TooManyPlacesError: blocks of several widths have too many places.
+        """
+        model = LayerModel(self.instance, each.case, limit_of(each.case, self._terms(each.case)), ordered=ordered)
+        for choice in overfull:
+            model.forbid(*choice)
+        return model
+
+    def _terms(self, case: Case) -> int:
+        """Numbers that are rounded down on their own in one stage's time."""
+        instance = self.instance
+        states = [instance.candidates[each].state for each in case.candidates]
+        # Computation, what it hides, and what goes in pieces, layer by layer.
+        pieces = any(group.pieces is not None for state in states for group in state)
+        layers = len(instance.graph.layers) * (1 + instance.space.hiding + 3 * pieces)
+        return layers + 2 * len(instance.graph.tensors) + 4 * max(map(len, states)) + 2
+
+
 class LayerModel:
     """One case as a stage for each layer.
 
     Attributes:
         model: of OR-Tools.
-        batch_ticks: the batch time in integers; None when only a plan, not a better one, is asked for.
+        limit: on the batch time, which is minimised; None: any plan is asked for.
     """
 
-    def __init__(
-        self, instance: Instance, case: Case, scale: Scale | None, limit: int | None, *, ordered: bool = True
-    ) -> None:
-        """Build the model.
-
-        Args:
-            instance: the problem.
-            case: what the stages share.
-            scale: how seconds become integers; None: times do not matter.
-            limit: the batch time in integers must not exceed it.
-            ordered: whether blocks lie in pipeline order (monotone placement).
-
-        Raises:
-            TooManyPlacesError: blocks of several widths have too many places.
-        """
+    def __init__(self, instance: Instance, case: Case, limit: Limit | None, *, ordered: bool = True) -> None:
+        """Build the model; blocks lie in pipeline order where `ordered` (monotone placement)."""
         from ortools.sat.python import cp_model
 
-        self._instance, self._case = instance, case
+        self._instance, self._case, self.limit = instance, case, limit
         self.model: CpModel = cp_model.CpModel()
         self._count = len(instance.graph.layers)
         self._behind = self._boundaries()
-        self._choices = [
-            Choice(candidate, *mode)
-            for candidate, modes in zip(case.candidates, case.modes, strict=True)
-            for mode in modes
-        ]
+        modes = zip(case.candidates, case.modes, strict=True)
+        self._choices = [Choice(candidate, *mode) for candidate, usable in modes for mode in usable]
         self._taken = [
             {choice: self.model.new_bool_var(f"{i}:{choice}") for choice in self._choices} for i in range(case.stages)
         ]
         for row in self._taken:
             self.model.add_exactly_one(row.values())
-        self._some_block_is_as_wide_as_the_case_says()
         self._crossing = [self._tensors_across(i) for i in range(1, case.stages)]
-        self._placement = place(self.model, instance, case, self._widths(), ordered=ordered)
+        offered = [[(choice.candidate, literal) for choice, literal in row.items()] for row in self._taken]
+        self._placement = place(self.model, instance, case, offered, ordered=ordered)
         for i in range(case.stages):
             self._memory_suffices(i)
-        self.batch_ticks: IntVar | None = None
-        if scale is not None and limit is not None:
-            self._times_count(scale, limit)
+        if limit is not None:
+            self._times_count(*limit)
+
+    @property
+    def exact(self) -> bool:
+        """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
+        space = self._instance.space
+        hidden = space.exposed == space.often_exposed == 0 and not space.hiding
+        if hidden and not has_ports(self._instance, self._case):
+            return True
+        groups = [each for candidate in self._case.candidates for each in self._groups_of(candidate)]
+        return all(each.shard_size == 1 and not each.replicates for each in groups)
 
     def _boundaries(self) -> list[list[Term]]:
         """For each boundary, the outer ends included, which layers lie behind it."""
@@ -104,8 +133,7 @@ class LayerModel:
             [model.new_bool_var(f"{layer} behind {i}") for layer in range(self._count)] for i in range(1, stages)
         ]
         found: list[list[Term]] = [[1] * self._count]
-        for row in inner:
-            found.append([*row])
+        found += [[*row] for row in inner]
         found.append([0] * self._count)
         for ahead, after in pairwise(found):
             for one, two in zip(ahead, after, strict=True):
@@ -120,23 +148,20 @@ class LayerModel:
                 first, *others = sorted(group)
                 for other in others:
                     model.add(row[first] == row[other])
-        if self._instance.space.partition is not None:
-            for i, layers in enumerate(self._instance.space.partition):
-                for layer in layers:
-                    model.add(self._runs_in(found, i, layer) == 1)
+        fixed = [(i, layer) for i, layers in enumerate(self._instance.space.partition or ()) for layer in layers]
         if self._instance.space.even:
-            for layer, stage in enumerate(even_stages(self._instance, stages)):
-                model.add(self._runs_in(found, int(stage), layer) == 1)
+            fixed += [(int(i), layer) for layer, i in enumerate(even_stages(self._instance, stages))]
+        for i, layer in fixed:
+            model.add(found[i][layer] - found[i + 1][layer] == 1)
         return found
 
-    @staticmethod
-    def _runs_in(behind: Sequence[Sequence[Term]], stage: int, layer: int) -> Term:
+    def _runs(self, stage: int, layer: int) -> Term:
         """Whether a stage runs a layer."""
-        return behind[stage][layer] - behind[stage + 1][layer]
+        return self._behind[stage][layer] - self._behind[stage + 1][layer]
 
     def _over(self, stage: int, values: Sequence[int]) -> Term:
         """What whole numbers of a stage's layers add up to."""
-        terms = [v * self._runs_in(self._behind, stage, layer) for layer, v in enumerate(values) if v]
+        terms = [v * self._runs(stage, layer) for layer, v in enumerate(values) if v]
         return sum(terms) if terms else 0
 
     def _tensors_across(self, boundary: int) -> list[IntVar]:
@@ -149,31 +174,16 @@ class LayerModel:
             found.append(crosses)
         return found
 
-    def _widths(self) -> list[dict[int, Term]]:
-        """For each stage, whether its block has each width."""
-        widths = sorted({self._instance.candidates[each].width for each in self._case.candidates})
-        found: list[dict[int, Term]] = []
-        for row in self._taken:
-            found.append({w: sum(row[c] for c in row if self._candidate(c).width == w) for w in widths})
-        return found
-
     def _candidate(self, choice: Choice) -> Candidate:
         return self._instance.candidates[choice.candidate]
 
-    def _some_block_is_as_wide_as_the_case_says(self) -> None:
-        wide = [row.get(self._case.widest, 0) for row in self._widths()]
-        self.model.add(sum(wide) >= 1)
-        if self._case.block_devices is not None:
-            total = sum(width * literal for row in self._widths() for width, literal in row.items())
-            self.model.add(total == self._case.block_devices)
-
-    def _groups(self, choice: Choice) -> Iterator[tuple[dict[str, Floats], Peers]]:
-        for group, found in zip(self._candidate(choice).state, self._peers(choice.candidate), strict=True):
-            yield rows_of_state(group), found
+    def _groups(self, choice: Choice) -> Iterator[tuple[dict[str, Floats], DataParallelGroup]]:
+        state = self._candidate(choice).state
+        yield from zip(map(rows_of_state, state), self._groups_of(choice.candidate), strict=True)
 
     @cache  # noqa: B019 - a model lives as long as its case is asked
-    def _peers(self, candidate: int) -> tuple[Peers, ...]:
-        return peers(self._instance, self._case, candidate)
+    def _groups_of(self, candidate: int) -> tuple[DataParallelGroup, ...]:
+        return data_parallel_groups(self._instance, self._case, candidate)
 
     def _memory_suffices(self, stage: int) -> None:
         """Each choice holds its state, its micro-batches in flight and its largest layer's peak."""
@@ -185,19 +195,20 @@ class LayerModel:
             held = mode.first + (flying - 1) * mode.more
             zero = self._instance.space.effective_zero(choice.zero)
             for sums, group in self._groups(choice):
-                held = held + sums["weights"] / (group.count if choice.zero == 3 else 1)
-                held = held + sums["gradients"] / (group.count if zero >= 2 else 1)
-                held = held + sums["optimizer"] / (group.count if choice.zero >= 1 else 1)
+                held = held + sums["weights"] / (group.shard_size if choice.zero == 3 else 1)
+                held = held + sums["gradients"] / (group.shard_size if zero >= 2 else 1)
+                held = held + sums["optimizer"] / (group.shard_size if choice.zero >= 1 else 1)
             total = self._over(stage, floors(held, unit))
             if choice.zero == 3:
                 total = total + floors(numpy.array([used.gathered]), unit)[0]
             if mode.stash_inputs and stage > 0 and flying > 1:
                 stashed = floors((flying - 1) * used.tensor_bytes, unit)
                 total = total + sum(s * c for s, c in zip(stashed, self._crossing[stage - 1], strict=True))
-            for peak, layers in _by_value(floors(mode.peak, unit)):
+            peaks = floors(mode.peak, unit)
+            for peak in sorted({each for each in peaks if each > 0}, reverse=True):
                 here = self.model.new_bool_var("")
-                for layer in layers:
-                    self.model.add(here >= self._runs_in(self._behind, stage, layer))
+                for layer in (layer for layer, each in enumerate(peaks) if each == peak):
+                    self.model.add(here >= self._runs(stage, layer))
                 self.model.add(total + peak * here <= room).only_enforce_if(taken)
             if not mode.peak.any():
                 self.model.add(total <= room).only_enforce_if(taken)
@@ -208,8 +219,10 @@ class LayerModel:
         most = limit // max(scale.slowest, scale.total, 1)
         times = [model.new_int_var(0, most, f"own {stage}") for stage in range(stages)]
         sync = model.new_int_var(0, limit // scale.sync, "sync")
+        # What layers compute whatever their stages choose is said apart, which spares CP-SAT much.
+        least = numpy.minimum.reduce([self._work(choice) for choice in self._choices])
         for stage, own in enumerate(times):
-            model.add(own >= self._over(stage, [scale.ticks(t) for t in self._least_work().tolist()]))
+            model.add(own >= self._over(stage, [scale.ticks(t) for t in least.tolist()]))
             for choice, taken in self._taken[stage].items():
                 self._stage_counts(stage, choice, taken, scale, own, sync)
         messages: list[dict[int, Term]] = [defaultdict(int) for _ in times]
@@ -222,19 +235,20 @@ class LayerModel:
             model.add(variable >= times[stage] + sum(messages[stage].values()))
             model.add(slowest >= variable)
             self._ports_are_occupied(stage, variable, messages[stage], scale)
-        self.batch_ticks = model.new_int_var(0, limit, "batch")
-        model.add(self.batch_ticks == scale.slowest * slowest + scale.total * sum(whole) + scale.sync * sync)
-        model.minimize(self.batch_ticks)
+        batch = model.new_int_var(0, limit, "batch")
+        model.add(batch == scale.slowest * slowest + scale.total * sum(whole) + scale.sync * sync)
+        model.minimize(batch)
 
     def _stage_counts(self, stage: int, choice: Choice, taken: IntVar, scale: Scale, own: IntVar, sync: IntVar) -> None:
         """Where a stage takes a choice, its time but for transfers, and the time per batch, are at least what it costs.
 
-        What hides under compute is the more of two things: compute with the share that shows at least, and all of the
-        communication; once per batch that share, and what the compute of one micro-batch leaves.
+        What hides under compute is the more of two things: compute with the share that is exposed at least, and all of
+        the communication; once per batch that share, and what the compute of one micro-batch leaves.
         """
         space, work = self._instance.space, self._work(choice)
         computed = self._over(stage, [scale.ticks(t) for t in work.tolist()])
-        update = self._update(stage, choice, scale)
+        updates = (sums["update"] / (group.shard_size if choice.zero else 1) for sums, group in self._groups(choice))
+        update = sum((self._over(stage, [scale.sync_ticks(u) for u in row.tolist()]) for row in updates), start=0)
         per_micro_batch, per_batch = self._sharding(stage, choice, scale, space.often_exposed, space.exposed)
         self.model.add(own >= computed + per_micro_batch).only_enforce_if(taken)
         self.model.add(sync >= per_batch + update).only_enforce_if(taken)
@@ -251,11 +265,6 @@ class LayerModel:
         used = self._candidate(choice)
         return used.forward + used.backward + used.mode(choice.recompute).extra
 
-    def _least_work(self) -> Floats:
-        """Seconds each layer computes at least, whatever its stage chooses: told apart, it spares CP-SAT much."""
-        least: Floats = numpy.minimum.reduce([self._work(choice) for choice in self._choices])
-        return least
-
     def _sharding(self, stage: int, choice: Choice, scale: Scale, share: float, share_once: float) -> tuple[Term, Term]:
         """These shares of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
         per_micro_batch: Term = 0
@@ -264,13 +273,13 @@ class LayerModel:
         once = share_once * space.synchronisation * (space.sharded_synchronisation if zero else 1.0)
         for sums, group in self._groups(choice):
             gradients, weights = (tuple(sums[name].tolist()) for name in ("gradients", "weights"))
-            shards = partial(self._collective, stage=stage, shapes=group.shards, members=group.count)
+            shards = partial(self._collective, stage=stage, shapes=group.shards, members=group.shard_size)
             scatter = partial(shards, kind="reduce_scatter", sizes=gradients)
             gather = partial(shards, kind="all_gather", sizes=weights)
             reduce = partial(self._collective, once, stage, "all_reduce", ticks=scale.sync_ticks)
             if zero and group.replicates:
-                held = tuple((sums["gradients"] / group.count).tolist())
-                across = group.members // group.count
+                held = tuple((sums["gradients"] / group.shard_size).tolist())
+                across = group.members // group.shard_size
                 per_batch = per_batch + reduce(sizes=held, shapes=group.replicates, members=across)
             sent = [("reduce_scatter", "gradients", scatter, 1)] if zero >= 2 else []
             sent += [("all_gather", "weights", gather, 2)] if zero == 3 else []
@@ -286,11 +295,6 @@ class LayerModel:
             if zero in (1, 2):
                 per_batch = per_batch + gather(once, ticks=scale.sync_ticks)
         return per_micro_batch, per_batch
-
-    def _update(self, stage: int, choice: Choice, scale: Scale) -> Term:
-        """What the optimizer step adds to the time per batch, in ticks of its own."""
-        rows = (sums["update"] / (group.count if choice.zero else 1) for sums, group in self._groups(choice))
-        return sum((self._over(stage, [scale.sync_ticks(u) for u in row.tolist()]) for row in rows), start=0)
 
     @cache  # noqa: B019 - a model lives as long as its case is asked
     def _collective(
@@ -336,7 +340,7 @@ class LayerModel:
             return 1
         some = self.model.new_bool_var("")
         for layer in layers:
-            self.model.add(some >= self._runs_in(self._behind, stage, layer))
+            self.model.add(some >= self._runs(stage, layer))
         return some
 
     def _ports_are_occupied(self, stage: int, time: IntVar, messages: dict[int, Term], scale: Scale) -> None:
@@ -370,30 +374,25 @@ class LayerModel:
                 self.model.add(spent[0 if alike else level] >= total).only_enforce_if(both)
         return spent
 
-    def forbid(self, value: Callable[[IntVar], int], stage: int) -> None:
-        """Leave out what a stage is in a solution: these layers in this choice."""
-        differs: list[Term] = []
-        for row in (self._behind[stage], self._behind[stage + 1]):
-            differs += [1 - each if value(each) else each for each in row if not isinstance(each, int)]  # type: ignore[arg-type]
-        taken = next(literal for literal in self._taken[stage].values() if value(literal))
-        self.model.add(sum(differs) + (1 - taken) >= 1)
+    def forbid(self, stage: int, ahead: Sequence[int], after: Sequence[int], choice: Choice) -> None:
+        """Leave out a stage whose boundaries have these layers behind them, in this choice."""
+        pairs = [*zip(self._behind[stage], ahead, strict=True), *zip(self._behind[stage + 1], after, strict=True)]
+        differs: list[Term] = [1 - each if value else each for each, value in pairs if not isinstance(each, int)]
+        self.model.add(sum(differs) + (1 - self._taken[stage][choice]) >= 1)
 
-    def solution(self, value: Callable[[IntVar], int]) -> Solution:
-        """The decisions of a solution."""
-        stages = []
+    def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, Sequence[Any]]:
+        """The decisions of a solution, and for each stage what `forbid` would leave out."""
+        stages, taken = [], []
+        behind = [
+            [each if isinstance(each, int) else value(each) for each in row]  # type: ignore[arg-type]
+            for row in self._behind
+        ]
         for stage, offset in enumerate(self._placement.offsets(value)):
             choice = next(choice for choice, literal in self._taken[stage].items() if value(literal))
-            ahead, after = (
-                [each if isinstance(each, int) else value(each) for each in row]  # type: ignore[arg-type]
-                for row in self._behind[stage : stage + 2]
-            )
+            ahead, after = behind[stage : stage + 2]
             layers = tuple(layer for layer in range(self._count) if ahead[layer] and not after[layer])
             stages.append(StageDecision(layers, choice.candidate, choice.recompute, choice.zero, offset))
+            taken.append((stage, ahead, after, choice))
         case = self._case
-        return Solution(case.replicas, case.rank_order, case.schedule.name, tuple(stages), zero_degree=case.zero_degree)
-
-
-def _by_value(values: list[int]) -> Iterator[tuple[int, list[int]]]:
-    """Each value above 0 with the indices that have it; the largest first."""
-    for value in sorted({v for v in values if v > 0}, reverse=True):
-        yield value, [index for index, each in enumerate(values) if each == value]
+        name, decided = case.schedule.name, tuple(stages)
+        return Solution(case.replicas, case.rank_order, name, decided, zero_degree=case.zero_degree), taken

@@ -5,7 +5,8 @@ import pytest
 
 from nest.instance import Candidate, ParameterGroup
 from nest.solve.cpsat.cases import Case, cases
-from nest.solve.cpsat.network import block_starts, peers, places, replica_devices, slots
+from nest.solve.cpsat.placement import block_starts, places, replica_devices, slots
+from nest.solve.cpsat.stages import data_parallel_groups
 from tests.oracle.network import Network
 from tests.small_instances import candidate, cluster, instance
 
@@ -68,7 +69,7 @@ def test_listed_places_tell_the_level_of_every_two_blocks(fanouts: tuple[int, ..
 
 
 @pytest.mark.parametrize("fanouts", FANOUTS)
-def test_peers_are_the_devices_that_share_parameters(fanouts: tuple[int, ...]) -> None:
+def test_data_parallel_groups_are_the_devices_that_share_parameters(fanouts: tuple[int, ...]) -> None:
     problem, network, _ = some_cases(fanouts)
     ones = numpy.ones(3)
     used = problem.candidates[-1]
@@ -80,7 +81,7 @@ def test_peers_are_the_devices_that_share_parameters(fanouts: tuple[int, ...]) -
     problem = instance([shared], machines=problem.cluster, uneven_batch=True, global_batch=24)
     for case in cases(problem, 1):
         starts = block_starts(problem, case, numpy.array([0]), numpy.array([used.width]))[0].tolist()
-        for group, found in zip(groups, peers(problem, case, 0), strict=True):
+        for group, found in zip(groups, data_parallel_groups(problem, case, 0), strict=True):
             devices = {start + rank for start in starts for rank in group.ranks}
-            assert found.count == len(devices)
+            assert found.shard_size == len(devices)
             assert list(found.shape) == network.shape(devices)

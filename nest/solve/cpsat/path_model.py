@@ -6,18 +6,20 @@ Reads as a table of contents: `PathModel` lists what is decided and what must ho
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 import numpy
+from attrs import define, field
 
 from nest.instance import Instance, Solution, StageDecision
-from nest.solve.cpsat.bounds import Relaxation
-from nest.solve.cpsat.cases import Case, has_ports
-from nest.solve.cpsat.narrow import Choices
-from nest.solve.cpsat.network import Integers, point_to_point
-from nest.solve.cpsat.placement import place
+from nest.solve.cpsat.bounds import Choices, Narrowed, Relaxation, narrow
+from nest.solve.cpsat.cases import Case, LimitOf, OpenCase, has_ports
+from nest.solve.cpsat.cuts import Cuts, Integers
+from nest.solve.cpsat.placement import TooManyPlacesError, place, point_to_point
 from nest.solve.cpsat.ports import StagePorts, together
-from nest.solve.cpsat.scaling import Scale
+from nest.solve.cpsat.scaling import TERMS, Limit, Scale
+from nest.solve.cpsat.stages import StageBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,8 +32,76 @@ MOST_CHOICES = 300_000
 """Choices of all stages together up to which a model is built; more do not fit a small machine's memory."""
 
 
+FEW_CHOICES = 4_000
+"""Choices of the stages of all cases up to which one joint model asks about them, without any bounds."""
+
+
 class TooManyChoicesError(Exception):
     """A model would be too large to build."""
+
+
+@define(eq=False)
+class PathModels:
+    """Models of cases where every stage can be listed: chains, and graphs with few branches.
+
+    Attributes:
+        instance: the problem.
+        cuts: every cut of the layer graph.
+    """
+
+    instance: Instance
+    cuts: Cuts
+    _relaxation: Relaxation = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._relaxation = Relaxation(self.instance, self.cuts, StageBook(self.instance, self.cuts))
+
+    @property
+    def most_stages(self) -> int:
+        """More stages than this no plan has."""
+        return self.cuts.longest
+
+    def bound(self, case: Case, target: float) -> float:
+        """Seconds no plan of the case is below, as far as that matters for `target`: the bound over paths."""
+        return self._relaxation.of(case, target)
+
+    def model(
+        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
+    ) -> PathModel | None:
+        """The model of a case without choices that are `overfull`; None: no plan is below the target.
+
+        Raises:
+            TooManyChoicesError: there would be too many variables.
+            TooManyPlacesError: blocks of several widths have too many places.
+        """
+        narrowed = narrow(self._relaxation, each.case, target, overfull)
+        if narrowed is None:
+            return None
+        # Below the margin the bound is that of plans up to there only; no more than the target is known of all.
+        each.bound = max(each.bound, narrowed.bound)
+        limit = limit_of(each.case, TERMS)
+        return PathModel(self._relaxation, each.case, narrowed.choices, limit, ordered=ordered)
+
+    def joint_model(
+        self, every: Sequence[Case], limit_of: LimitOf, *, ordered: bool
+    ) -> tuple[CpModel, list[PathModel]] | None:
+        """One model of few cases, of all plans however slow; None where it would be too large."""
+        from ortools.sat.python import cp_model
+
+        # No bound but memory takes part.
+        possible = [(case, narrow(self._relaxation, case, inf)) for case in every]
+        narrowed: list[tuple[Case, Narrowed]] = [(case, left) for case, left in possible if left is not None]
+        if sum(len(each) for _, left in narrowed for each in left.choices) > FEW_CHOICES:
+            return None
+        model, parts = cp_model.CpModel(), []
+        try:
+            for case, left in narrowed:
+                limit = limit_of(case, TERMS)
+                parts.append(PathModel(self._relaxation, case, left.choices, limit, ordered=ordered, joint=model))
+        except TooManyPlacesError:
+            return None
+        model.add(sum(part.chosen for part in parts) == 1)
+        return model, parts
 
 
 class PathModel:
@@ -40,7 +110,7 @@ class PathModel:
     Attributes:
         model: of OR-Tools.
         chosen: whether the plan is one of this case; 1 in a model of one case.
-        batch_ticks: the batch time in integers; None when only a plan, not a better one, is asked for.
+        limit: on the batch time, which is minimised; None: any plan is asked for.
     """
 
     def __init__(
@@ -48,8 +118,7 @@ class PathModel:
         relaxation: Relaxation,
         case: Case,
         choices: Sequence[Choices],
-        scale: Scale | None,
-        limit: int | None,
+        limit: Limit | None,
         *,
         ordered: bool = True,
         joint: CpModel | None = None,
@@ -60,8 +129,7 @@ class PathModel:
             relaxation: has the cuts and costs.
             case: what the stages share.
             choices: what each stage can be.
-            scale: how seconds become integers; None: times do not matter.
-            limit: the batch time in integers must not exceed it.
+            limit: on the batch time; None: times do not matter.
             ordered: whether blocks lie in pipeline order (monotone placement).
             joint: a model of several cases, of which one is to be chosen; left out, a model of this case alone.
 
@@ -82,12 +150,13 @@ class PathModel:
         ]
         self._every_stage_takes_one_choice()
         self._stages_follow_each_other()
-        self._some_block_is_as_wide_as_the_case_says()
-        self._blocks_add_up()
-        self._placement = place(self.model, self._instance, case, self._widths(), ordered=ordered)
-        self.batch_ticks: IntVar | None = None
-        if scale is not None and limit is not None:
-            self._times_count(scale, limit)
+        offered = [
+            zip(each.candidate.tolist(), row, strict=True) for each, row in zip(choices, self._taken, strict=True)
+        ]
+        self._placement = place(self.model, self._instance, case, offered, ordered=ordered, chosen=self.chosen)
+        self.limit = limit
+        if limit is not None:
+            self._times_count(*limit)
 
     def _every_stage_takes_one_choice(self) -> None:
         for row in self._taken:
@@ -104,31 +173,10 @@ class PathModel:
                 self.model.add(sum(ending.get(cut, [])) == here)
                 self.model.add(sum(starting.get(cut, [])) == here)
 
-    def _some_block_is_as_wide_as_the_case_says(self) -> None:
-        wide = [row.get(self._case.widest, 0) for row in self._widths()]
-        self.model.add(sum(wide) >= self.chosen)
-
-    def _blocks_add_up(self) -> None:
-        if self._case.block_devices is not None and len(self._used_widths()) > 1:
-            total = sum(width * literal for row in self._widths() for width, literal in row.items())
-            self.model.add(total == self._case.block_devices * self.chosen)
-
     @property
     def _alone(self) -> bool:
         """Whether the model is of this case alone."""
         return isinstance(self.chosen, int)
-
-    def _used_widths(self) -> list[int]:
-        return sorted({self._instance.candidates[each].width for each in self._case.candidates})
-
-    def _widths(self) -> list[dict[int, Term]]:
-        """For each stage, whether its block has each width."""
-        widths = numpy.array([each.width for each in self._instance.candidates])
-        found: list[dict[int, Term]] = []
-        for i, each in enumerate(self._choices):
-            rows = self._by(i, widths[each.candidate])
-            found.append({width: sum(rows.get(width, [])) for width in self._used_widths()})
-        return found
 
     def _by(self, index: int, keys: Integers) -> dict[int, list[IntVar]]:
         """The choices of a stage in groups with equal keys."""
@@ -159,10 +207,10 @@ class PathModel:
             self.model.add(slowest >= variable)
         for i, each in enumerate(self._choices):
             self.model.add(sync >= self._weighed(i, [scale.sync_ticks(y) for y in each.sync.tolist()]))
-        self.batch_ticks = self.model.new_int_var(0, limit, "batch")
-        self.model.add(self.batch_ticks == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
+        batch = self.model.new_int_var(0, limit, "batch")
+        self.model.add(batch == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
         if self._alone:
-            self.model.minimize(self.batch_ticks)
+            self.model.minimize(batch)
 
     def _stage_ports(self, index: int, scale: Scale) -> StagePorts:
         choices, case, cuts = self._choices[index], self._case, self._relaxation.cuts
@@ -221,7 +269,7 @@ class PathModel:
     def solution(
         self, value: Callable[[IntVar], int]
     ) -> tuple[Solution, tuple[tuple[int, int, tuple[str, int], int], ...]]:
-        """The decisions of a solution, and for each stage its choice as `narrow.Overfull` names it."""
+        """The decisions of a solution, and for each stage its choice as `bounds.Overfull` names it."""
         stages, names = [], []
         case, relaxation = self._case, self._relaxation
         for index, (row, choices, offset) in enumerate(

@@ -1,0 +1,107 @@
+"""Where the stages of a plan lie, and what crosses between them (PROBLEM.md sections 1, 3 and 4)."""
+
+from itertools import pairwise
+
+import numpy
+from numpy.typing import NDArray
+
+from nest.instance import Candidate, Cluster, Instance, Solution
+
+
+def widest(instance: Instance, solution: Solution) -> int:
+    """Width of the widest block a plan uses (`g` of PROBLEM.md section 3 for mixed widths)."""
+    return max(instance.candidates[stage.candidate].width for stage in solution.stages)
+
+
+def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
+    """Devices of one replica (`K` of PROBLEM.md section 3)."""
+    return widest * (cluster.size // (replicas * widest))
+
+
+def first_devices(solution: Solution, size: int, offset: int, width: int) -> NDArray[numpy.int64]:
+    """First device of a block of `width` at `offset` in each replica of `size` devices (PROBLEM.md section 3)."""
+    replicas = numpy.arange(solution.replicas, dtype=numpy.int64)
+    if solution.rank_order == "pp-inner":
+        return replicas * size + offset
+    return offset * solution.replicas + replicas * width
+
+
+def boundary_levels(instance: Instance, solution: Solution) -> list[int]:
+    """Level of the boundary in front of each stage, then of that behind the last; -1 for none.
+
+    With several chunks the last stage sends back to the first.
+
+    Raises:
+        ValueError: a block is not in the cluster.
+    """
+    last = len(solution.stages) - 1
+    back = _boundary_level(instance, solution, 0, last) if solution.chunks > 1 else -1
+    return [back, *(_boundary_level(instance, solution, index, index + 1) for index in range(last)), back]
+
+
+def _boundary_level(instance: Instance, solution: Solution, first: int, second: int) -> int:
+    """Level of the boundary between two stages, by index and in pipeline order: the worst over the replicas."""
+    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
+    here, there = solution.stages[first], solution.stages[second]
+    start = first_devices(solution, size, here.offset, instance.candidates[here.candidate].width)
+    width = instance.candidates[there.candidate].width
+    end = first_devices(solution, size, there.offset, width) + width - 1
+    for level, capacity in enumerate(instance.cluster.capacities):
+        if (start // capacity == end // capacity).all():
+            return level
+    raise ValueError(f"the blocks of stages {first + 1} and {second + 1} are not both in the cluster")
+
+
+def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int]) -> float:
+    """Bytes of the tensors produced outside `downset` and consumed in it (`cut(D)` of PROBLEM.md section 4)."""
+    total = 0.0
+    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes, strict=True):
+        if producer not in downset and any(consumer in downset for consumer in consumers):
+            total += float(size)
+    return total
+
+
+def point_to_point(cluster: Cluster, size: float, level: int) -> float:
+    """Seconds of a message of `size` bytes over a boundary of `level` (PROBLEM.md section 1)."""
+    if size == 0 or level < 0:
+        return 0.0
+    return cluster.levels[level].latency + size / cluster.levels[level].bandwidth
+
+
+def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:
+    """The layers of each of `stages * chunks` chunks in pipeline order; chunk `j` is of stage `j mod stages`.
+
+    Raises:
+        ValueError: the blocks cannot be split evenly.
+    """
+    blocks = even_blocks(instance, stages * chunks)
+    if not blocks:
+        raise ValueError(f"{len(instance.space.blocks)} blocks cannot make {stages} stages of {chunks} even chunks")
+    size = len(blocks) // (stages * chunks)
+    return tuple(
+        tuple(sorted(layer for block in blocks[first : first + size] for layer in block))
+        for first in range(0, len(blocks), size)
+    )
+
+
+def even_blocks(instance: Instance, parts: int) -> tuple[tuple[int, ...], ...]:
+    """The blocks that make so many equal parts, embedding and head counted only where they must be; none: nothing."""
+    for blocks in (instance.space.blocks, instance.space.blocks_and_ends):
+        if not len(blocks) % parts:
+            return blocks
+    return ()
+
+
+def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]]:
+    """The layers of each chunk of the pipeline, in order; a stage without chunks is one."""
+    if solution.chunks > 1:
+        return list(even_chunks(instance, len(solution.stages), solution.chunks))
+    return [stage.layers for stage in solution.stages]
+
+
+def downsets(instance: Instance, solution: Solution) -> list[tuple[frozenset[int], frozenset[int]]]:
+    """The downsets in front of and behind each chunk of the pipeline, in order."""
+    found = [frozenset[int]()]
+    for layers in reversed(chunk_layers(instance, solution)):
+        found.append(found[-1] | frozenset(layers))
+    return list(pairwise(reversed(found)))
