@@ -10,15 +10,15 @@ from attrs import evolve, field, frozen
 from nest import planner
 from nest.catalogue.names import unknown_name
 from nest.errors import InputError, InternalError
-from nest.files import structure, unstructure
-from nest.formulate.contributors import contributors
-from nest.formulate.given import Source
+from nest.formulate.decisions import decided_elsewhere
 from nest.formulate.instance import build_instance
-from nest.formulate.other_network import planner_context
-from nest.formulate.priced_elsewhere import decided_elsewhere
+from nest.formulate.problem import Source
+from nest.formulate.provenance import contributors
+from nest.formulate.substitute_network import planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
+from nest.io import structure, unstructure
 from nest.plan import check as check_plan
 from nest.plan import document
 from nest.plan import evaluate as price

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 from attrs import evolve
 
-from nest.files import unstructure
+from nest.formulate.cluster import accepted_risk, with_memory_risk
 from nest.formulate.instance import Formulation
-from nest.formulate.memory_risk import accepted_risk, with_memory_risk
-from nest.formulate.slower_levels import priced_also_slower
+from nest.formulate.substitute_network import priced_also_slower
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, Solution
+from nest.io import unstructure
 from nest.plan import CheckReport, PricedPlan, check_contender, evaluate, solution_of
 from nest.report import decided_plan, decisions_of, describe_runner_up, label
 from nest.spec import OtherRisk, PlanDocument, Problem

@@ -8,8 +8,7 @@ from attrs import evolve, field, frozen
 
 from nest import planner
 from nest.errors import InputError
-from nest.formulate.given import Source
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.problem import Source, carried_problem
 from nest.hooks.registry import Registry, registry
 from nest.questions.alternatives import Alternative, Question, alternative, questions
 from nest.questions.asked import require_held

@@ -12,11 +12,11 @@ from nest import planner
 from nest.catalogue.names import unknown_name
 from nest.deployment import violations
 from nest.errors import InputError
-from nest.files import structure
-from nest.formulate.given import Source
+from nest.formulate.problem import Source
 from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
+from nest.io import structure
 from nest.nearest import Nearest, nearest
 from nest.planner import Progress
 from nest.report.limits import limits_text

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from nest.formulate.facts import model_facts
-from nest.formulate.inside_layers import collectives_inside
+from nest.formulate.cost_breakdown import collectives_inside
 from nest.formulate.instance import Formulation
+from nest.formulate.model import model_facts
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan

@@ -59,7 +59,7 @@ def simulate(
             replayed; or what is asked for does not fit it.
     """
     from nest import simulating
-    from nest.files import check_writable, write_text
+    from nest.io import check_writable, write_text
 
     if trace is not None:
         check_writable(Path(trace), plan)
@@ -182,7 +182,7 @@ def report_page(
             page cannot be written.
     """
     from nest import reporting
-    from nest.files import check_writable, write_text
+    from nest.io import check_writable, write_text
 
     if output is not None:
         check_writable(Path(output), plan)
@@ -219,7 +219,7 @@ def export(
             infeasible or does not hold.
     """
     from nest import exporting
-    from nest.files import write_files
+    from nest.io import write_files
     from nest.report.nearest import nearest_text
 
     with plugins_in_use(strict_plugins) as known:

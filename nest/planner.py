@@ -9,11 +9,18 @@ from attrs import evolve
 from nest.contenders import contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.figures import figures_of
-from nest.formulate.contributors import contributors, differences
-from nest.formulate.given import Changes, Source, naming, read_record, whole_problem
-from nest.formulate.in_numbers import decided_problem, in_numbers
 from nest.formulate.instance import Formulation, formulate
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.problem import (
+    Changes,
+    Source,
+    carried_problem,
+    decided_problem,
+    in_numbers,
+    naming,
+    read_record,
+    whole_problem,
+)
+from nest.formulate.provenance import contributors, differences
 from nest.formulate.target import runs_on, simpler_within, wrong_runs_on
 from nest.graph import Block
 from nest.hooks.guarded import blame
@@ -109,8 +116,8 @@ def answer(
     deadline: Deadline,
 ) -> PlanDocument:
     """The document of what a search found: a plan with what is to be told of others, or why there is none."""
-    from nest.formulate.outside import outside
-    from nest.formulate.without_target import told_of_target
+    from nest.formulate.problem import told_of_target
+    from nest.formulate.provenance import outside
     from nest.solve.dp import feasible
     from nest.solve.dp import solve as search
 
@@ -194,7 +201,7 @@ def evaluate(
         InputError: the problem cannot be used, or the decisions do not make a plan.
     """
     from nest.formulate.fixed_plan import fixed_plan
-    from nest.formulate.outside import outside
+    from nest.formulate.provenance import outside
 
     known = plugins or registry()
     with naming(problem):
@@ -226,7 +233,7 @@ def blocks(problem: Source | Problem, *, plugins: Registry | None = None) -> tup
     Raises:
         InputError: the problem cannot be used, or has a profile in place of a model.
     """
-    from nest.formulate.blocks import model_blocks
+    from nest.formulate.instance import model_blocks
 
     known = plugins or registry()
     with naming(problem):
@@ -263,7 +270,7 @@ def check(plan: Source | PlanDocument, *, plugins: Registry | None = None) -> Ch
 def _check_report(plan: PlanDocument, known: Registry) -> CheckReport:
     from nest.formulate.embedding import wrong_placement
     from nest.formulate.fixed_plan import decided_formulation
-    from nest.formulate.outside import wrong_outside
+    from nest.formulate.provenance import wrong_outside
 
     problem = carried_problem(plan, known)
     instance, formulation = decided_formulation(problem, plan, known)

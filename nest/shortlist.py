@@ -5,8 +5,7 @@ from collections.abc import Callable
 from attrs import evolve
 
 from nest.errors import InputError, NoPlanYet
-from nest.formulate.given import Changes, Source, naming
-from nest.formulate.in_numbers import in_numbers
+from nest.formulate.problem import Changes, Source, in_numbers, naming
 from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry, registry
 from nest.planner import Progress, answer

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from nest import planner
 from nest.errors import InputError
-from nest.files import placed
 from nest.formulate.fixed_plan import decided_instance
-from nest.formulate.given import Source
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.problem import Source, carried_problem
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance
+from nest.io import placed
 from nest.plan import check
 from nest.plan.document import solution_of
 from nest.simulate.disturbance import Disturbance, SlowDevice

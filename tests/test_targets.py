@@ -10,9 +10,9 @@ import pytest
 from nest import exporting, planner
 from nest.deployment import violations
 from nest.errors import InputError
-from nest.files import read, structure
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
+from nest.io import read, structure
 from nest.nearest import nearest
 from nest.spec import PlanDocument, Problem
 from tests.seeds import blocks, seeds

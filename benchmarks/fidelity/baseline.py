@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from benchmarks.fidelity.statistics import best_share
 from nest.calibrate.devices import parts
 from nest.calibrate.generations import MeasuredRun
-from nest.formulate.facts import model_facts
+from nest.formulate.model import model_facts
 from nest.hooks.registry import registry
 from nest.plan import evaluate
 

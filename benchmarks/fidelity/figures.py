@@ -10,7 +10,7 @@ from benchmarks.fidelity.predictions import Array, Table
 from benchmarks.fidelity.ranking import Agreement, TaskSet, agreement, task_sets
 from benchmarks.fidelity.statistics import Errors, errors
 from nest.calibrate.generations import MeasuredRun
-from nest.files import unstructure
+from nest.io import unstructure
 
 COLUMNS = ("catalogue", "validated", "constant")
 """Predictions of `Table` whose errors are told side by side."""

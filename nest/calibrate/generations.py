@@ -14,10 +14,10 @@ from nest.calibrate.runs import Runs
 from nest.calibrate.unknowns import WIDE, calibration, plain, unknowns
 from nest.catalogue import Calibration, calibrations, devices, precision, published_devices
 from nest.errors import InputError
-from nest.formulate.choices import chosen
 from nest.formulate.cluster import described
-from nest.formulate.ledger import Ledger, ledger
-from nest.formulate.self_contained import self_contained
+from nest.formulate.cost_breakdown import Ledger, ledger
+from nest.formulate.problem import self_contained
+from nest.formulate.shard import chosen
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import Registry
 from nest.spec import DeviceSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.calibrate.measurement import Measurement
 from nest.errors import InputError
-from nest.files import there_is
+from nest.io import there_is
 
 LINKS = {"V100": "nvlink2", "A100": "nvlink3", "H100": "nvlink4", "H200": "nvlink4", "B200": "nvlink5"}
 """Link inside a machine by what the name of its devices contains (GB200 among them)."""

@@ -11,10 +11,9 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.formulate.exposure import data_parallel_exposure
-from nest.formulate.layer_times import Direction
-from nest.formulate.ledger import Ledger
-from nest.formulate.priced import PricedOperator
+from nest.formulate.cost_breakdown import Ledger
+from nest.formulate.operator_costs import Direction, PricedOperator
+from nest.formulate.stack import data_parallel_exposure
 from nest.graph import Operator
 from nest.hooks.protocols import CostModel
 from nest.plan import evaluate
@@ -183,7 +182,7 @@ class Runs:
     def _seconds(
         self, direction: _Direction, seconds: Array, host: Array, exposed: tuple[Array, Array], launch: Array
     ) -> Array:
-        """Of each layer in one direction (`nest.formulate.layer_times`).
+        """Of each layer in one direction (`nest.formulate.operator_costs`).
 
         `exposed` are the shares that show: of what hides under a layer's computation, a row of layers for each of
         `EXPOSED` and one for what does not hide, and of rings, which hide under one operator.

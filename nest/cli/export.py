@@ -75,7 +75,7 @@ def export(
     for found in made.nearest.values():
         note(nearest_text(found.to_dict()))
     if output is not None:
-        from nest.files import write_files
+        from nest.io import write_files
 
         made = evolve(made, files={**made.plans, **made.files})
         write_files(output, made.files)
@@ -96,8 +96,8 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
     """
     from nest.errors import InputError, InputErrors
     from nest.exporting import Exported, NothingNear
-    from nest.files import write_files
     from nest.hooks.registry import registry
+    from nest.io import write_files
     from nest.report.nearest import nearest_text
 
     plans = sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name))

@@ -49,8 +49,8 @@ def evaluate_flags(asked: Asked) -> None:
     """
     from nest import planner
     from nest.errors import InputError
-    from nest.files import check_writable, write_text
     from nest.hooks.registry import registry
+    from nest.io import check_writable, write_text
     from nest.report import summary
     from nest.report.paragraph import paragraph
     from nest.starting import start

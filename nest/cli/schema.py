@@ -29,7 +29,7 @@ def schema(
     from nest.catalogue import unknown_name
     from nest.catalogue.formats import FORMATS
     from nest.errors import InputError
-    from nest.files import there_is
+    from nest.io import there_is
 
     if name is not None and name not in FORMATS:
         raise unknown_name("nest schema", "file format", name, FORMATS)
@@ -48,6 +48,6 @@ def schema(
 def text(name: str) -> str:
     """The schema of the format called `name`, as the text of its file."""
     from nest.catalogue.formats import FORMATS
-    from nest.files.schema import schema as schema_of
+    from nest.io.schema import schema as schema_of
 
     return to_json(schema_of(FORMATS[name], f"nest {name}")) + "\n"

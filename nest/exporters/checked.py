@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from nest.deployment import Deployment, Limits, deployment, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
-from nest.files import structure
 from nest.hooks.architectures import architecture_of
 from nest.hooks.networks import network_of
 from nest.hooks.placements import placement
 from nest.instance.pairs import Pairs
+from nest.io import structure
 from nest.network import LinkGraph
 from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training
 from nest.spec.architecture import MixtureOfExperts

@@ -6,7 +6,7 @@ import numpy
 from attrs import evolve
 from numpy.typing import NDArray
 
-from nest.formulate.cluster_calibration import time_scale
+from nest.formulate.cluster import time_scale
 from nest.formulate.topology import topology
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Instance, Level, Solution

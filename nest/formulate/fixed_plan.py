@@ -8,15 +8,14 @@ from attrs import evolve
 
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
-from nest.files import structure, unstructure
-from nest.formulate.absent import without_absent
-from nest.formulate.choices import micro_batches, taking_part
-from nest.formulate.constrain import check_modes, profile_modes
-from nest.formulate.instance import Formulation, formulate
-from nest.formulate.names import check_lists
+from nest.formulate.constraints import check_modes, profile_modes
+from nest.formulate.instance import Formulation, formulate, without_absent
+from nest.formulate.mistakes import check_lists
+from nest.formulate.shard import micro_batches, taking_part
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.io import structure, unstructure
 from nest.plan.chunks import dealing_faults, even_chunks
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem

@@ -9,28 +9,23 @@ from attrs import evolve, field, frozen
 
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
-from nest.files import read
-from nest.formulate.absent import without_absent
-from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
-from nest.formulate.cluster import build_cluster
-from nest.formulate.cluster_calibration import as_measured
-from nest.formulate.compose import compose
-from nest.formulate.constrain import build_space
-from nest.formulate.granularity import branched_regions
-from nest.formulate.layer_kinds import LayerKinds, layer_kinds
-from nest.formulate.memory_risk import with_memory_risk
-from nest.formulate.names import check_names
+from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
+from nest.formulate.constraints import build_space
+from nest.formulate.layer_classes import LayerKinds, kept_whole, layer_kinds
+from nest.formulate.mistakes import check_names
+from nest.formulate.model import load_model
 from nest.formulate.offload import host
-from nest.formulate.operators import kept_whole
+from nest.formulate.partition import branched_regions
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
-from nest.formulate.sources import load_model
+from nest.formulate.shard import allowed_degrees, chosen, compose, micro_batches, taking_part
 from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Standing
+from nest.io import read
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
@@ -299,3 +294,59 @@ def _check_selective(training: Training, graph: OperatorGraph) -> None:
     for name in training.selective:
         if name not in known:
             raise unknown_name("training.selective", "operator or kind of operator", name, known)
+
+
+def without_absent(problem: Problem, registry: Registry) -> Problem:
+    """`problem` without the objects it names that were set aside.
+
+    A strategy then has degree 1, whatever degrees it was given. The built-in default stands in for a model of costs,
+    collectives or layer times, and for the schedules when no other is named.
+    """
+    strategies, schedules = registry.absent("strategies") - _in_profile(problem), registry.absent("schedules")
+    named = tuple(name for name in problem.training.schedule if name not in schedules)
+    kept = {
+        name: value
+        for name, value in problem.decided.items()
+        if name not in strategies and not (name == "schedule" and value in schedules)
+    }
+    return evolve(
+        problem,
+        strategies={name: degrees for name, degrees in problem.strategies.items() if name not in strategies},
+        training=evolve(problem.training, schedule=named or (next(iter(registry.schedules())),)),
+        fixed=evolve(problem.fixed, values=kept) if problem.fixed is not None else None,
+        costs=_present(problem.costs, registry.absent("cost_models")),
+        collectives=_present(problem.collectives, registry.absent("collective_models")),
+        layer_times=_present(problem.layer_times, registry.absent("layer_times")),
+    )
+
+
+def _in_profile(problem: Problem) -> set[str]:
+    """Names of degrees that candidates have without any strategy."""
+    profile = problem.profile
+    candidates = profile.candidates if isinstance(profile, ProfileSpec) else ()
+    return {name for candidate in candidates for name in candidate.degrees}
+
+
+def _present(name: str | None, absent: frozenset[str]) -> str | None:
+    return None if name in absent else name
+
+
+def model_blocks(problem: Problem, registry: Registry, base: Path | None = None) -> tuple[Block, ...]:
+    """The block of every combination of strategies, degrees and micro-batch sizes; one layer of each kind.
+
+    Args:
+        problem: as written.
+        registry: offers importers and strategies.
+        base: folder that relative paths start from; None: the working directory.
+
+    Raises:
+        InputError: something in the problem cannot be used, or it has a profile in place of a model.
+    """
+    if problem.model is None:
+        raise InputError("profile gives candidates as numbers, of which nothing tells the operators; give model.")
+    check_names(problem, registry, base)
+    cluster, _ = build_cluster(problem.cluster, registry, base)
+    strategies, limits = taking_part(problem, registry.strategies()), allowed_degrees(problem, registry.strategies())
+    layers = layer_kinds(load_model(problem.model, problem.training, base, registry))
+    context = StrategyContext(cluster, problem.training)
+    return compose(layers.graph, strategies, limits, micro_batches(problem), context)

@@ -1,21 +1,164 @@
-"""What layers cost and keep in each recompute mode (PROBLEM.md section 2)."""
+"""Memory of layers in each recompute mode: saved and transient bytes, buffers, overheads (PROBLEM.md section 2)."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
 
 import numpy
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.formulate.layer_times import Direction, Timing
 from nest.formulate.offload import Host
-from nest.formulate.overheads import Beside
-from nest.formulate.priced import PricedLayer, PricedOperator, shares
+from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing, shares
 from nest.formulate.recompute import Kept, from_elsewhere, recompute_modes, tensor_bytes
-from nest.formulate.working_set import WorkingSet, working_sets
-from nest.instance import Array, Overheads, RecomputeMode
-from nest.spec import Training
+from nest.graph import Block, Operator
+from nest.instance import Array, Cluster, Overheads, RecomputeMode
+from nest.spec import DeviceSpec, Training
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
+
+IN_PLACE = "all_reduce"
+"""The kind of call that leaves its result where its operand was."""
+
+
+@frozen
+class WorkingSet:
+    """Transient bytes while one operator runs.
+
+    Attributes:
+        bytes: all of them.
+        buffers: those that communication fills and empties.
+    """
+
+    bytes: float
+    buffers: float
+
+
+def working_sets(rows: Sequence[PricedOperator]) -> dict[str, WorkingSet]:
+    """By name, the working set of each operator of a layer.
+
+    An operator that computes has what its cost model says; beside it what collectives made for it and nobody saves, and
+    which is therefore made again in the backward pass (what `sp` gathers in front of a split operator, the keys and
+    values that `cp` gathers: arXiv 2205.05198, section 4.2.2), and the buffers of the calls that run under it (a ring's
+    next share of keys and values, and backward their gradients). A collective has its operands and its results, at
+    least what its calls handle in one direction; an all-reduce works in place.
+    """
+    again = _made_again([row.operator for row in rows])
+    buffers = {row.operator.name: collective_bytes(row.operator) for row in rows}
+    beside: dict[str, float] = {}
+    for row in rows:
+        if row.operator.collective is not None and row.operator.collective.under:
+            name = row.operator.collective.under
+            beside[name] = beside.get(name, 0.0) + buffers[row.operator.name]
+    found = {}
+    for row in rows:
+        operator, own = row.operator, buffers[row.operator.name]
+        if operator.collective is None:
+            own = sum(again.get(tensor.name, 0.0) for tensor in operator.inputs) + beside.get(operator.name, 0.0)
+        found[operator.name] = WorkingSet(row.cost.transient + own, own)
+    return found
+
+
+def collective_bytes(operator: Operator) -> float:
+    """Bytes that the calls of an operator work on, in the direction in which that is more; 0 without any."""
+    collective = operator.collective
+    if collective is None:
+        return 0.0
+    calls = (*collective.forward, *collective.backward)
+    whole = [operator.bytes_read, operator.bytes_written]
+    tensors = max(whole) if all(call.kind == IN_PLACE for call in calls) else sum(whole)
+    if operator.outputs:
+        return tensors
+    # Without tensors of its own it passes on what it reads: what arrives lies beside it.
+    handled = (sum(call.bytes for call in each) for each in (collective.forward, collective.backward))
+    return max(handled, default=0.0)
+
+
+def _made_again(operators: Sequence[Operator]) -> dict[str, float]:
+    """Bytes of each tensor that a collective makes once more in the backward pass, from what it saves itself."""
+    saved = {name for operator in operators for name in operator.saves}
+    return {
+        tensor.name: tensor.bytes
+        for operator in operators
+        if operator.collective is not None and operator.saves
+        for tensor in operator.outputs
+        if tensor.name not in saved
+    }
+
+
+BOUNDARY_BUFFERS = 2
+"""Tensors on their way at a stage's boundaries while a layer is at work: what arrives for the next micro-batch, and
+what leaves of the last one (Megatron-LM's 1F1B receives into a fresh buffer while it still holds what it sends)."""
+
+GATHERED_LAYERS = 2
+"""Layers whose weights ZeRO 3 holds whole at once: the one at work and the one that is prefetched (PyTorch FSDP's
+`forward_prefetch` and `BACKWARD_PRE`, arXiv 2304.11277, section 3.3.2)."""
+
+
+@frozen
+class Beside:
+    """What a candidate's layers need beside what their operators keep and work on.
+
+    Attributes:
+        fragmentation: share of the memory held for further micro-batches in flight in which no tensor lies.
+        framework: bytes of the driver and of libraries.
+        buffers: bytes that communication between blocks fills and empties.
+        gathered: bytes of weights and gradients that a stage with ZeRO 3 holds whole.
+    """
+
+    fragmentation: float = 0.0
+    framework: float = 0.0
+    buffers: float = 0.0
+    gathered: float = 0.0
+
+
+def beside(
+    block: Block,
+    layers: tuple[PricedLayer, ...],
+    weights: float,
+    gradients: float,
+    cluster: Cluster,
+    device: DeviceSpec,
+    training: Training,
+) -> Beside:
+    """What the layers of `block` need besides.
+
+    PROBLEM.md section 4 knows no bytes that depend on the number of stages or of replicas. So where the cluster has
+    room for several blocks, every stage has buffers at its boundaries and is in the groups of ranks that several stages
+    and several replicas make, whatever the plan decides: never too little, and the same for a plan that is searched and
+    one that is given. What a stage with ZeRO 3 gathers is told apart.
+
+    Args:
+        block: the candidate's.
+        layers: one of each kind.
+        weights: bytes per parameter.
+        gradients: bytes of a parameter's gradient.
+        cluster: devices and network.
+        device: the accelerator.
+        training: what the software is said to need, in place of the device's overheads.
+    """
+    blocks = cluster.size // block.width
+    several = blocks > 1
+    said = {key: getattr(training, key) for key in ("context", "communicator", "fragmentation")}
+    overheads = evolve(device.memory_overheads, **{key: value for key, value in said.items() if value is not None})
+    crossing = max((item.tensor.bytes for item in block.graph.layer_tensors), default=0.0)
+    buffers = BOUNDARY_BUFFERS * crossing if several else 0.0
+    largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)
+    gathered = largest * (GATHERED_LAYERS * weights + gradients) if several else 0.0
+    # Fewer than four blocks are stages or replicas, but not both.
+    groups = len(_axes(block)) + several + (blocks >= 4)
+    framework = overheads.context + groups * overheads.communicator
+    return Beside(overheads.fragmentation, framework, buffers, gathered)
+
+
+def _axes(block: Block) -> set[str]:
+    """The axes of `block` over whose ranks its operators communicate."""
+    return {
+        call.axis
+        for operator in block.graph.operators
+        if operator.collective is not None
+        for call in (*operator.collective.forward, *operator.collective.backward)
+        if block.degree(call.axis) > 1
+    }
+
 
 WHOLE = "full"
 """The mode that runs whole layers again, and keeps what they read."""

@@ -9,16 +9,11 @@ from attrs import field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.errors import InputError
-from nest.formulate.calls import Calls
-from nest.formulate.layer_kinds import LayerKinds
-from nest.formulate.layer_times import Direction, Timing
-from nest.formulate.memory import modes
-from nest.formulate.narrow import narrow_format, with_narrow_copies
+from nest.formulate.layer_classes import LayerKinds, inseparable, owners, passing
+from nest.formulate.memory import beside, modes
 from nest.formulate.offload import Host
-from nest.formulate.operators import inseparable, owners, passing
-from nest.formulate.overheads import beside
-from nest.formulate.priced import PricedLayer, PricedOperator, shares
-from nest.formulate.recompute import tensor_bytes
+from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing, shares
+from nest.formulate.recompute import narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, ParameterGroup

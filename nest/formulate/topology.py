@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from nest.catalogue import named_cluster, network_levels
 from nest.errors import InputError
-from nest.files import read, there_is
 from nest.formulate.importing import (
     Network,
     Source,
+    cluster_of,
     file_of,
+    given_profile,
     imported,
     importer_of,
     load_source,
     named,
     read_content,
 )
-from nest.formulate.link_profile import given_profile, is_file
-from nest.formulate.machines import cluster_of
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
+from nest.io import is_file_name, read, there_is
 from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
 from nest.network.graph_spec import written_graph
 from nest.network.imported import Imported, PartOf
@@ -177,7 +177,7 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
     Raises:
         InputError: the file cannot be read, or a link profile is given where there is no file to complete.
     """
-    if cluster.name is not None and is_file(cluster.name):
+    if cluster.name is not None and is_file_name(cluster.name):
         path = (base or Path()) / cluster.name
         if there_is(path) != "file":
             raise InputError(f"cluster: there is no file {str(path)!r:.200}; `nest clusters` lists the names known.")

@@ -1,10 +1,10 @@
 """The network of a plan's problem, for exporters."""
 
 from nest.errors import InputError
-from nest.files import structure
 from nest.hooks.registry import registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
+from nest.io import structure
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import ClusterSpec, LevelSpec, PlanDocument

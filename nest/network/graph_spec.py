@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from nest.errors import InputError
-from nest.files import structure
+from nest.io import structure
 from nest.network.builder import NetworkBuilder
 from nest.network.graph import LinkGraph, check_size
 from nest.spec import GraphSpec

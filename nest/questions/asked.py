@@ -4,11 +4,10 @@ from pathlib import Path
 
 from nest import planner
 from nest.errors import InputError
-from nest.files import placed
 from nest.formulate.cluster import build_cluster
-from nest.formulate.given import Source
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.problem import Source, carried_problem
 from nest.hooks.registry import Registry
+from nest.io import placed
 from nest.questions.parameters import with_memory
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve, frozen
 
-from nest.formulate.choices import USUAL_MICRO_BATCHES, taking_part
-from nest.formulate.memory_risk import RISK
+from nest.formulate.cluster import RISK
+from nest.formulate.shard import USUAL_MICRO_BATCHES, taking_part
 from nest.hooks.registry import Registry
 from nest.questions.parameters import parameters
 from nest.spec import Problem, ProfileSpec

@@ -6,7 +6,7 @@ from attrs import field, frozen
 
 from nest.deployment import deployment
 from nest.deployment.violations import degrees_of
-from nest.formulate.kept_decisions import decisions
+from nest.formulate.decisions import decisions
 from nest.hooks.registry import Registry
 from nest.report.runner_up import grown, why
 from nest.spec import PlanDocument

@@ -7,7 +7,7 @@ from attrs import asdict, evolve
 
 from nest.catalogue import network_levels
 from nest.formulate.cluster import build_cluster, described
-from nest.formulate.facts import matrix_peak
+from nest.formulate.model import matrix_peak
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.questions.links import bandwidths, with_levels
@@ -32,7 +32,7 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
     Latencies are not among them: those of most levels are their link's, part of the lines that were measured with it.
 
     Args:
-        problem: its files read into it (`nest.formulate.self_contained`).
+        problem: its files read into it (`nest.formulate.problem`).
         known: offers topology importers.
 
     Raises:

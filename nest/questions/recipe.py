@@ -3,7 +3,7 @@
 from attrs import evolve
 
 from nest.formulate.instance import build_instance
-from nest.formulate.other_network import planner_context
+from nest.formulate.substitute_network import planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.instance import Instance, Result
 from nest.plan import document

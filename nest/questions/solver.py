@@ -6,9 +6,9 @@ from json import dumps
 from attrs import evolve, frozen
 
 from nest.errors import InputError, InternalError
-from nest.formulate.contributors import contributors
-from nest.formulate.facts import model_facts
 from nest.formulate.instance import build_instance
+from nest.formulate.model import model_facts
+from nest.formulate.provenance import contributors
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.plan import document, infeasible

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from nest import planner
 from nest.errors import InputError
-from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
-from nest.formulate.given import Source
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.problem import Source, carried_problem
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
+from nest.io import placed, structure
 from nest.questions.alternatives import questions
 from nest.questions.asked import require_held
 from nest.questions.loosening import loosenings

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from nest.errors import InputError
-from nest.files import read_text
 from nest.hooks.protocols import Exporter
+from nest.io import read_text
 from nest.spec import PlanDocument
 from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.limits import refused_within_limits, unsound_limits

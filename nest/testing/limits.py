@@ -4,9 +4,9 @@ from copy import deepcopy
 
 from nest.deployment import Limits, violations
 from nest.errors import InputError
-from nest.files import structure
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, parse
 from nest.spec.problem import RANK_ORDERS, ZERO_STAGES

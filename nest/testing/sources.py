@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nest.catalogue import clusters
-from nest.files import unstructure
+from nest.io import unstructure
 from nest.spec import TransformerSpec
 from nest.spec.topology import DragonflySpec, FatTreeSpec, MatrixSpec, MeshSpec, RailOptimisedSpec, TorusSpec
 from nest.testing.samples import SAMPLE_MODELS, loaded

@@ -10,11 +10,11 @@ import pytest
 from nest import planner
 from nest.deployment import Limits, violations
 from nest.errors import InputError
-from nest.files import structure
 from nest.formulate.instance import build_instance
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.instance import Solution
+from nest.io import structure
 from nest.plan import evaluate
 from nest.simulating import simulate
 from nest.solve.cpsat import Price, verify

@@ -11,7 +11,7 @@ from nest.calibrate.devices import Array, Evidence, Mask, cross_validated, fit, 
 from nest.calibrate.runs import Runs
 from nest.calibrate.unknowns import COMMON, calibration, unknowns
 from nest.catalogue import published_devices
-from nest.formulate.ledger import ledger
+from nest.formulate.cost_breakdown import ledger
 from nest.hooks.registry import registry
 from nest.spec import Coefficients, DeviceSpec
 from tests.calibrate.synthetic import DATA, EXPERTS, MULTI_HEAD, TENSOR, problem, read

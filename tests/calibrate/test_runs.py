@@ -11,8 +11,8 @@ from attrs import evolve
 from nest.calibrate.runs import Runs
 from nest.catalogue import published_devices
 from nest.errors import InputError
-from nest.formulate.ledger import ledger
-from nest.formulate.self_contained import self_contained
+from nest.formulate.cost_breakdown import ledger
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
 from nest.plan import evaluate
 from nest.spec import DeviceSpec

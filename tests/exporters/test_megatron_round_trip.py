@@ -17,7 +17,7 @@ from nest.exporters.megatron.limits import transformer_of
 from nest.exporters.megatron.model import feed_forwards
 from nest.exporters.megatron.parallel import PIPELINE_INNER_ORDER, rank_order
 from nest.exporters.megatron.reading.read import read_megatron
-from nest.files import structure
+from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest.starting import start
 from tests.conformance.plans import PROBLEMS

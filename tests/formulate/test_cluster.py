@@ -9,11 +9,11 @@ import pytest
 from nest.calibrate.device_file import device_text
 from nest.catalogue import devices, links
 from nest.errors import InputError
-from nest.files import unstructure
 from nest.formulate.cluster import build_cluster, told_of_levels
 from nest.hooks import hook
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
+from nest.io import unstructure
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
 from nest.units import BytesPerSecond
 

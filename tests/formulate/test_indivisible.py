@@ -6,8 +6,7 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.formulate.given import whole_problem
-from nest.formulate.indivisible import EVEN, told_of_length
+from nest.formulate.problem import EVEN, told_of_length, whole_problem
 from nest.hooks.registry import registry
 from nest.spec import Problem
 

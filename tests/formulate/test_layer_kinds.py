@@ -8,9 +8,9 @@ import pytest
 from attrs import evolve
 
 from nest.catalogue import device, optimizer, precision
-from nest.formulate.compose import compose
-from nest.formulate.layer_kinds import LayerKinds, layer_kinds
+from nest.formulate.layer_classes import LayerKinds, layer_kinds
 from nest.formulate.price import Pricing, candidate
+from nest.formulate.shard import compose
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry

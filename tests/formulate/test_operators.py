@@ -8,11 +8,10 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.formulate.compose import compose
 from nest.formulate.instance import build_instance
-from nest.formulate.layer_kinds import layer_kinds
-from nest.formulate.operators import inseparable, owners
+from nest.formulate.layer_classes import inseparable, layer_kinds, owners
 from nest.formulate.recompute import from_elsewhere, recompute_modes, tensor_bytes
+from nest.formulate.shard import compose
 from nest.graph import Operator, OperatorGraph, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry

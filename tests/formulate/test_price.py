@@ -5,7 +5,7 @@ from attrs import evolve
 
 from nest.catalogue import optimizer, precision
 from nest.errors import InputError
-from nest.formulate.layer_kinds import CrossingTensors, layer_kinds
+from nest.formulate.layer_classes import CrossingTensors, layer_kinds
 from nest.formulate.price import Pricing, candidate
 from nest.graph import Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import OperatorCost

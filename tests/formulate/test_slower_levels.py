@@ -8,10 +8,10 @@ import pytest
 
 import nest
 from nest import reporting
-from nest.files import structure
 from nest.formulate.instance import formulate
-from nest.formulate.slower_levels import slower_times
+from nest.formulate.substitute_network import slower_times
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.plan import solution_of
 from nest.questions.kept import kept_time
 from nest.questions.links import bandwidths

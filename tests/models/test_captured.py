@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import nest
 from nest.errors import InputError
-from nest.files import structure, unstructure
 from nest.graph import Operator, OperatorGraph, axis_size
+from nest.io import structure, unstructure
 from nest.models import captured_program
 from nest.models.transformer import importer as transformer
 from nest.spec import Training, TransformerSpec

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from nest.errors import InputError
-from nest.files import unstructure
+from nest.io import unstructure
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 import nest
 from nest import planner
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.questions.alternatives import Alternative, alternative, asked_problem, questions
 from nest.questions.solver import Solver
 from nest.spec import PlanDocument, Problem

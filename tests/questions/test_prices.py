@@ -4,8 +4,8 @@ import pytest
 from attrs import evolve
 
 from nest import planner
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.questions.loosening import loosenings
 from nest.questions.prices import price, restrictions
 from nest.spec import Problem

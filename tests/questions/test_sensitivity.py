@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nest import planner
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.questions.parameters import parameters
 from nest.questions.sensitivity import FACTORS, sensitivity
 from nest.questions.solver import Solver

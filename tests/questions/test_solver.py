@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from nest import planner
-from nest.files import structure
 from nest.formulate.cluster import build_cluster
+from nest.io import structure
 from nest.questions.kept import kept_time
 from nest.questions.parameters import with_memory
 from nest.questions.solver import Solver, at_most, canonical, devices_used, memory_used

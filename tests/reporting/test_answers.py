@@ -8,8 +8,8 @@ from nest import planner, reporting
 from nest.comparing import compare
 from nest.errors import InputError
 from nest.explaining import explain
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.questions.frontier import frontier
 from nest.questions.sensitivity import sensitivity
 from nest.questions.solver import Solver

@@ -10,10 +10,10 @@ import pytest
 
 from nest import planner
 from nest.errors import InputError
-from nest.files import structure
 from nest.hooks import hook
 from nest.hooks.registry import Registry
 from nest.instance import Pass
+from nest.io import structure
 from nest.plan.certificate import batch_length, longest_pipeline
 from nest.questions.solver import Solver
 from nest.schedules.gpipe import GPipe

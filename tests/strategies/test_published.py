@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from nest.catalogue import optimizer, precision
-from nest.formulate.layer_kinds import layer_kinds
-from nest.formulate.model_library import library_models
+from nest.catalogue import library_models, optimizer, precision
+from nest.formulate.layer_classes import layer_kinds
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.recompute import recompute_modes, tensor_bytes
 from nest.graph import Block, Communication, Operator, OperatorGraph, Routing

@@ -10,7 +10,7 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.files import write_folder
+from nest.io import write_folder
 from nest.testing.conformance import CHECKS
 from nest.testing.kinds import KINDS, kind_called, kind_registered
 from nest.testing.skeleton import skeleton

@@ -22,7 +22,7 @@ from nest.exporters.megatron.parallel import (
 from nest.exporters.megatron.recompute import recompute_flags
 from nest.exporters.megatron.rendering import Flags, shell_file, yaml_file
 from nest.exporters.megatron.training import optimizer_flags, precision_flags
-from nest.files import structure
+from nest.io import structure
 from nest.spec import Architecture, PlanDocument, Problem
 
 

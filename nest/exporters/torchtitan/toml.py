@@ -6,7 +6,7 @@ from typing import Any
 from nest.deployment import Deployment
 from nest.exporters.torchtitan.decisions import SCHEDULE_FILE, decisions, parallelism
 from nest.exporters.torchtitan.models import LLAMA, NEW, OLD, family, flavor, told_widths, unlike_flavor
-from nest.files import toml_text
+from nest.io import toml_text
 from nest.spec import Architecture, Problem
 
 IMPORTED = "nest_torchtitan_model"

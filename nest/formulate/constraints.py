@@ -1,0 +1,311 @@
+"""Compiles what a problem demands of plans (`constraints`, `fixed`, `search`) into the space of an instance."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from attrs import evolve
+
+from nest.catalogue import unknown_name
+from nest.deployment import Limits
+from nest.errors import InputError, InputErrors, InternalError
+from nest.formulate.partition import check_even, check_together, partition, unknown_layer
+from nest.formulate.shard import FORESEEN
+from nest.formulate.stack import data_parallel_exposure
+from nest.formulate.target import allowed_modes, limit_constraints
+from nest.hooks.guarded import blame
+from nest.hooks.registry import Registry
+from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
+from nest.spec import DeviceSpec, Problem, ProfileSpec
+from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
+from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
+
+FIXED_ONLY = ("etp", "zero_degree", "recompute", "schedule", "rank_order")
+"""What `fixed` takes beside the names constraints know."""
+
+Value = int | float | str | bool
+
+
+def _strategy_names(registry: Registry, degrees: Iterable[str]) -> set[str]:
+    return {*registry.strategies(), *registry.absent("strategies"), *FORESEEN, *degrees}
+
+
+def demands(
+    problem: Problem, registry: Registry, degrees: Iterable[str], experts: bool = False
+) -> tuple[list[tuple[str, Constraint]], list[str]]:
+    """What `constraints` and `fixed` demand of a plan, each with its place, and what is wrong with the others.
+
+    Args:
+        problem: as written.
+        registry: offers strategies.
+        degrees: names of degrees that candidates have beside those of strategies.
+        experts: whether the model has routed experts.
+    """
+    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *_strategy_names(registry, degrees)})
+    found: list[tuple[str, Constraint]] = []
+    wrong: list[str] = []
+    for index, text in enumerate(problem.constraints):
+        place = f"constraints[{index}]"
+        try:
+            constraint = parse(text)
+        except InputError as error:
+            wrong.append(f"{place}: {error}")
+            continue
+        unknown = sorted(constraint.names() - names)
+        wrong += [str(unknown_name(f"{place} (`{constraint.text}`)", "name", name, names)) for name in unknown]
+        found.append((place, constraint))
+    for name, value in fixed.items():
+        try:
+            found += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names, fixed, experts)]
+        except InputError as error:
+            wrong.append(str(error))
+    return found, wrong
+
+
+def _decision(
+    name: str, value: Value, names: frozenset[str], fixed: Mapping[str, Value], experts: bool
+) -> Iterable[Constraint]:
+    """What `fixed.name = value` demands of a plan; decisions on the space itself demand nothing further."""
+    place = f"fixed.{name}"
+    if name in FIXED_ONLY:
+        return _special(place, name, value, fixed, experts)
+    if name not in names:
+        raise unknown_name("fixed", "decision", name, {*names, *FIXED_ONLY, "stages"}, value)
+    if name == "zero":
+        return ()
+    if isinstance(value, bool) and name not in PLAN_NAMES:
+        return (parse(f"{name} > 1 or tp == 1") if value else equals(name, 1),)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if name in FORESEEN:  # `allowed_degrees` says so.
+            return ()
+        raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
+    return (equals(name, value),)
+
+
+def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], experts: bool) -> Iterable[Constraint]:
+    """Decisions that are no plain demand: some can be taken in one way only so far, and `etp` asks for experts."""
+    if name == "etp" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
+    if name == "etp" and experts:
+        return (equals("etp", value),)
+    return ()
+
+
+def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, ...]:
+    """The schedules to choose from, preferred first.
+
+    Raises:
+        InputError: one is unknown.
+    """
+    fixed, known = problem.decided.get("schedule"), registry.schedules()
+    decided = () if fixed is None else (str(fixed),)
+    for place, names in (("training.schedule", problem.training.schedule), ("fixed.schedule", decided)):
+        for name in names:
+            if name not in known:
+                raise unknown_name(place, "schedule", name, known)
+    return tuple(known[name] for name in dict.fromkeys(decided or problem.training.schedule))
+
+
+def allowed_rank_orders(problem: Problem) -> tuple[str, ...]:
+    """The rank orders to choose from, preferred first.
+
+    Raises:
+        InputError: `fixed.rank_order` is none.
+    """
+    fixed = problem.decided.get("rank_order")
+    if fixed is None:
+        return tuple(dict.fromkeys(problem.search.rank_order))
+    if fixed not in RANK_ORDERS:
+        raise unknown_name("fixed.rank_order", "rank order", str(fixed), RANK_ORDERS)
+    return (str(fixed),)
+
+
+def allowed_zero(problem: Problem) -> tuple[int, ...]:
+    """The ZeRO stages to choose from, preferred first.
+
+    Raises:
+        InputError: `fixed.zero` is none.
+    """
+    fixed = problem.decided.get("zero")
+    if fixed is None:
+        return tuple(dict.fromkeys(problem.search.zero))
+    if isinstance(fixed, bool) or fixed not in (0, 1, 2, 3):
+        raise InputError(f"fixed.zero is {fixed!r}; it must be 0, 1, 2 or 3.")
+    return (int(fixed),)
+
+
+def allowed_zero_degrees(problem: Problem) -> tuple[int | None, ...]:
+    """The ranks over which ZeRO may shard at most, to choose from; all ranks (None) first, the others as listed.
+
+    Raises:
+        InputError: `fixed.zero_degree` is no number of ranks.
+    """
+    fixed = problem.decided.get("zero_degree")
+    if fixed is not None and fixed != ALL_RANKS and (type(fixed) is not int or fixed < 1):
+        raise InputError(f"fixed.zero_degree is {fixed!r}; it must be a whole number of at least 1, or {ALL_RANKS}.")
+    wanted = problem.search.zero_degree if fixed is None else (fixed,)
+    numbers = dict.fromkeys(int(each) for each in wanted if each != ALL_RANKS)
+    return ((None,) if ALL_RANKS in wanted else ()) + tuple(numbers)
+
+
+def profile_modes(problem: Problem) -> list[str]:
+    """The recompute modes of the candidates of a profile, whatever the problem leaves of them."""
+    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
+    return [name for each in candidates for name in each.recompute]
+
+
+def check_modes(place: str, wanted: Iterable[str], known: Collection[str], problem: Problem) -> None:
+    """Refuse recompute modes that no candidate has.
+
+    Raises:
+        InputError: there is one; the text names `place`.
+    """
+    for name in wanted:
+        if name == OFFLOAD and name not in known and problem.model is not None:
+            raise InputError(
+                f"{place}: `{OFFLOAD}` is possible only where `activations` is in training.offload; add it."
+            )
+        if name not in known:
+            raise unknown_name(place, "recompute mode", name, known)
+
+
+def build_space(
+    problem: Problem,
+    registry: Registry,
+    graph: LayerGraph,
+    candidates: Sequence[Candidate],
+    blocks: Sequence[str] = (),
+    experts: bool = False,
+    operators: Mapping[str, tuple[str, ...]] | None = None,
+    together: tuple[tuple[int, ...], ...] = (),
+    even_blocks: tuple[tuple[int, ...], ...] = (),
+    blocks_and_ends: tuple[tuple[int, ...], ...] = (),
+    device: DeviceSpec | None = None,
+    limits: Limits | None = None,
+    binding: bool = True,
+) -> Space:
+    """The plans `problem` allows.
+
+    Args:
+        problem: as written.
+        registry: offers schedules and strategies.
+        graph: the layers.
+        candidates: what may be planned with.
+        blocks: names of the repeated transformer blocks; none: every layer counts as one.
+        experts: whether the model has routed experts.
+        operators: names of what each layer of the model is planned as, where that is not the layer itself.
+        together: groups of layers that no cut may part, beside those of constraints.
+        even_blocks: layers of each block that schedules of several chunks deal out.
+        blocks_and_ends: the same where embedding and head count as blocks; none: they never do.
+        device: the accelerator, whose calibration says how much of data-parallel communication shows; None: nothing.
+        limits: what the problem's target can run, to which all but recompute modes, constraints and partition is
+            narrowed already; None: anything.
+        binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
+
+    Raises:
+        InputErrors: names, values or layers that are unknown or impossible, all of them.
+    """
+    fixed = problem.decided
+    exposure = data_parallel_exposure(problem, device)
+    degrees = {name for candidate in candidates for name in candidate.degrees}
+    demanded, problems = demands(problem, registry, degrees, experts)
+    parts = operators or {}
+    known = {*graph.layers, *parts}
+    problems += [
+        str(unknown_layer(f"{place} (`{constraint.text}`)", layer, graph, parts))
+        for place, constraint in demanded
+        for layer in constraint.same_stage
+        if layer not in known
+    ]
+    try:
+        stages = problem.fixed.stages if problem.fixed is not None else None
+        layers = None
+        if stages is not None:
+            layers = partition(stages, fixed.get("pp"), graph, blocks, parts)
+            check_together(layers, together, graph, problem.search.granularity)
+            if limits is not None and limits.even_stages:
+                check_even(layers, even_blocks, str(problem.search.target))
+        names = {*PLAN_NAMES, *STAGE_NAMES, *_strategy_names(registry, degrees)}
+        demanded += [
+            ("search.target", constraint)
+            for constraint in limit_constraints(problem.search.framework, limits, names, known)
+        ]
+        compiled = [(place, _on_planned_layers(constraint, parts)) for place, constraint in demanded]
+        wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
+        space = Space(
+            global_batch=problem.training.global_batch,
+            uneven_batch=problem.training.uneven_batch,
+            exposed=exposure.exposed,
+            exposed_often=exposure.exposed_often,
+            whole_gradients=problem.training.accumulation == "whole",
+            schedules=_with_chunks(
+                allowed_schedules(problem, registry), (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks")
+            ),
+            rank_orders=allowed_rank_orders(problem),
+            zero=allowed_zero(problem),
+            recompute=_recompute(problem, candidates, fixed.get("recompute"), limits),
+            constraints=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if not wish),
+            partition=layers,
+            mixed=problem.search.mixed,
+            together=together,
+            blocks=even_blocks,
+            blocks_and_ends=blocks_and_ends,
+            even=limits is not None and limits.even_stages,
+            zero_degrees=allowed_zero_degrees(problem),
+            hiding=exposure.hiding,
+            synchronisation=exposure.synchronisation,
+            sharded_synchronisation=exposure.sharded_synchronisation,
+            wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),
+        )
+    except InputError as error:
+        raise InputErrors([*problems, str(error)]) from None
+    if problems:
+        raise InputErrors(problems)
+    return space
+
+
+def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ...]]) -> Constraint:
+    """The constraint with each layer of the model replaced by what it is planned as."""
+    named = tuple(part for layer in constraint.same_stage for part in parts.get(layer, (layer,)))
+    return evolve(constraint, same_stage=named)
+
+
+def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None) -> tuple[Schedule, ...]:
+    """The schedules, those of several chunks once for every number of chunks that deals out blocks evenly.
+
+    Where there is no such number the fewest chunks stand for it, so that the search can say that it has no plan.
+
+    Args:
+        schedules: as listed.
+        counts: numbers of blocks, each way of counting them.
+        fixed: `fixed.chunks`.
+    """
+    even = {chunks for blocks in counts for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0}
+    possible = sorted(even) or [2]
+    if isinstance(fixed, int) and fixed > 1:
+        possible = [fixed]
+    found: list[Schedule] = []
+    for schedule in schedules:
+        if isinstance(schedule, ChunkedSchedule):
+            made = [schedule.with_chunks(chunks) for chunks in possible]
+            if [chunks_of(each) for each in made] != possible:
+                blame(schedule, "ignores the chunks that with_chunks is given")
+                raise InternalError(
+                    f"schedule {schedule.name!r} ignores the chunks it is given. This is a bug in nest."
+                )
+            found += made
+        else:
+            found.append(schedule)
+    return tuple(found)
+
+
+def _recompute(
+    problem: Problem, candidates: Sequence[Candidate], fixed: Value | None, limits: Limits | None
+) -> tuple[str, ...] | None:
+    known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
+    listed, decided = problem.search.recompute, None if fixed is None else (str(fixed),)
+    # A target may leave out candidates; what is listed for them is no mistake.
+    check_modes("search.recompute", listed or (), dict.fromkeys([*profile_modes(problem), *known]), problem)
+    check_modes("fixed.recompute", decided or (), known, problem)
+    place, wanted = ("search.recompute", listed) if decided is None else ("fixed.recompute", decided)
+    if wanted is None and limits is None:
+        return None
+    return allowed_modes(problem.search.framework, limits, place, known if wanted is None else wanted)

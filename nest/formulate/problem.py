@@ -1,0 +1,294 @@
+"""Reading a problem: from a path, mapping or record to a self-contained problem and its instance."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import evolve
+
+from nest.catalogue import clusters
+from nest.errors import FieldError, FieldErrors, InputError, NoPlanYet
+from nest.formulate.cluster import build_cluster, cluster_calibration, described, told_of_levels
+from nest.formulate.instance import Formulation, formulate
+from nest.formulate.layer_classes import layer_kinds
+from nest.formulate.mistakes import refuse_contradictions
+from nest.formulate.model import load_model, resolve_model
+from nest.formulate.shard import allowed_degrees, compose, micro_batches, taking_part
+from nest.formulate.stack import device_of, told_of_stack, with_stack
+from nest.formulate.target import target_limits, untargeted, with_target, within
+from nest.formulate.topology import in_place
+from nest.hooks.protocols import StrategyContext
+from nest.hooks.registry import Registry, registry
+from nest.instance import Instance, Standing
+from nest.io import is_file_name, read, structure
+from nest.solve.effort import Deadline
+from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
+from nest.spec.problem import NO_TARGET, refuse_missing_units
+
+Source = str | Path | Mapping[str, Any]
+Changes = Mapping[str, Mapping[str, Any]]
+"""Keys by section, to stand in place of what is written."""
+
+Record = TypeVar("Record", Problem, PlanDocument)
+
+
+@contextmanager
+def naming(source: object, below: str = "") -> Iterator[None]:
+    """Let errors name the file that `source` is, when it is one, and the line of what they speak of, `below` a key."""
+    from nest.io import placed
+
+    try:
+        yield
+    except (InputError, FieldError, FieldErrors) as error:
+        # A decision may make a record that cannot be, such as a micro-batch above the batch.
+        told = error if isinstance(error, InputError) else InputError(f"{error}.")
+        raise placed(Path(source), told, below) if isinstance(source, (str, Path)) else told from None
+
+
+def read_record(
+    source: Source | Record, cls: type[Record], changes: Changes | None = None
+) -> tuple[Record, Mapping[str, Any]]:
+    """What `source` says, as a record and as a mapping without what nobody wrote, with `changes` in its place.
+
+    Raises:
+        InputError: it cannot be read, or is something else.
+    """
+    from nest.io import read_mapping, structure, structure_source
+
+    if isinstance(source, cls):
+        if not changes:
+            return source, source.to_dict()
+        source = source.to_dict()
+    if isinstance(source, (str, Path)):
+        found = read_mapping(Path(source))
+        _check_kind(found.mapping, cls)
+        found = evolve(found, mapping=_changed(found.mapping, changes))
+        return structure_source(found, cls), found.mapping
+    if isinstance(source, Mapping):
+        _check_kind(source, cls)
+        source = _changed(source, changes)
+        return structure(source, cls), source
+    raise InputError(f"expected a path or a mapping, not {type(source).__name__}.")
+
+
+def _changed(mapping: Mapping[str, Any], changes: Changes | None) -> dict[str, Any]:
+    """A copy of `mapping` with keys of its sections in place of its own; a section that is none is left for errors."""
+    found = dict(mapping)
+    for section, keys in (changes or {}).items():
+        written = found.get(section) or {}
+        if isinstance(written, Mapping):
+            found[section] = {**written, **keys}
+    return found
+
+
+def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
+    """Tell a plan given for a problem, and the other way round, in one sentence."""
+    is_plan = "stages" in mapping and "problem" in mapping
+    if is_plan and cls is Problem:
+        raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
+    if not is_plan and cls is PlanDocument and "training" in mapping:
+        raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
+
+
+def whole_problem(
+    source: Source | Problem,
+    known: Registry,
+    fix: Mapping[str, Any] | None = None,
+    changes: Changes | None = None,
+) -> tuple[Problem, Mapping[str, Any]]:
+    """The problem with `changes` in it, `fix` decided, and every file it refers to read into it for plans to carry.
+
+    Returns:
+        It, and what was written of it.
+
+    Raises:
+        InputError: something cannot be read.
+    """
+    from nest.formulate.fixed_plan import with_decisions
+    from nest.formulate.problem import self_contained
+
+    read, written = read_record(source, Problem, changes)
+    base = Path(source).parent if isinstance(source, (str, Path)) else None
+    whole = self_contained(with_decisions(read, fix) if fix else read, base, known)
+    if not isinstance(source, Problem):
+        refuse_missing_units(whole)
+    return whole, written
+
+
+def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
+    """`problem` with its model, profile, device, topology and stack in place, so that a plan file can carry it alone.
+
+    What its stack fills in is written out (`nest.formulate.stack`).
+
+    Args:
+        problem: as written.
+        base: folder that relative paths start from; None: the working directory.
+        known: offers topology importers and stacks; None: those installed.
+
+    Raises:
+        InputError: a file it refers to cannot be read.
+    """
+    known = known or registry()
+    if problem.model is not None:
+        problem = evolve(problem, model=resolve_model(problem.model, base))
+    if isinstance(problem.profile, str):
+        problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
+    cluster = in_place(problem.cluster, known, base)
+    if isinstance(cluster.device, str) and is_file_name(cluster.device):
+        cluster = evolve(cluster, device=described(cluster.device, base))
+    cluster = evolve(cluster, calibration=cluster_calibration(cluster, base))
+    whole = evolve(problem, cluster=_with_machines(cluster))
+    return with_stack(whole, device_of(cluster), known, base)
+
+
+def carried_problem(plan: PlanDocument, known: Registry) -> Problem:
+    """The self-contained problem that a plan carries, as it was planned.
+
+    Raises:
+        InputError: the plan's problem cannot be used.
+    """
+    problem = structure(plan.problem, Problem)
+    if problem.model is not None and problem.training.stack is None:  # It was made before there were stacks.
+        problem = evolve(problem, training=evolve(problem.training, stack=NO_STACK))
+    return self_contained(problem, None, known)
+
+
+def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
+    """`cluster` with the accelerators of one machine, where its device alone says how many those are.
+
+    Machines of another size than its levels allow are left to the levels.
+    """
+    if cluster.hosts is not None or cluster.devices_per_host is not None:
+        return cluster
+    named = clusters().get(cluster.name or "")
+    levels = cluster.levels if named is None else named.levels
+    device = device_of(cluster)
+    each = None if device is None else device.devices_per_host
+    if each is None or not levels or levels[0].fanout % each:
+        return cluster
+    return evolve(cluster, devices_per_host=each)
+
+
+Told = Callable[[str], None]
+
+
+def in_numbers(
+    problem: Source | Problem,
+    known: Registry,
+    progress: Callable[[Standing], None] | None = None,
+    told: Told | None = None,
+    changes: Changes | None = None,
+    deadline: Deadline | None = None,
+) -> tuple[Problem, Instance, Formulation]:
+    """A problem, complete, as the instance that solvers see, with what that was made of.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        known: registered strategies, importers and the like.
+        progress: told now and then how far the formulation is.
+        told: told what is taken for granted of a problem that does not say it, a sentence each.
+        changes: keys of its sections in place of what is written.
+        deadline: as for `formulate`.
+
+    Raises:
+        InputError: the problem cannot be used.
+        NoPlanYet: the time is up before anything could be priced.
+    """
+    with naming(problem):
+        whole, written = whole_problem(problem, known, None, changes)
+        stack = told_of_stack(whole, written, known)
+        whole, target = with_target(whole, written, known)
+        if told is not None:
+            levels = None if whole.model is None else told_of_levels(whole.cluster)
+            length = told_of_length(whole, known)
+            for sentence in (None if target is None else target.sentence, stack, levels, length):
+                if sentence is not None:
+                    told(sentence)
+        refuse_contradictions(whole, written, known)
+        return whole, *formulate(whole, known, progress=progress, deadline=deadline)
+
+
+def decided_problem(
+    problem: Source | Problem,
+    fix: Mapping[str, Any] | None,
+    known: Registry,
+    told: Told | None = None,
+    changes: Changes | None = None,
+) -> Problem:
+    """A problem, complete, with `fix` decided, and without a target unless it names one; arguments as above.
+
+    Raises:
+        InputError: the problem cannot be read.
+    """
+    whole, written = whole_problem(problem, known, fix, changes)
+    stack = told_of_stack(whole, written, known)
+    if told is not None and stack is not None:
+        told(stack)
+    return untargeted(whole, written, known)
+
+
+EVEN = 128
+"""Tokens: kernels' tiles and usual degrees divide multiples of this, of which nothing is told."""
+
+
+def told_of_length(problem: Problem, registry: Registry) -> str | None:
+    """The degrees that `training.sequence_length` rules out and the nearest multiple of `EVEN` would not.
+
+    Args:
+        problem: self-contained.
+        registry: offers importers and strategies.
+    """
+    length = problem.training.sequence_length
+    if problem.model is None or length is None or length % EVEN == 0:
+        return None
+    other = max(round(length / EVEN), 1) * EVEN
+    try:
+        limits = target_limits(problem, registry)
+        free = problem if limits is None else within(problem, limits, registry)
+        even, uneven = _degrees(free, other, registry), _degrees(free, length, registry)
+    except InputError:  # Of what is wrong, the search tells; the model may not take the other length.
+        return None
+    lost = {name: sorted(degrees - uneven.get(name, set())) for name, degrees in even.items()}
+    told = " and ".join(f"{name} {', '.join(map(str, degrees))}" for name, degrees in lost.items() if degrees)
+    if not told:
+        return None
+    return f"training.sequence_length: {length} tokens do not divide evenly, which rules out {told}; {other} would not."
+
+
+def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set[int]]:
+    """The degrees of each strategy with samples of so many tokens."""
+    training = evolve(problem.training, sequence_length=length)
+    assert problem.model is not None
+    graph = layer_kinds(load_model(problem.model, training, None, registry), False).graph
+    strategies = taking_part(problem, registry.strategies())
+    context = StrategyContext(build_cluster(problem.cluster, registry, None)[0], training)
+    limits = allowed_degrees(problem, registry.strategies())
+    found: dict[str, set[int]] = {}
+    for block in compose(graph, strategies, limits, micro_batches(problem)[:1], context):
+        for name, degree in block.degrees:
+            found.setdefault(name, set()).add(degree)
+    return found
+
+
+def told_of_target(
+    problem: Problem, registry: Registry, feasible: Callable[[Instance, Deadline], bool], deadline: Deadline
+) -> str:
+    """Of a problem without a plan: whether there is one for others than its target; empty where it has none.
+
+    Args:
+        problem: as written.
+        registry: offers what the problem names.
+        feasible: whether an instance has a plan, until a deadline.
+        deadline: after which nothing is said.
+    """
+    target = problem.search.framework
+    if target is None:
+        return ""
+    try:
+        opened = evolve(problem, search=evolve(problem.search, target=NO_TARGET))
+        if feasible(formulate(opened, registry, deadline=deadline)[0], deadline):
+            return f" With `search.target: none` there is a plan: what {target} cannot run is what binds."
+    except (InputError, NoPlanYet):  # What the target leaves out may be more than can be searched.
+        return ""
+    return " There is none with `search.target: none` either."
