@@ -23,16 +23,7 @@ FASTER = 2
 
 
 def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
-    """The cluster in numbers and its device; None when the section names none.
-
-    Args:
-        spec: the section as written.
-        registry: offers topology importers.
-        base: folder that a relative `topology` path starts from; None: the working directory.
-
-    Raises:
-        InputError: something is missing, unknown or impossible; the text names the place.
-    """
+    """The cluster in numbers and its device; None when the section names none."""
     if sum(given is not None for given in (spec.levels, spec.name, spec.topology)) != 1:
         raise InputError("cluster: give its network once, as `levels`, as `topology` or by the name of a cluster.")
     spec, found = read_in(spec, registry, base)
@@ -52,13 +43,8 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
 def described(name: str | DeviceSpec, base: Path | None = None, place: str = "cluster.device") -> DeviceSpec:
     """The device that `name` stands for: figures in place, an entry of the catalogue, or a file of figures.
 
-    Args:
-        name: what is written.
-        base: folder that relative paths start from; None: the working directory.
-        place: where it is written, for errors.
-
     Raises:
-        InputError: there is no such device or file, or the file cannot be read.
+        InputError: there is no such device or file, or the file cannot be read; the text names `place`.
     """
     if isinstance(name, DeviceSpec):
         return name
@@ -142,15 +128,7 @@ def told_of_levels(spec: ClusterSpec) -> str | None:
 
 
 def cluster_calibration(cluster: ClusterSpec, base: Path | None = None) -> ClusterCalibration | None:
-    """What `cluster.calibration` says, its file read; None: nothing.
-
-    Args:
-        cluster: the section as written.
-        base: folder that relative paths start from; None: the working directory.
-
-    Raises:
-        InputError: there is no such file, or it cannot be read.
-    """
+    """What `cluster.calibration` says, its file read; None: nothing."""
     written = cluster.calibration
     if not isinstance(written, str):
         return written
@@ -164,7 +142,7 @@ def cluster_calibration(cluster: ClusterSpec, base: Path | None = None) -> Clust
 
 
 def time_scale(cluster: ClusterSpec, base: Path | None = None) -> float:
-    """How many times as long all takes as is predicted without a calibration; arguments as of `cluster_calibration`."""
+    """How many times as long all takes as is predicted without a calibration."""
     known = cluster_calibration(cluster, base)
     return 1.0 if known is None else known.time
 
@@ -176,12 +154,6 @@ def as_measured(
 
     Every time is then so many times as long: all roofs are as much lower, all latencies as much higher, while peaks
     that utilisation is told of stay those of the device.
-
-    Args:
-        cluster: in numbers.
-        device: its device; None: a profile needs none.
-        problem: as written.
-        base: folder that relative paths start from; None: the working directory.
 
     Raises:
         InputError: a profile, whose times are measured, has a calibration; or its file cannot be read.
@@ -237,13 +209,9 @@ costs its share of the whole training (docs/explanation/cost-model.md, "How sure
 
 
 def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
-    """`cluster`, whose stages must stay under what the memory risk that the problem accepts leaves them.
+    """`cluster`, with its error of estimates, whose stages must stay under what the accepted memory risk leaves them.
 
     Candidates of a profile state their bytes: they are exact unless a margin is written.
-
-    Args:
-        cluster: with the error of estimates (`nest.formulate.cluster.as_measured`).
-        problem: as written.
     """
     margin, risk = problem.training.memory_margin, accepted_risk(problem)
     if margin is None:

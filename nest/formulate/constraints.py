@@ -33,11 +33,7 @@ def demands(
 ) -> tuple[list[tuple[str, Constraint]], list[str]]:
     """What `constraints` and `fixed` demand of a plan, each with its place, and what is wrong with the others.
 
-    Args:
-        problem: as written.
-        registry: offers strategies.
-        degrees: names of degrees that candidates have beside those of strategies.
-        experts: whether the model has routed experts.
+    `degrees` are names of degrees that candidates have beside those of strategies; `experts`: there are routed ones.
     """
     fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *_strategy_names(registry, degrees)})
     found: list[tuple[str, Constraint]] = []
@@ -90,11 +86,7 @@ def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], ex
 
 
 def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, ...]:
-    """The schedules to choose from, preferred first.
-
-    Raises:
-        InputError: one is unknown.
-    """
+    """The schedules to choose from, preferred first."""
     fixed, known = problem.decided.get("schedule"), registry.schedules()
     decided = () if fixed is None else (str(fixed),)
     for place, names in (("training.schedule", problem.training.schedule), ("fixed.schedule", decided)):
@@ -105,11 +97,7 @@ def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, .
 
 
 def allowed_rank_orders(problem: Problem) -> tuple[str, ...]:
-    """The rank orders to choose from, preferred first.
-
-    Raises:
-        InputError: `fixed.rank_order` is none.
-    """
+    """The rank orders to choose from, preferred first."""
     fixed = problem.decided.get("rank_order")
     if fixed is None:
         return tuple(dict.fromkeys(problem.search.rank_order))
@@ -119,11 +107,7 @@ def allowed_rank_orders(problem: Problem) -> tuple[str, ...]:
 
 
 def allowed_zero(problem: Problem) -> tuple[int, ...]:
-    """The ZeRO stages to choose from, preferred first.
-
-    Raises:
-        InputError: `fixed.zero` is none.
-    """
+    """The ZeRO stages to choose from, preferred first."""
     fixed = problem.decided.get("zero")
     if fixed is None:
         return tuple(dict.fromkeys(problem.search.zero))
@@ -153,11 +137,7 @@ def profile_modes(problem: Problem) -> list[str]:
 
 
 def check_modes(place: str, wanted: Iterable[str], known: Collection[str], problem: Problem) -> None:
-    """Refuse recompute modes that no candidate has.
-
-    Raises:
-        InputError: there is one; the text names `place`.
-    """
+    """Refuse recompute modes that no candidate has; the error names `place`."""
     for name in wanted:
         if name == OFFLOAD and name not in known and problem.model is not None:
             raise InputError(
@@ -193,11 +173,10 @@ def build_space(
         experts: whether the model has routed experts.
         operators: names of what each layer of the model is planned as, where that is not the layer itself.
         together: groups of layers that no cut may part, beside those of constraints.
-        even_blocks: layers of each block that schedules of several chunks deal out.
+        even_blocks: layers of each block that interleaved schedules deal out.
         blocks_and_ends: the same where embedding and head count as blocks; none: they never do.
-        device: the accelerator, whose calibration says how much of data-parallel communication shows; None: nothing.
-        limits: what the problem's target can run, to which all but recompute modes, constraints and partition is
-            narrowed already; None: anything.
+        device: the accelerator, whose calibration says how much communication is exposed; None: a profile.
+        limits: what the target can run; all but recompute modes, constraints and partition is narrowed already.
         binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
 
     Raises:
@@ -269,14 +248,10 @@ def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ..
 
 
 def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None) -> tuple[Schedule, ...]:
-    """The schedules, those of several chunks once for every number of chunks that deals out blocks evenly.
+    """The schedules as listed, interleaved ones once for every number of chunks that deals out blocks evenly.
 
     Where there is no such number the fewest chunks stand for it, so that the search can say that it has no plan.
-
-    Args:
-        schedules: as listed.
-        counts: numbers of blocks, each way of counting them.
-        fixed: `fixed.chunks`.
+    `counts` are the numbers of blocks, in each way of counting them.
     """
     even = {chunks for blocks in counts for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0}
     possible = sorted(even) or [2]

@@ -39,9 +39,7 @@ class Decision:
 
 
 def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
-    """What a plan decides, the most important first.
-
-    What a stage decides for itself is kept as the set of what the stages use.
+    """What a plan decides, the most important first; of what stages decide for themselves, the set of what they use.
 
     Raises:
         InputError: the plan is infeasible.
@@ -65,17 +63,10 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
 
 
 def open_problem(problem: Problem, plan: PlanDocument, limits: Limits, target: str, registry: Registry) -> Problem:
-    """The plans near `plan`: its problem for a target, with nothing decided.
+    """The plans near `plan`: its problem, narrowed to a `target` that has `limits`, with nothing decided.
 
     Of what the problem lists, such as schedules, what the target has is kept; where that is nothing, all that the
     target has stands for it. Of a plan that no search found, constraints are left out, as they do not bind it.
-
-    Args:
-        problem: of the plan, self-contained.
-        plan: the plan.
-        limits: of the target.
-        target: its name.
-        registry: offers schedules and strategies.
     """
     training, search = problem.training, problem.search
     orders = None if limits.rank_orders is None else limits.rank_orders
@@ -165,12 +156,7 @@ def _with_fixed(
 
 
 def decided_elsewhere(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Problem, Instance, Solution]:
-    """The problem opened so far that it allows what `plan` decides, in numbers, and the decisions.
-
-    Args:
-        problem: self-contained.
-        plan: of that problem or another.
-        known: offers what the problem names.
+    """The problem opened so far that it allows what `plan` decides, and in numbers, and the decisions, for their price.
 
     Raises:
         InputError: they are no plan of this model and cluster, whatever the problem allows.

@@ -82,11 +82,7 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution, F
 
 
 def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation]:
-    """The instance of what `problem.fixed` decides, to which `constraints` are wishes, and what it was made of.
-
-    Raises:
-        InputError: something in the problem cannot be used.
-    """
+    """The instance of what `problem.fixed` decides, to which `constraints` are wishes, and what it was made of."""
     instance, formulation = formulate(evaluation_problem(problem, known), known, binding=False)
     modes = profile_modes(problem)
     modes += [mode.name for each in instance.candidates for mode in each.recompute]
@@ -136,20 +132,12 @@ def _usual_candidate(instance: Instance, known: Registry) -> int:
 
 
 def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> Instance:
-    """The instance a plan document's decisions belong to, with no candidate that it does not use.
-
-    Raises:
-        InputError: the document's problem cannot be used.
-    """
+    """The instance a plan document's decisions belong to, with no candidate that it does not use."""
     return decided_formulation(problem, plan, known)[0]
 
 
 def decided_formulation(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Instance, Formulation]:
-    """The instance a plan document's decisions belong to, and what it was made of.
-
-    Raises:
-        InputError: the document's problem cannot be used.
-    """
+    """The instance a plan document's decisions belong to, and what it was made of."""
     searched = plan.lower_bound is not None or plan.status == "infeasible"
     if not searched:
         return evaluation(problem, known)

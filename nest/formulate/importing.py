@@ -31,13 +31,7 @@ Network = Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
 def imported(
     cluster: ClusterSpec, registry: Registry, base: Path | None, name: str | None = None
 ) -> Network | Imported:
-    """What an importer makes of the `topology` of `cluster`.
-
-    Args:
-        cluster: the section as written.
-        registry: offers topology importers.
-        base: folder that relative paths start from; None: the working directory.
-        name: of the importer to read a file with; None: the first that knows it.
+    """What the importer called `name`, or the first that knows it, makes of the `topology` of `cluster`.
 
     Raises:
         InputError: no importer knows it, or it cannot be used.
@@ -70,11 +64,7 @@ def imported(
 def load_source(
     source: Any, cluster: ClusterSpec, registry: Registry, base: Path | None, name: str | None = None
 ) -> Network | Imported:
-    """As `imported`, of a source that is no file.
-
-    Raises:
-        InputError: no importer knows it, or it cannot be used.
-    """
+    """As `imported`, of a source that is no file."""
     importer = importer_of(source, registry, name)
     if importer is None:
         raise _unknown(source, registry)
@@ -94,11 +84,7 @@ def _load_with(importer: TopologyImporter, source: Any, cluster: ClusterSpec, ba
 
 
 def importer_of(source: Any, registry: Registry, name: str | None = None) -> TopologyImporter | None:
-    """The importer called `name`, or the first, if it knows `source`; None: it does not.
-
-    Raises:
-        InputError: there is no importer called `name`.
-    """
+    """The importer called `name`, or the first, if it knows `source`; None: it does not."""
     known = registry.topology_importers()
     if name is not None and name not in known:
         raise unknown_name("--format", "topology importer", name, known)
@@ -119,11 +105,7 @@ def file_of(source: Source | None, base: Path | None) -> Path | PartOf | None:
 
 
 def read_content(path: Path, registry: Registry) -> Generated | dict[str, Any]:
-    """The topology that a YAML, JSON or TOML file holds.
-
-    Raises:
-        InputError: it holds none.
-    """
+    """The topology that a YAML, JSON or TOML file holds."""
     text = read_text_of(path)
     try:
         source = parse(text, str(path))
@@ -178,13 +160,7 @@ def _is_path(sentence: str) -> bool:
 def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None:
     """What `cluster` says of links, accelerators and hosts that a file may leave out; None: nothing.
 
-    Args:
-        cluster: the section as written; its own `device` and `devices_per_host` win over the profile's.
-        base: folder that relative paths start from; None: the working directory.
-
-    Raises:
-        InputError: there is no such profile or file, the file cannot be read, or it names a link or a device that the
-            catalogue does not have.
+    Its own `device` and `devices_per_host` win over the profile's.
     """
     found = _profile(cluster.link_profile, base)
     if found is not None:
@@ -234,16 +210,11 @@ FABRIC = "fabric"
 def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> Imported:
     """The cluster of `hosts` machines like `machine`, which a network that blocks nothing joins.
 
-    Its outermost level is what the network adapters of a machine give each device.
-
-    Args:
-        machine: one machine, or several that share a fabric.
-        hosts: how many there are of it; 1 is the machine itself.
-        tier: the level between machines where the machine's file does not say how fast its adapters are; None: nobody
-            says.
+    Its outermost level is what the NICs of a machine give each device; where its file does not say how fast these are,
+    `tier` does.
 
     Raises:
-        InputError: nobody says how fast the adapters are, there are no hosts, or the file has a network of its own.
+        InputError: nobody says how fast they are, there are no hosts, or the file has a network of its own.
     """
     if hosts < 1:
         raise InputError(f"there must be at least one host, not {hosts}.")

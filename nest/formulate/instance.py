@@ -332,12 +332,7 @@ def _present(name: str | None, absent: frozenset[str]) -> str | None:
 
 
 def model_blocks(problem: Problem, registry: Registry, base: Path | None = None) -> tuple[Block, ...]:
-    """The block of every combination of strategies, degrees and micro-batch sizes; one layer of each kind.
-
-    Args:
-        problem: as written.
-        registry: offers importers and strategies.
-        base: folder that relative paths start from; None: the working directory.
+    """The sharded graph of every combination of strategies, degrees and micro-batch sizes; one layer of each class.
 
     Raises:
         InputError: something in the problem cannot be used, or it has a profile in place of a model.

@@ -119,21 +119,13 @@ def beside(
     device: DeviceSpec,
     training: Training,
 ) -> Beside:
-    """What the layers of `block` need besides.
+    """What the layers of `block`, one of each class, need besides.
 
     PROBLEM.md section 4 knows no bytes that depend on the number of stages or of replicas. So where the cluster has
-    room for several blocks, every stage has buffers at its boundaries and is in the groups of ranks that several stages
-    and several replicas make, whatever the plan decides: never too little, and the same for a plan that is searched and
-    one that is given. What a stage with ZeRO 3 gathers is told apart.
-
-    Args:
-        block: the candidate's.
-        layers: one of each kind.
-        weights: bytes per parameter.
-        gradients: bytes of a parameter's gradient.
-        cluster: devices and network.
-        device: the accelerator.
-        training: what the software is said to need, in place of the device's overheads.
+    room for several blocks, every stage has buffers at its boundaries and is in the groups of ranks that several
+    stages and several replicas make, whatever the plan decides: never too little, and the same for a plan that is
+    searched and one that is given. What a stage with ZeRO 3 gathers is told apart. `weights` and `gradients` are bytes
+    per parameter; what `training` says of overheads stands in place of the device's.
     """
     blocks = cluster.size // block.width
     several = blocks > 1

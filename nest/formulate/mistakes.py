@@ -28,11 +28,6 @@ from nest.spec.problem import OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES
 def check_names(problem: Problem, registry: Registry, base: Path | None = None) -> None:
     """Refuse names nobody knows, and constraints that cannot be read, before anything is built from the rest.
 
-    Args:
-        problem: as written.
-        registry: offers what names may stand for.
-        base: folder that relative paths start from; None: the working directory.
-
     Raises:
         InputErrors: every such name and constraint, each with its place.
     """
@@ -43,11 +38,7 @@ def check_names(problem: Problem, registry: Registry, base: Path | None = None) 
 
 
 def check_lists(problem: Problem, registry: Registry) -> None:
-    """Refuse what nobody knows in lists that are not looked at where everything is decided.
-
-    Raises:
-        InputErrors: every such name, each with its place.
-    """
+    """Refuse what nobody knows in lists that are not looked at where everything is decided."""
     found = [told for check in _lists(problem, registry) for told in _mistakes(check)]
     if found:
         raise InputErrors(found)
@@ -121,10 +112,7 @@ def _shown(value: object) -> str:
 def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> None:
     """Refuse decisions that the problem's own lists leave out, with both places, and then what else is wrong with it.
 
-    Args:
-        problem: self-contained.
-        written: the same as a mapping, without the lists that nobody wrote: these contradict nothing.
-        registry: offers schedules and strategies.
+    `written` is the problem as a mapping, without the lists that nobody wrote: these contradict nothing.
 
     Raises:
         InputErrors: there is such a decision.

@@ -59,11 +59,7 @@ class DescribedModel:
 def load_model(source: str | Model, training: Training, base: Path | None, registry: Importers) -> OperatorGraph:
     """The operator graph of one sample of the model that `source` stands for.
 
-    Args:
-        source: as in `resolve_model`.
-        training: gives the sequence length and the precision.
-        base: folder that relative paths start from; None: the working directory.
-        registry: offers the importers.
+    `training` gives the sequence length and the precision.
 
     Raises:
         InputError: there is no such file or name, no importer knows the family, or the importer refuses it.
@@ -89,10 +85,8 @@ def load_model(source: str | Model, training: Training, base: Path | None, regis
 def resolve_model(source: str | Model, base: Path | None) -> Model:
     """What `source` stands for, complete in itself, so that a plan file can hold it.
 
-    Args:
-        source: a name `nest models` lists; the path of a `config.json`, of the folder that holds one, of a
-            file with `transformer:`, of an operator graph or of a captured program; or the content itself.
-        base: folder that relative paths start from; None: the working directory.
+    It is a name `nest models` lists; the path of a `config.json`, of the folder that holds one, of a file with
+    `transformer:`, of an operator graph or of an exported program (torch.export); or the content itself.
 
     Raises:
         InputError: there is no such file or name, or the file cannot be read.
@@ -106,11 +100,7 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
 
 
 def default_sequence_length(model: Model, registry: Importers) -> int:
-    """Tokens per sample to describe `model` with: those it was captured for, or its context, at most `USUAL_SEQUENCE`.
-
-    Raises:
-        InputError: an importer refuses it.
-    """
+    """Tokens per sample to describe `model` with: those it was exported for, or its context up to `USUAL_SEQUENCE`."""
     for importer in registry.model_importers().values():
         if hasattr(importer, "sequence_length") and importer.accepts(model):
             try:

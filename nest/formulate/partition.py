@@ -95,14 +95,7 @@ def partition(
 
 
 def unknown_layer(place: str, name: str, graph: LayerGraph, operators: Mapping[str, tuple[str, ...]]) -> InputError:
-    """The error for a layer nobody knows: it lists the layers of the model, or the operators of the one it begins with.
-
-    Args:
-        place: where the name was written.
-        name: as written.
-        graph: what is planned.
-        operators: names of what each layer of the model is planned as, where that is not the layer itself.
-    """
+    """The error for a layer nobody knows: it lists the layers of the model, or the operators of the one it is of."""
     if not operators:
         return unknown_name(place, "layer", name, graph.layers)
     layer = max((each for each in operators if name.startswith(f"{each}/")), key=len, default=None)

@@ -97,14 +97,7 @@ def whole_problem(
     fix: Mapping[str, Any] | None = None,
     changes: Changes | None = None,
 ) -> tuple[Problem, Mapping[str, Any]]:
-    """The problem with `changes` in it, `fix` decided, and every file it refers to read into it for plans to carry.
-
-    Returns:
-        It, and what was written of it.
-
-    Raises:
-        InputError: something cannot be read.
-    """
+    """The problem with `changes` in it, `fix` decided, and the files it refers to read into it; and what was written."""
     from nest.formulate.fixed_plan import with_decisions
     from nest.formulate.problem import self_contained
 
@@ -119,12 +112,7 @@ def whole_problem(
 def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
     """`problem` with its model, profile, device, topology and stack in place, so that a plan file can carry it alone.
 
-    What its stack fills in is written out (`nest.formulate.stack`).
-
-    Args:
-        problem: as written.
-        base: folder that relative paths start from; None: the working directory.
-        known: offers topology importers and stacks; None: those installed.
+    What its stack fills in is written out (`nest.formulate.stack`). `known` is what is registered; None: all installed.
 
     Raises:
         InputError: a file it refers to cannot be read.
@@ -143,11 +131,7 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
 
 
 def carried_problem(plan: PlanDocument, known: Registry) -> Problem:
-    """The self-contained problem that a plan carries, as it was planned.
-
-    Raises:
-        InputError: the plan's problem cannot be used.
-    """
+    """The self-contained problem that a plan carries, as it was planned."""
     problem = structure(plan.problem, Problem)
     if problem.model is not None and problem.training.stack is None:  # It was made before there were stacks.
         problem = evolve(problem, training=evolve(problem.training, stack=NO_STACK))
@@ -216,11 +200,7 @@ def decided_problem(
     told: Told | None = None,
     changes: Changes | None = None,
 ) -> Problem:
-    """A problem, complete, with `fix` decided, and without a target unless it names one; arguments as above.
-
-    Raises:
-        InputError: the problem cannot be read.
-    """
+    """A problem, complete, with `fix` decided, and without a target unless it names one."""
     whole, written = whole_problem(problem, known, fix, changes)
     stack = told_of_stack(whole, written, known)
     if told is not None and stack is not None:
@@ -233,12 +213,7 @@ EVEN = 128
 
 
 def told_of_length(problem: Problem, registry: Registry) -> str | None:
-    """The degrees that `training.sequence_length` rules out and the nearest multiple of `EVEN` would not.
-
-    Args:
-        problem: self-contained.
-        registry: offers importers and strategies.
-    """
+    """The degrees that `training.sequence_length` rules out and the nearest multiple of `EVEN` would not."""
     length = problem.training.sequence_length
     if problem.model is None or length is None or length % EVEN == 0:
         return None
@@ -276,11 +251,7 @@ def told_of_target(
 ) -> str:
     """Of a problem without a plan: whether there is one for others than its target; empty where it has none.
 
-    Args:
-        problem: as written.
-        registry: offers what the problem names.
-        feasible: whether an instance has a plan, until a deadline.
-        deadline: after which nothing is said.
+    `feasible` says until a deadline whether an instance has a plan; after `deadline` nothing is said.
     """
     target = problem.search.framework
     if target is None:

@@ -22,13 +22,7 @@ def contributors(
 
     These are the strategies that split something in it or that the problem names, its schedule, the models of cost,
     collectives and layer times, the exporter that `search.target` names, the stack, and the importers of its model and
-    network.
-
-    Args:
-        problem: self-contained.
-        known: what is registered.
-        instance: of the problem; None: there is no plan.
-        solution: the plan; None: there is none, and every schedule of the problem took part in saying so.
+    network. Without a plan, every schedule of the problem took part in saying so.
     """
     return known.contributing(_objects(problem, known, instance, solution))
 
@@ -58,12 +52,7 @@ def _objects(
 
 
 def differences(plugins: Mapping[str, str], known: Registry) -> list[str]:
-    """What of the distributions that a plan was made with is missing here, or is there in another version.
-
-    Args:
-        plugins: of the plan: versions by distribution.
-        known: what is registered.
-    """
+    """What of the distributions, with versions, that a plan was made with is missing here, or in another version."""
     here = known.installed()
     found = []
     for name, version in plugins.items():
@@ -86,13 +75,7 @@ def outside(
 ) -> tuple[str, ...]:
     """What of a plan no search of its problem without `fixed` tries, and what the target of the problem cannot run.
 
-    Args:
-        plan: the document, of which `outside` does not count.
-        instance: what it was priced on.
-        solution: its decisions.
-        formulation: what the instance was made of.
-        problem: as written.
-        registry: offers strategies and exporters.
+    `instance` is what the plan was priced on, and `formulation` what that was made of.
     """
     # A search keeps to the target whatever is fixed, and to the lists where nothing is.
     searched = plan.lower_bound is not None
@@ -109,7 +92,7 @@ def wrong_outside(
     problem: Problem,
     registry: Registry,
 ) -> tuple[str, ...]:
-    """Where a plan's `outside` differs from what follows from its decisions, in words; arguments as of `outside`."""
+    """Where a plan's `outside` differs from what follows from its decisions, in words."""
     derived = outside(plan, instance, solution, formulation, problem, registry)
     if plan.outside == derived:
         return ()

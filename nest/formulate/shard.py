@@ -160,8 +160,8 @@ def compose(
         context: cluster and training.
         watch: called before each block; may raise what ends it.
 
-    Raises: InputError: a restriction leaves no degree, or no block can be placed; the text names what
-        excludes them.
+    Raises:
+        InputError: a restriction leaves no degree, or no block can be placed; the text names what excludes them.
     """
     refused: dict[str, set[int]] = {}
     starts = [Block(graph.with_samples(samples), samples) for samples in micro_batches]
@@ -199,16 +199,7 @@ def untried(
     degrees: Mapping[str, int],
     context: StrategyContext,
 ) -> dict[str, tuple[int, ...]]:
-    """The strategies that `compose` gives other degrees than a block has, each with those it tries.
-
-    Args:
-        graph: for one sample.
-        strategies: in the order in which they apply.
-        allowed: restrictions by strategy.
-        micro_batch: samples of the block.
-        degrees: of the block, by strategy; 1 where left out.
-        context: cluster and training.
-    """
+    """The strategies that `compose` gives other degrees than a block of `micro_batch` samples has, and those it tries."""
     found: dict[str, tuple[int, ...]] = {}
     start = block = Block(graph.with_samples(micro_batch), micro_batch)
     for name, strategy in strategies.items():

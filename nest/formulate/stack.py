@@ -43,16 +43,8 @@ class Implied:
 def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, base: Path | None = None) -> Problem:
     """`problem` with each key of `training` that it leaves out as its stack has it, and with the stack that is implied.
 
-    A key of `training` wins over the stack. A profile has no stack: its candidates state their times.
-
-    Args:
-        problem: as written.
-        device: of its cluster, whose usual stack is implied where neither `training.stack` nor `search.target` says.
-        known: offers stacks.
-        base: folder that relative paths start from; None: the working directory.
-
-    Raises:
-        InputError: there is no such stack or file, or the file cannot be read.
+    A key of `training` wins over the stack; the usual stack of `device` is implied where neither `training.stack` nor
+    `search.target` says. A profile has no stack: its candidates state their times.
     """
     if problem.model is None:
         return problem
@@ -83,17 +75,7 @@ def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Imp
 
 
 def described(name: str | StackSpec, known: Registry, base: Path | None = None, place: str = PLACE) -> StackSpec:
-    """The stack that `name` stands for: one in place, a registered one, or a file of one.
-
-    Args:
-        name: what is written.
-        known: offers stacks.
-        base: folder that relative paths start from; None: the working directory.
-        place: where it is written, for errors.
-
-    Raises:
-        InputError: there is no such stack or file, or the file cannot be read.
-    """
+    """The stack that `name` stands for: one in place, a registered one, or a file of one; errors name `place`."""
     if isinstance(name, StackSpec):
         return name
     if is_file_name(name):
@@ -144,10 +126,7 @@ HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "experts": "expe
 def told_of_stack(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
     """The stack that was implied and what hides, in a sentence; None: the problem names one, or has a profile.
 
-    Args:
-        problem: complete, its stack filled in, its target as it was written.
-        written: what was written of it.
-        known: offers stacks.
+    The stack of `problem` is filled in, its target as it was `written`.
     """
     if problem.model is None or (written.get("training") or {}).get("stack") is not None:
         return None

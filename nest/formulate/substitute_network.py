@@ -18,16 +18,7 @@ from nest.tolerances import BANDWIDTH_SHORTFALL
 def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], known: Registry) -> Instance:
     """`instance` with all that depends on the network priced anew for `levels`; which plans are allowed stays.
 
-    Candidates keep their places; one that the other network does not admit keeps its price.
-
-    Args:
-        problem: of the instance, self-contained.
-        instance: the problem in numbers.
-        levels: the other network, innermost first, with as many devices in all.
-        known: offers what the problem names.
-
-    Raises:
-        InputError: the problem cannot be used on that network.
+    Candidates keep their places; one that the other network, of as many devices, does not admit keeps its price.
     """
     strategies = dict(problem.strategies)
     if problem.model is not None:  # A network of fewer levels may admit degrees that nobody asks for.
@@ -58,15 +49,10 @@ def planner_context(
     seed: int,
     evaluations: int,
 ) -> PlannerContext:
-    """What a registered planner may use beside the instance of a problem.
+    """What a registered planner may use beside the instance of a self-contained problem.
 
-    Args:
-        problem: self-contained.
-        instance: of the problem.
-        known: offers what the problem names.
-        search: the exact dynamic program.
-        seed: of random numbers.
-        evaluations: plans that a planner which tries plans out may price.
+    `search` is the exact dynamic program, `seed` that of random numbers, and `evaluations` the number of plans that a
+    planner which tries plans out may price.
     """
     return PlannerContext(
         seed=seed,
@@ -89,11 +75,6 @@ def slower_times(instance: Instance, formulation: Formulation, solution: Solutio
 
     All that depends on the network is priced anew: messages, ZeRO, and of a model the collectives inside layers. A
     profile states what layers take, their collectives included.
-
-    Args:
-        instance: the problem in numbers.
-        formulation: what it was made of.
-        solution: a plan of it.
     """
     return tuple(
         evaluate(_repriced(instance, formulation, levels, solution), solution).batch_time

@@ -22,11 +22,7 @@ from nest.tolerances import AGREEMENT, SIMPLER
 
 
 def target_limits(problem: Problem, registry: Registry) -> Limits | None:
-    """What the framework named by `search.target` can run; None: none is named.
-
-    Raises:
-        InputError: no exporter is called so, or it does not say what its framework can run.
-    """
+    """What the framework named by `search.target` can run; None: none is named."""
     name = problem.search.framework
     if name is None:
         return None
@@ -118,13 +114,7 @@ def with_schedules(problem: Problem, limits: Limits) -> Problem:
 
 
 def within(problem: Problem, limits: Limits, registry: Registry, base: Path | None = None) -> Problem:
-    """`problem` without the choices that are beyond `limits`; those of recompute modes and constraints are kept.
-
-    Args:
-        problem: as written, with a target.
-        limits: of the target.
-        registry: offers strategies.
-        base: folder that relative paths start from; None: the working directory.
+    """`problem` without the choices that are beyond `limits` of its target; recompute modes and constraints are kept.
 
     Raises:
         InputErrors: of some decision no choice is left, each with what the problem allows and what the target has.
@@ -210,12 +200,6 @@ def limit_constraints(
 ) -> list[Constraint]:
     """The constraints of a target, with their reasons; what `same_stage` says of other layers is left out.
 
-    Args:
-        target: its name.
-        limits: what it can run; None: anything.
-        names: those that constraints know.
-        layers: those of the model.
-
     Raises:
         InputError: one is no constraint, or reads a name that none knows; the text names the target.
     """
@@ -266,11 +250,6 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
     """`problem` with the framework of its stack as its target, or with none where that cannot run what it names.
 
     Schedules that nobody names are all that its framework has, the target or that of its stack.
-
-    Args:
-        problem: complete, its stack filled in.
-        written: what was written of it.
-        known: offers exporters and stacks.
 
     Returns:
         The problem, and what was chosen; None: there was no choice, as the problem says it, has a profile, or a stack
