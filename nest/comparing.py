@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 from nest import planner
 from nest.catalogue.names import unknown_name
 from nest.errors import InputError, InternalError
-from nest.formulate.decisions import decided_elsewhere
+from nest.formulate.decisions import on_other_problem
 from nest.formulate.instance import build_instance
 from nest.formulate.problem import Source
 from nest.formulate.provenance import contributors
@@ -298,7 +298,7 @@ class _Task:
         instance, problem = self.instance, self.problem
         if structure_faults:
             try:
-                problem, instance, solution = decided_elsewhere(self.problem, plan, self.known)
+                problem, instance, solution = on_other_problem(self.problem, plan, self.known)
             except InputError as error:
                 return Entry(name, summary, None, (str(error),), remarks)
         seen = Assessment((), price(instance, solution))

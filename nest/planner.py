@@ -15,7 +15,7 @@ from nest.formulate.problem import (
     Source,
     carried_problem,
     decided_problem,
-    in_numbers,
+    formulated,
     naming,
     read_record,
     whole_problem,
@@ -97,7 +97,7 @@ def solve(
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     known = plugins or registry()
-    whole, instance, formulation = in_numbers(problem, known, progress, told, changes, deadline)
+    whole, instance, formulation = formulated(problem, known, progress, told, changes, deadline)
     with naming(problem):
         result = search(instance, deadline, progress, simpler_within=simpler_within(whole))
     plan = answer(instance, formulation, result, whole, known, deadline)
@@ -116,13 +116,13 @@ def answer(
     deadline: Deadline,
 ) -> PlanDocument:
     """The document of what a search found: a plan with what is to be told of others, or why there is none."""
-    from nest.formulate.problem import told_of_target
+    from nest.formulate.problem import target_diagnosis
     from nest.formulate.provenance import outside
     from nest.solve.dp import feasible
     from nest.solve.dp import solve as search
 
     if result.solution is None:
-        diagnosis = f"{result.diagnosis or ''}{told_of_target(problem, known, feasible, deadline)}"
+        diagnosis = f"{result.diagnosis or ''}{target_diagnosis(problem, known, feasible, deadline)}"
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
     plan = _document(instance, formulation, result, result.solution, problem, known)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from attrs import evolve
 
 from nest.errors import InputError, NoPlanYet
-from nest.formulate.problem import Changes, Source, in_numbers, naming
+from nest.formulate.problem import Changes, Source, formulated, naming
 from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry, registry
 from nest.planner import Progress, answer
@@ -65,7 +65,7 @@ def _shortlist(
     from nest.solve.dp import Listed
     from nest.solve.dp import solve as search
 
-    whole, instance, formulation = in_numbers(problem, known, progress, told, changes, deadline)
+    whole, instance, formulation = formulated(problem, known, progress, told, changes, deadline)
     with naming(problem):
         result = search(instance, deadline, progress, simpler_within=simpler_within(whole))
     best = answer(instance, formulation, result, whole, known, deadline)

@@ -18,7 +18,7 @@ COLUMNS = ("catalogue", "validated", "constant")
 KINDS: Mapping[str, Callable[[MeasuredRun], str]] = {
     "group": lambda each: each.run.group or "runs",
     "tier": lambda each: each.run.tier or "-",
-    "device": lambda each: each.ledger.pricing.device.name,
+    "device": lambda each: each.breakdown.pricing.device.name,
     "precision": lambda each: each.run.problem.training.precision,
 }
 """By what errors are told apart."""

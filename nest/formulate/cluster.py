@@ -112,7 +112,7 @@ def _check_device(spec: DeviceSpec) -> None:
             raise InputError(f"cluster.device.efficiency.{kind} is {share}; it must be above 0 and at most 1.")
 
 
-def told_of_levels(spec: ClusterSpec) -> str | None:
+def level_order_notice(spec: ClusterSpec) -> str | None:
     """That a level is `FASTER` than the one inside it, as where the order was mistaken; None: none is."""
     try:
         levels = network_levels(spec.levels or ())

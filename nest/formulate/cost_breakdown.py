@@ -20,7 +20,7 @@ from nest.spec import Problem
 
 
 @frozen
-class LedgerLayer:
+class LayerBreakdown:
     """One kind of layer.
 
     Attributes:
@@ -33,7 +33,7 @@ class LedgerLayer:
 
 
 @frozen(eq=False)
-class Ledger:
+class CostBreakdown:
     """A decided plan and what it is made of.
 
     Attributes:
@@ -49,11 +49,11 @@ class Ledger:
     instance: Instance
     solution: Solution
     pricing: Pricing
-    layers: tuple[LedgerLayer, ...]
+    layers: tuple[LayerBreakdown, ...]
     stages: tuple[Counter[int], ...]
 
 
-def ledger(problem: Problem, known: Registry) -> Ledger:
+def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
     """The plan that `problem.fixed` describes, taken apart.
 
     Raises:
@@ -72,7 +72,7 @@ def ledger(problem: Problem, known: Registry) -> Ledger:
     return _ledger(problem, instance, formulation, decide(instance, problem, known))
 
 
-def _ledger(problem: Problem, instance: Instance, formulation: Formulation, solution: Solution) -> Ledger:
+def _ledger(problem: Problem, instance: Instance, formulation: Formulation, solution: Solution) -> CostBreakdown:
     stage = solution.stages[0]
     pricing, kinds = formulation.pricing, formulation.kinds
     assert pricing is not None
@@ -83,9 +83,9 @@ def _ledger(problem: Problem, instance: Instance, formulation: Formulation, solu
         if stage.recompute not in modes:
             raise InputError(f"fixed.recompute: runs in the mode {stage.recompute!r} cannot be calibrated to.")
         again = frozenset(operator.name for operator in modes[stage.recompute].again)
-        layers.append(LedgerLayer(priced.rows, again))
+        layers.append(LayerBreakdown(priced.rows, again))
     stages = tuple(Counter(kinds.kinds[layer] for layer in each.layers) for each in solution.stages)
-    return Ledger(problem, instance, solution, pricing, tuple(layers), stages)
+    return CostBreakdown(problem, instance, solution, pricing, tuple(layers), stages)
 
 
 Place = tuple[str, int]

@@ -155,7 +155,7 @@ def _with_fixed(
     return evolve(problem, fixed=Fixed({**known.values, **values}, known.stages if stages is None else stages))
 
 
-def decided_elsewhere(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Problem, Instance, Solution]:
+def on_other_problem(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Problem, Instance, Solution]:
     """The problem opened so far that it allows what `plan` decides, and in numbers, and the decisions, for their price.
 
     Raises:

@@ -9,9 +9,9 @@ from attrs import evolve
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
 from nest.formulate.constraints import check_modes, profile_modes
-from nest.formulate.instance import Formulation, formulate, without_absent
+from nest.formulate.instance import Formulation, formulate, without_missing_plugins
 from nest.formulate.mistakes import check_lists
-from nest.formulate.shard import micro_batches, taking_part
+from nest.formulate.shard import micro_batches, participating
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
@@ -153,7 +153,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
     if micro_batch not in micro_batches(problem):
         return None
     strategies = dict(problem.strategies)
-    for name in taking_part(problem, known.strategies()):
+    for name in participating(problem, known.strategies()):
         degree = candidate.degrees.get(name, 1)
         written = strategies.get(name, (degree,))
         if any(each == degree and not isinstance(each, bool) for each in written):
@@ -166,7 +166,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
 
 def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
-    problem = without_absent(problem, known)
+    problem = without_missing_plugins(problem, known)
     check_lists(problem, known)
     decided = problem.decided
     training, search = problem.training, problem.search
@@ -185,7 +185,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
         ),
         strategies={
             name: (1,)
-            for name, strategy in taking_part(problem, known.strategies()).items()
+            for name, strategy in participating(problem, known.strategies()).items()
             if not hasattr(strategy, "follows") and name not in decided
         },
     )

@@ -11,7 +11,7 @@ from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
 from nest.formulate.constraints import build_space
-from nest.formulate.layer_classes import LayerKinds, kept_whole, layer_kinds
+from nest.formulate.layer_classes import LayerClasses, kept_whole, layer_classes
 from nest.formulate.mistakes import check_names
 from nest.formulate.model import load_model
 from nest.formulate.offload import host
@@ -19,7 +19,7 @@ from nest.formulate.partition import branched_regions
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
-from nest.formulate.shard import allowed_degrees, chosen, compose, micro_batches, taking_part
+from nest.formulate.shard import allowed_degrees, chosen, compose, micro_batches, participating
 from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
@@ -57,7 +57,7 @@ class Formulation:
     operators: Mapping[str, tuple[str, ...]] = field(factory=dict)
     together: tuple[tuple[int, ...], ...] = ()
     sharded: tuple[Block, ...] = ()
-    kinds: LayerKinds | None = None
+    kinds: LayerClasses | None = None
     pricing: Pricing | None = None
     complete: bool = True
 
@@ -131,7 +131,7 @@ def formulate(
         InputError: something in the problem cannot be used; the text names the place.
         NoPlanYet: the time is up before anything could be priced.
     """
-    problem = without_absent(problem, registry)
+    problem = without_missing_plugins(problem, registry)
     check_names(problem, registry, base)
     limits = target_limits(problem, registry)
     if limits is not None:
@@ -185,7 +185,7 @@ def _from_profile(problem: Problem, registry: Registry, base: Path | None, clust
         if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
     )
     if not kept:
-        told = " and ".join(limits[name].told() for name in problem.strategies)
+        told = " and ".join(str(limits[name]) for name in problem.strategies)
         raise InputError(f"strategies: no candidate of the profile is left: {told}.")
     graph = profile_graph(profile)
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
@@ -219,13 +219,13 @@ def _from_model(
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
         host=host(device, training),
     )
-    limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
+    samples = micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)
     _check_selective(training, whole)
     by_operator = problem.search.granularity == "operator"
-    layers = layer_kinds(whole, by_operator)
-    strategies, context = taking_part(problem, registry.strategies()), StrategyContext(cluster, training)
-    blocks = compose(layers.graph, strategies, limits, samples, context, deadline.check)
+    layers = layer_classes(whole, by_operator)
+    context = StrategyContext(cluster, training)
+    blocks = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
     priced = _priced(blocks, lambda block: candidate(_name(block), block, layers, pricing), progress, deadline)
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
@@ -296,7 +296,7 @@ def _check_selective(training: Training, graph: OperatorGraph) -> None:
             raise unknown_name("training.selective", "operator or kind of operator", name, known)
 
 
-def without_absent(problem: Problem, registry: Registry) -> Problem:
+def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
     """`problem` without the objects it names that were set aside.
 
     A strategy then has degree 1, whatever degrees it was given. The built-in default stands in for a model of costs,
@@ -341,7 +341,5 @@ def model_blocks(problem: Problem, registry: Registry, base: Path | None = None)
         raise InputError("profile gives candidates as numbers, of which nothing tells the operators; give model.")
     check_names(problem, registry, base)
     cluster, _ = build_cluster(problem.cluster, registry, base)
-    strategies, limits = taking_part(problem, registry.strategies()), allowed_degrees(problem, registry.strategies())
-    layers = layer_kinds(load_model(problem.model, problem.training, base, registry))
-    context = StrategyContext(cluster, problem.training)
-    return compose(layers.graph, strategies, limits, micro_batches(problem), context)
+    graph = layer_classes(load_model(problem.model, problem.training, base, registry)).graph
+    return sharded_graphs(graph, problem, registry, StrategyContext(cluster, problem.training))

@@ -27,7 +27,7 @@ class CrossingTensors:
 
 
 @frozen
-class LayerKinds:
+class LayerClasses:
     """A graph with one layer of each kind, and how the whole one follows from it.
 
     Attributes:
@@ -46,7 +46,7 @@ class LayerKinds:
     by_operator: bool = False
 
 
-def layer_kinds(graph: OperatorGraph, by_operator: bool = False) -> LayerKinds:
+def layer_classes(graph: OperatorGraph, by_operator: bool = False) -> LayerClasses:
     """Sort the layers of `graph` into kinds; layers of one kind have equal operators up to names.
 
     128 transformer blocks become one, which makes rewriting and pricing a candidate independent of the depth.
@@ -77,9 +77,9 @@ def layer_kinds(graph: OperatorGraph, by_operator: bool = False) -> LayerKinds:
     )
     kinds = tuple(position[layer] for layer in representatives)
     if not by_operator:
-        return LayerKinds(small, kinds, graph.layers, _crossing(graph, renamed))
+        return LayerClasses(small, kinds, graph.layers, _crossing(graph, renamed))
     fine = _every_operator_a_layer(graph)
-    return LayerKinds(small, _operator_kinds(graph, small, kinds), fine.layers, _crossing(fine, renamed), True)
+    return LayerClasses(small, _operator_kinds(graph, small, kinds), fine.layers, _crossing(fine, renamed), True)
 
 
 def _every_operator_a_layer(graph: OperatorGraph) -> OperatorGraph:
@@ -212,7 +212,7 @@ def _merged(count: int, sets: Sequence[set[int]]) -> tuple[Group, ...]:
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def kept_whole(graph: OperatorGraph, layers: LayerKinds, selective: Sequence[str]) -> tuple[Group, ...]:
+def kept_whole(graph: OperatorGraph, layers: LayerClasses, selective: Sequence[str]) -> tuple[Group, ...]:
     """The inseparable operators of the whole graph, as indices of planned layers."""
     position = {name: index for index, name in enumerate(layers.layers)}
     repeated = frozenset(graph.blocks or graph.layers)

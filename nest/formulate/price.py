@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.errors import InputError
-from nest.formulate.layer_classes import LayerKinds, inseparable, owners, passing
+from nest.formulate.layer_classes import LayerClasses, inseparable, owners, passing
 from nest.formulate.memory import beside, modes
 from nest.formulate.offload import Host
 from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing, shares
@@ -136,7 +136,7 @@ Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
 """From the numbers of the parts of a layer to an array over the planned layers."""
 
 
-def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> Candidate:
+def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -> Candidate:
     """`block`, one layer of each kind, as a candidate of the whole graph.
 
     Raises:
@@ -199,7 +199,7 @@ def _busy(layers: Sequence[PricedLayer], levels: int) -> Array:
     return numpy.array(rows).T
 
 
-def priced_layers(block: Block, layers: LayerKinds, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
+def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
     """One layer of each kind as `block` has it, priced, and whether it is a transformer block.
 
     Where none is named, every layer is taken to be one.
@@ -302,7 +302,7 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
     )
 
 
-def _crossing_bytes(block: Block, layers: LayerKinds) -> Array:
+def _crossing_bytes(block: Block, layers: LayerClasses) -> Array:
     sizes = {tensor.name: tensor.bytes for operator in block.graph.operators for tensor in operator.outputs}
     lost = next((name for crossing in layers.crossing for name in crossing.names if name not in sizes), None)
     if lost is not None:

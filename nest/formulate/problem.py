@@ -9,13 +9,13 @@ from attrs import evolve
 
 from nest.catalogue import clusters
 from nest.errors import FieldError, FieldErrors, InputError, NoPlanYet
-from nest.formulate.cluster import build_cluster, cluster_calibration, described, told_of_levels
+from nest.formulate.cluster import build_cluster, cluster_calibration, described, level_order_notice
 from nest.formulate.instance import Formulation, formulate
-from nest.formulate.layer_classes import layer_kinds
+from nest.formulate.layer_classes import layer_classes
 from nest.formulate.mistakes import refuse_contradictions
 from nest.formulate.model import load_model, resolve_model
-from nest.formulate.shard import allowed_degrees, compose, micro_batches, taking_part
-from nest.formulate.stack import device_of, told_of_stack, with_stack
+from nest.formulate.shard import allowed_degrees, compose, micro_batches, participating
+from nest.formulate.stack import device_of, stack_notice, with_stack
 from nest.formulate.target import target_limits, untargeted, with_target, within
 from nest.formulate.topology import in_place
 from nest.hooks.protocols import StrategyContext
@@ -36,8 +36,6 @@ Record = TypeVar("Record", Problem, PlanDocument)
 @contextmanager
 def naming(source: object, below: str = "") -> Iterator[None]:
     """Let errors name the file that `source` is, when it is one, and the line of what they speak of, `below` a key."""
-    from nest.io import placed
-
     try:
         yield
     except (InputError, FieldError, FieldErrors) as error:
@@ -54,8 +52,6 @@ def read_record(
     Raises:
         InputError: it cannot be read, or is something else.
     """
-    from nest.io import read_mapping, structure, structure_source
-
     if isinstance(source, cls):
         if not changes:
             return source, source.to_dict()
@@ -97,9 +93,8 @@ def whole_problem(
     fix: Mapping[str, Any] | None = None,
     changes: Changes | None = None,
 ) -> tuple[Problem, Mapping[str, Any]]:
-    """The problem with `changes` in it, `fix` decided, and the files it refers to read into it; and what was written."""
+    """The problem with `changes` in it, `fix` decided and the files it refers to read in, and what was written."""
     from nest.formulate.fixed_plan import with_decisions
-    from nest.formulate.problem import self_contained
 
     read, written = read_record(source, Problem, changes)
     base = Path(source).parent if isinstance(source, (str, Path)) else None
@@ -154,14 +149,11 @@ def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
     return evolve(cluster, devices_per_host=each)
 
 
-Told = Callable[[str], None]
-
-
-def in_numbers(
+def formulated(
     problem: Source | Problem,
     known: Registry,
     progress: Callable[[Standing], None] | None = None,
-    told: Told | None = None,
+    notify: Callable[[str], None] | None = None,
     changes: Changes | None = None,
     deadline: Deadline | None = None,
 ) -> tuple[Problem, Instance, Formulation]:
@@ -170,8 +162,8 @@ def in_numbers(
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
         known: registered strategies, importers and the like.
-        progress: told now and then how far the formulation is.
-        told: told what is taken for granted of a problem that does not say it, a sentence each.
+        progress: called now and then with how far the formulation is.
+        notify: called with what is taken for granted of a problem that does not say it, a sentence each.
         changes: keys of its sections in place of what is written.
         deadline: as for `formulate`.
 
@@ -181,14 +173,14 @@ def in_numbers(
     """
     with naming(problem):
         whole, written = whole_problem(problem, known, None, changes)
-        stack = told_of_stack(whole, written, known)
+        stack = stack_notice(whole, written, known)
         whole, target = with_target(whole, written, known)
-        if told is not None:
-            levels = None if whole.model is None else told_of_levels(whole.cluster)
-            length = told_of_length(whole, known)
+        if notify is not None:
+            levels = None if whole.model is None else level_order_notice(whole.cluster)
+            length = sequence_length_notice(whole, known)
             for sentence in (None if target is None else target.sentence, stack, levels, length):
                 if sentence is not None:
-                    told(sentence)
+                    notify(sentence)
         refuse_contradictions(whole, written, known)
         return whole, *formulate(whole, known, progress=progress, deadline=deadline)
 
@@ -197,14 +189,14 @@ def decided_problem(
     problem: Source | Problem,
     fix: Mapping[str, Any] | None,
     known: Registry,
-    told: Told | None = None,
+    notify: Callable[[str], None] | None = None,
     changes: Changes | None = None,
 ) -> Problem:
     """A problem, complete, with `fix` decided, and without a target unless it names one."""
     whole, written = whole_problem(problem, known, fix, changes)
-    stack = told_of_stack(whole, written, known)
-    if told is not None and stack is not None:
-        told(stack)
+    stack = stack_notice(whole, written, known)
+    if notify is not None and stack is not None:
+        notify(stack)
     return untargeted(whole, written, known)
 
 
@@ -212,7 +204,7 @@ EVEN = 128
 """Tokens: kernels' tiles and usual degrees divide multiples of this, of which nothing is told."""
 
 
-def told_of_length(problem: Problem, registry: Registry) -> str | None:
+def sequence_length_notice(problem: Problem, registry: Registry) -> str | None:
     """The degrees that `training.sequence_length` rules out and the nearest multiple of `EVEN` would not."""
     length = problem.training.sequence_length
     if problem.model is None or length is None or length % EVEN == 0:
@@ -235,18 +227,16 @@ def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set
     """The degrees of each strategy with samples of so many tokens."""
     training = evolve(problem.training, sequence_length=length)
     assert problem.model is not None
-    graph = layer_kinds(load_model(problem.model, training, None, registry), False).graph
-    strategies = taking_part(problem, registry.strategies())
-    context = StrategyContext(build_cluster(problem.cluster, registry, None)[0], training)
-    limits = allowed_degrees(problem, registry.strategies())
+    graph = layer_classes(load_model(problem.model, training, None, registry)).graph
+    context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
     found: dict[str, set[int]] = {}
-    for block in compose(graph, strategies, limits, micro_batches(problem)[:1], context):
+    for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]):
         for name, degree in block.degrees:
             found.setdefault(name, set()).add(degree)
     return found
 
 
-def told_of_target(
+def target_diagnosis(
     problem: Problem, registry: Registry, feasible: Callable[[Instance, Deadline], bool], deadline: Deadline
 ) -> str:
     """Of a problem without a plan: whether there is one for others than its target; empty where it has none.

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from attrs import evolve
 
 from nest.formulate.constraints import allowed_rank_orders, allowed_zero, allowed_zero_degrees
-from nest.formulate.instance import Formulation, without_absent
-from nest.formulate.shard import USUAL_MICRO_BATCHES, allowed_degrees, taking_part, untried
+from nest.formulate.instance import Formulation, without_missing_plugins
+from nest.formulate.shard import USUAL_MICRO_BATCHES, allowed_degrees, participating, untried
 from nest.formulate.target import beyond_target
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
@@ -103,7 +103,7 @@ def _untried(
     instance: Instance, solution: Solution, formulation: Formulation, problem: Problem, registry: Registry
 ) -> tuple[str, ...]:
     """Each decision of a plan that no list of its problem allows; lists left out allow what they default to."""
-    free = evolve(without_absent(problem, registry), fixed=None)
+    free = evolve(without_missing_plugins(problem, registry), fixed=None)
     found = list(_listed(solution, free))
     for index in dict.fromkeys(stage.candidate for stage in solution.stages):
         found += _candidate(instance, instance.candidates[index], formulation, free, registry)
@@ -138,7 +138,7 @@ def _candidate(
         return
     size = candidate.micro_batch or candidate.samples
     yield from _told("micro_batch", size, "training.micro_batch", free.training.micro_batch or USUAL_MICRO_BATCHES)
-    every, searched = registry.strategies(), taking_part(free, registry.strategies())
+    every, searched = registry.strategies(), participating(free, registry.strategies())
     refused = untried(
         formulation.kinds.graph,
         {name: each for name, each in every.items() if name in {*searched, *candidate.degrees}},

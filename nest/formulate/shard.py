@@ -9,6 +9,7 @@ from nest.catalogue import unknown_name
 from nest.errors import InputError
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import Strategy, StrategyContext
+from nest.hooks.registry import Registry
 from nest.spec import Problem
 
 FORESEEN = ("tp", "sp", "cp", "ep")
@@ -41,13 +42,12 @@ class Allowed:
         chosen = {max(left, default=1) if d is True else max(int(d), 1) for d in self.degrees}
         return tuple(degree for degree in left if degree in chosen)
 
-    def told(self) -> str:
-        """What is allowed, for people."""
+    def __str__(self) -> str:
         own = f"{self.place} allows {', '.join(str(d).lower() for d in self.degrees)}"
-        return own if self.listed is None else f"{own} and {self.listed.told()}"
+        return own if self.listed is None else f"{own} and {self.listed}"
 
 
-def taking_part(problem: Problem, registered: Mapping[str, Strategy]) -> dict[str, Strategy]:
+def participating(problem: Problem, registered: Mapping[str, Strategy]) -> dict[str, Strategy]:
     """The strategies candidates are made with.
 
     A strategy whose `by_default` is false takes part only where `strategies` or `fixed` names it, or where the stages
@@ -84,8 +84,8 @@ def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str,
             _degree(allowed.place, degree)
         if name not in known and any(degree not in (1, False) for degree in allowed.degrees):
             raise InputError(
-                f"{allowed.told()}, but no registered strategy is called {name!r}: only degree 1 is "
-                "possible. `nest strategies` lists what is registered."
+                f"{allowed}, but no registered strategy is called {name!r}: only degree 1 is possible. "
+                "`nest strategies` lists what is registered."
             )
     return found
 
@@ -99,8 +99,7 @@ def _degree(place: str, value: object) -> int | bool:
 def micro_batches(problem: Problem) -> tuple[int, ...]:
     """Samples per micro-batch to plan with, ascending.
 
-    Sizes that cannot deal out the batch without a remainder are left out, unless `training.uneven_batch` is
-    set.
+    Sizes that leave a remainder of the batch are left out, unless `training.uneven_batch` is set.
 
     Raises:
         InputError: `fixed.micro_batch` is no size the batch can have, or no size is left.
@@ -109,7 +108,12 @@ def micro_batches(problem: Problem) -> tuple[int, ...]:
     place, sizes = "training.micro_batch", training.micro_batch
     fixed = problem.decided.get("micro_batch")
     if fixed is not None:
-        place, sizes = "fixed.micro_batch", (_fixed_micro_batch(fixed, training.global_batch),)
+        if isinstance(fixed, bool) or not isinstance(fixed, int) or not 1 <= fixed <= training.global_batch:
+            raise InputError(
+                f"fixed.micro_batch is {fixed!r}; it must be a whole number from 1 to training.global_batch "
+                f"({training.global_batch})."
+            )
+        place, sizes = "fixed.micro_batch", (fixed,)
     if sizes is None:
         sizes = tuple(size for size in USUAL_MICRO_BATCHES if size <= training.global_batch)
     fitting = sorted({s for s in sizes if training.uneven_batch or training.global_batch % s == 0})
@@ -119,15 +123,6 @@ def micro_batches(problem: Problem) -> tuple[int, ...]:
             f"({training.global_batch}); set training.uneven_batch to allow a remainder."
         )
     return tuple(fitting)
-
-
-def _fixed_micro_batch(value: object, global_batch: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= global_batch:
-        raise InputError(
-            f"fixed.micro_batch is {value!r}; it must be a whole number from 1 to training.global_batch "
-            f"({global_batch})."
-        )
-    return value
 
 
 def chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: str) -> Model:
@@ -140,6 +135,21 @@ def chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: 
     if wanted not in registered:
         raise unknown_name(place, kind, wanted, registered)
     return registered[wanted]
+
+
+def sharded_graphs(
+    graph: OperatorGraph,
+    problem: Problem,
+    registry: Registry,
+    context: StrategyContext,
+    samples: Sequence[int] | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> tuple[Block, ...]:
+    """What `compose` makes of `graph` for `problem`; `samples`: sizes of micro-batches, None: those it allows."""
+    strategies = registry.strategies()
+    sizes = micro_batches(problem) if samples is None else samples
+    allowed = allowed_degrees(problem, strategies)
+    return compose(graph, participating(problem, strategies), allowed, sizes, context, watch)
 
 
 def compose(
@@ -180,7 +190,7 @@ def compose(
         possible = ", ".join(str(degree) for degree in sorted(refused[name]))
         sizes = " or ".join(str(samples) for samples in micro_batches)
         raise InputError(
-            f"{allowed[name].told()}, but with this model, this cluster and micro-batches of {sizes}, "
+            f"{allowed[name]}, but with this model, this cluster and micro-batches of {sizes}, "
             f"{name} can be {possible} only: no combination of strategies is left."
         )
     widths = ", ".join(str(width) for width in sorted({block.width for block in blocks}))
@@ -199,7 +209,7 @@ def untried(
     degrees: Mapping[str, int],
     context: StrategyContext,
 ) -> dict[str, tuple[int, ...]]:
-    """The strategies that `compose` gives other degrees than a block of `micro_batch` samples has, and those it tries."""
+    """The strategies that `compose` gives other degrees than a block of `micro_batch` samples has, and its own."""
     found: dict[str, tuple[int, ...]] = {}
     start = block = Block(graph.with_samples(micro_batch), micro_batch)
     for name, strategy in strategies.items():
@@ -245,15 +255,11 @@ def _chosen(
 ) -> tuple[tuple[int, ...], list[int]]:
     """The degrees to try, and all that are possible, ascending."""
     possible = sorted({1, *strategy.degrees(block, context)})
-    return limit.among(possible) if limit is not None else _searched(strategy, possible, block, context), possible
-
-
-def _searched(strategy: Strategy, possible: Sequence[int], block: Block, context: StrategyContext) -> tuple[int, ...]:
-    """The degrees of a strategy of which nothing is said: all, or those it thinks worth a search."""
-    if not hasattr(strategy, "searched"):
-        return tuple(possible)
-    worth = {1, *strategy.searched(block, context)}
-    return tuple(degree for degree in possible if degree in worth)
+    if limit is not None:
+        return limit.among(possible), possible
+    # Of a strategy of which nothing is said, all degrees are tried, or those it thinks worth a search.
+    worth = {1, *strategy.searched(block, context)} if hasattr(strategy, "searched") else possible
+    return tuple(degree for degree in possible if degree in worth), possible
 
 
 def _unchanged(block: Block, strategy: Strategy) -> Block:

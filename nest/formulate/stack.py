@@ -123,7 +123,7 @@ HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "experts": "expe
 """Communication by the keys of `overlap`; what `pipeline` says changes no price yet."""
 
 
-def told_of_stack(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
+def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
     """The stack that was implied and what hides, in a sentence; None: the problem names one, or has a profile.
 
     The stack of `problem` is filled in, its target as it was `written`.

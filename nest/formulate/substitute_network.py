@@ -63,7 +63,7 @@ def planner_context(
     )
 
 
-def priced_also_slower(
+def priced_with_slower_levels(
     instance: Instance, formulation: Formulation, solution: Solution
 ) -> tuple[Solution, PricedPlan, tuple[float, ...]]:
     """A plan, its price, and its `slower_times`; arguments as there."""

@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
-from nest.formulate.shard import allowed_degrees, taking_part
+from nest.formulate.shard import allowed_degrees, participating
 from nest.formulate.stack import described, device_of
 from nest.hooks.manager import DISTRIBUTION
 from nest.hooks.registry import Registry
@@ -169,10 +169,10 @@ def _strategies(
     candidates = profile.candidates if isinstance(profile, ProfileSpec) else ()
     known = {*registry.strategies(), *(name for each in candidates for name in each.degrees)}
     allowed = allowed_degrees(problem, known)
-    taken = {*taking_part(problem, registry.strategies()), *known.difference(registry.strategies()), *allowed}
+    taken = {*participating(problem, registry.strategies()), *known.difference(registry.strategies()), *allowed}
     for name in sorted(taken.difference(limits.strategies)):
         if name in allowed and not {1, False}.intersection(allowed[name].degrees):
-            wrong.append(f"{allowed[name].told()}, but search.target {target} has no strategy {name!r}; leave it out.")
+            wrong.append(f"{allowed[name]}, but search.target {target} has no strategy {name!r}; leave it out.")
         if name in known:
             strategies[name] = (1,)
     return strategies
@@ -333,7 +333,7 @@ def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known:
         return
     strategies = known.strategies()
     allowed = allowed_degrees(problem, strategies)
-    for name in taking_part(problem, strategies):
+    for name in participating(problem, strategies):
         named = name in problem.strategies or name in fixed
         brought = known.origin("strategies", name)[0] != DISTRIBUTION
         if name in limits.strategies or not (named or brought):
