@@ -1,20 +1,13 @@
-"""Compiles what a problem demands of plans (`constraints`, `fixed`, `search`) into the space of an instance."""
+"""What a problem demands of plans and lets them choose from: `constraints`, `fixed` and the lists of `search`."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-
-from attrs import evolve
+from collections.abc import Collection, Iterable, Mapping
 
 from nest.catalogue import unknown_name
-from nest.deployment import Limits
-from nest.errors import InputError, InputErrors, InternalError
-from nest.formulate.partition import check_even, check_together, partition, unknown_layer
+from nest.errors import InputError
 from nest.formulate.shard import FORESEEN
-from nest.formulate.stack import data_parallel_exposure
-from nest.formulate.target import allowed_modes, limit_constraints
-from nest.hooks.guarded import blame
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
-from nest.spec import DeviceSpec, Problem, ProfileSpec
+from nest.instance import Schedule
+from nest.spec import Problem, ProfileSpec
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
 
@@ -24,7 +17,8 @@ FIXED_ONLY = ("etp", "zero_degree", "recompute", "schedule", "rank_order")
 Value = int | float | str | bool
 
 
-def _strategy_names(registry: Registry, degrees: Iterable[str]) -> set[str]:
+def strategy_names(registry: Registry, degrees: Iterable[str]) -> set[str]:
+    """Names of strategies that constraints know: registered, set aside or foreseen ones, and further `degrees`."""
     return {*registry.strategies(), *registry.absent("strategies"), *FORESEEN, *degrees}
 
 
@@ -35,7 +29,7 @@ def demands(
 
     `degrees` are names of degrees that candidates have beside those of strategies; `experts`: there are routed ones.
     """
-    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *_strategy_names(registry, degrees)})
+    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *strategy_names(registry, degrees)})
     found: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
     for index, text in enumerate(problem.constraints):
@@ -145,142 +139,3 @@ def check_modes(place: str, wanted: Iterable[str], known: Collection[str], probl
             )
         if name not in known:
             raise unknown_name(place, "recompute mode", name, known)
-
-
-def build_space(
-    problem: Problem,
-    registry: Registry,
-    graph: LayerGraph,
-    candidates: Sequence[Candidate],
-    blocks: Sequence[str] = (),
-    experts: bool = False,
-    operators: Mapping[str, tuple[str, ...]] | None = None,
-    together: tuple[tuple[int, ...], ...] = (),
-    even_blocks: tuple[tuple[int, ...], ...] = (),
-    blocks_and_ends: tuple[tuple[int, ...], ...] = (),
-    device: DeviceSpec | None = None,
-    limits: Limits | None = None,
-    binding: bool = True,
-) -> Space:
-    """The plans `problem` allows.
-
-    Args:
-        problem: as written.
-        registry: offers schedules and strategies.
-        graph: the layers.
-        candidates: what may be planned with.
-        blocks: names of the repeated transformer blocks; none: every layer counts as one.
-        experts: whether the model has routed experts.
-        operators: names of what each layer of the model is planned as, where that is not the layer itself.
-        together: groups of layers that no cut may part, beside those of constraints.
-        even_blocks: layers of each block that interleaved schedules deal out.
-        blocks_and_ends: the same where embedding and head count as blocks; none: they never do.
-        device: the accelerator, whose calibration says how much communication is exposed; None: a profile.
-        limits: what the target can run; all but recompute modes, constraints and partition is narrowed already.
-        binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
-
-    Raises:
-        InputErrors: names, values or layers that are unknown or impossible, all of them.
-    """
-    fixed = problem.decided
-    exposure = data_parallel_exposure(problem, device)
-    degrees = {name for candidate in candidates for name in candidate.degrees}
-    demanded, problems = demands(problem, registry, degrees, experts)
-    parts = operators or {}
-    known = {*graph.layers, *parts}
-    problems += [
-        str(unknown_layer(f"{place} (`{constraint.text}`)", layer, graph, parts))
-        for place, constraint in demanded
-        for layer in constraint.same_stage
-        if layer not in known
-    ]
-    try:
-        stages = problem.fixed.stages if problem.fixed is not None else None
-        layers = None
-        if stages is not None:
-            layers = partition(stages, fixed.get("pp"), graph, blocks, parts)
-            check_together(layers, together, graph, problem.search.granularity)
-            if limits is not None and limits.even_stages:
-                check_even(layers, even_blocks, str(problem.search.target))
-        names = {*PLAN_NAMES, *STAGE_NAMES, *_strategy_names(registry, degrees)}
-        demanded += [
-            ("search.target", constraint)
-            for constraint in limit_constraints(problem.search.framework, limits, names, known)
-        ]
-        compiled = [(place, _on_planned_layers(constraint, parts)) for place, constraint in demanded]
-        wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
-        space = Space(
-            global_batch=problem.training.global_batch,
-            uneven_batch=problem.training.uneven_batch,
-            exposed=exposure.exposed,
-            exposed_often=exposure.exposed_often,
-            whole_gradients=problem.training.accumulation == "whole",
-            schedules=_with_chunks(
-                allowed_schedules(problem, registry), (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks")
-            ),
-            rank_orders=allowed_rank_orders(problem),
-            zero=allowed_zero(problem),
-            recompute=_recompute(problem, candidates, fixed.get("recompute"), limits),
-            constraints=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if not wish),
-            partition=layers,
-            mixed=problem.search.mixed,
-            together=together,
-            blocks=even_blocks,
-            blocks_and_ends=blocks_and_ends,
-            even=limits is not None and limits.even_stages,
-            zero_degrees=allowed_zero_degrees(problem),
-            hiding=exposure.hiding,
-            synchronisation=exposure.synchronisation,
-            sharded_synchronisation=exposure.sharded_synchronisation,
-            wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),
-        )
-    except InputError as error:
-        raise InputErrors([*problems, str(error)]) from None
-    if problems:
-        raise InputErrors(problems)
-    return space
-
-
-def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ...]]) -> Constraint:
-    """The constraint with each layer of the model replaced by what it is planned as."""
-    named = tuple(part for layer in constraint.same_stage for part in parts.get(layer, (layer,)))
-    return evolve(constraint, same_stage=named)
-
-
-def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None) -> tuple[Schedule, ...]:
-    """The schedules as listed, interleaved ones once for every number of chunks that deals out blocks evenly.
-
-    Where there is no such number the fewest chunks stand for it, so that the search can say that it has no plan.
-    `counts` are the numbers of blocks, in each way of counting them.
-    """
-    even = {chunks for blocks in counts for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0}
-    possible = sorted(even) or [2]
-    if isinstance(fixed, int) and fixed > 1:
-        possible = [fixed]
-    found: list[Schedule] = []
-    for schedule in schedules:
-        if isinstance(schedule, ChunkedSchedule):
-            made = [schedule.with_chunks(chunks) for chunks in possible]
-            if [chunks_of(each) for each in made] != possible:
-                blame(schedule, "ignores the chunks that with_chunks is given")
-                raise InternalError(
-                    f"schedule {schedule.name!r} ignores the chunks it is given. This is a bug in nest."
-                )
-            found += made
-        else:
-            found.append(schedule)
-    return tuple(found)
-
-
-def _recompute(
-    problem: Problem, candidates: Sequence[Candidate], fixed: Value | None, limits: Limits | None
-) -> tuple[str, ...] | None:
-    known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
-    listed, decided = problem.search.recompute, None if fixed is None else (str(fixed),)
-    # A target may leave out candidates; what is listed for them is no mistake.
-    check_modes("search.recompute", listed or (), dict.fromkeys([*profile_modes(problem), *known]), problem)
-    check_modes("fixed.recompute", decided or (), known, problem)
-    place, wanted = ("search.recompute", listed) if decided is None else ("fixed.recompute", decided)
-    if wanted is None and limits is None:
-        return None
-    return allowed_modes(problem.search.framework, limits, place, known if wanted is None else wanted)

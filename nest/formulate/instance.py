@@ -1,25 +1,33 @@
 """From a problem as written to the instance solvers see."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import gcd
 from pathlib import Path
+from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from nest.catalogue import optimizer, precision, unknown_name
-from nest.errors import InputError
+from nest.errors import InputError, InputErrors
 from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
-from nest.formulate.constraints import build_space
-from nest.formulate.layer_classes import LayerClasses, kept_whole, layer_classes
-from nest.formulate.mistakes import check_names
+from nest.formulate.constraints import (
+    allowed_rank_orders,
+    allowed_schedules,
+    allowed_zero,
+    allowed_zero_degrees,
+    demands,
+)
+from nest.formulate.layer_classes import kept_whole, layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.offload import host
 from nest.formulate.partition import branched_regions
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
-from nest.formulate.shard import allowed_degrees, chosen, compose, micro_batches, participating
+from nest.formulate.shard import allowed_degrees, chosen, micro_batches, profile_degrees, sharded_graphs
+from nest.formulate.space import Formulation as Formulation
+from nest.formulate.space import build_space
 from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
@@ -31,67 +39,6 @@ from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
 PRICING = 0.35
 """Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
-
-
-@frozen
-class Formulation:
-    """Layers and candidates of a problem, and what constraints may ask of the model.
-
-    Attributes:
-        graph: the layers.
-        candidates: what may be planned with.
-        blocks: names of the repeated transformer blocks.
-        experts: whether the model has routed experts, or candidates of a profile say how theirs are split.
-        operators: names of the operators of each layer of the model, where operators are what is planned.
-        together: groups of layers that no cut may part.
-        sharded: of a model, the blocks the candidates were made of.
-        kinds: of a model, its layers by kind.
-        pricing: of a model, what priced it.
-        complete: whether the candidates are all there are; else there was no time to price the others.
-    """
-
-    graph: LayerGraph
-    candidates: tuple[Candidate, ...]
-    blocks: tuple[str, ...] = ()
-    experts: bool = False
-    operators: Mapping[str, tuple[str, ...]] = field(factory=dict)
-    together: tuple[tuple[int, ...], ...] = ()
-    sharded: tuple[Block, ...] = ()
-    kinds: LayerClasses | None = None
-    pricing: Pricing | None = None
-    complete: bool = True
-
-    def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The layers of the model in order, each with its name and what is planned of it, as indices."""
-        position = {name: index for index, name in enumerate(self.graph.layers)}
-        groups = [tuple(position[name] for name in names) for names in self.operators.values()]
-        home = {layer: group for group in groups for layer in group}
-        named = {home[position[names[0]]]: name for name, names in self.operators.items()}
-        units = dict.fromkeys(home.get(layer, (layer,)) for layer in self.graph.topological_order())
-        return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
-
-    def even_blocks(self) -> tuple[tuple[int, ...], ...]:
-        """What even splits count: the layers of each block in order, the embedding with the first, head with the last.
-
-        Every layer of the model counts as a block but those called `embedding` and `head` at the ends.
-        """
-        order = list(self.units())
-        first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
-        last = [order.pop()] if order[-1][0] == "head" and len(order) > 1 else []
-        blocks = [layers for _, layers in order]
-        blocks[0] = tuple(layer for _, layers in first for layer in layers) + blocks[0]
-        blocks[-1] += tuple(layer for _, layers in last for layer in layers)
-        return tuple(blocks)
-
-    def blocks_and_ends(self) -> tuple[tuple[int, ...], ...]:
-        """As `even_blocks`, but embedding and head count as blocks of their own; none where the model lacks one.
-
-        Megatron-LM counts so with `--account-for-embedding-in-pipeline-split` and
-        `--account-for-loss-in-pipeline-split`, with which Llama 3.1's 126 blocks make 128 chunks.
-        """
-        order = self.units()
-        ends = (order[0][0], order[-1][0])
-        return tuple(layers for _, layers in order) if ends == ("embedding", "head") else ()
 
 
 def build_instance(
@@ -145,26 +92,12 @@ def formulate(
         formulation = _from_profile(problem, registry, base, cluster)
     else:
         formulation = _from_model(problem, registry, base, cluster, device, progress, deadline or Deadline())
-    even = limits is not None and limits.even_stages
+    limits = limits if limits is None else limits_on(limits, cluster)
     instance = Instance(
         cluster=cluster,
         graph=formulation.graph,
         candidates=formulation.candidates,
-        space=build_space(
-            problem,
-            registry,
-            formulation.graph,
-            formulation.candidates,
-            formulation.blocks,
-            formulation.experts,
-            formulation.operators,
-            formulation.together,
-            formulation.even_blocks(),
-            () if even else formulation.blocks_and_ends(),
-            device,
-            limits if limits is None else limits_on(limits, cluster),
-            binding,
-        ),
+        space=build_space(problem, registry, formulation, device, limits, binding),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
         complete=formulation.complete,
     )
@@ -302,7 +235,7 @@ def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
     A strategy then has degree 1, whatever degrees it was given. The built-in default stands in for a model of costs,
     collectives or layer times, and for the schedules when no other is named.
     """
-    strategies, schedules = registry.absent("strategies") - _in_profile(problem), registry.absent("schedules")
+    strategies, schedules = registry.absent("strategies") - profile_degrees(problem), registry.absent("schedules")
     named = tuple(name for name in problem.training.schedule if name not in schedules)
     kept = {
         name: value
@@ -318,13 +251,6 @@ def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
         collectives=_present(problem.collectives, registry.absent("collective_models")),
         layer_times=_present(problem.layer_times, registry.absent("layer_times")),
     )
-
-
-def _in_profile(problem: Problem) -> set[str]:
-    """Names of degrees that candidates have without any strategy."""
-    profile = problem.profile
-    candidates = profile.candidates if isinstance(profile, ProfileSpec) else ()
-    return {name for candidate in candidates for name in candidate.degrees}
 
 
 def _present(name: str | None, absent: frozenset[str]) -> str | None:
@@ -343,3 +269,53 @@ def model_blocks(problem: Problem, registry: Registry, base: Path | None = None)
     cluster, _ = build_cluster(problem.cluster, registry, base)
     graph = layer_classes(load_model(problem.model, problem.training, base, registry)).graph
     return sharded_graphs(graph, problem, registry, StrategyContext(cluster, problem.training))
+
+
+def check_names(problem: Problem, registry: Registry, base: Path | None = None) -> None:
+    """Refuse names nobody knows, and constraints that cannot be read, before anything is built from the rest.
+
+    Raises:
+        InputErrors: every such name and constraint, each with its place.
+    """
+    found = [told for check in _checks(problem, registry, base) for told in _mistakes(check)]
+    found += demands(problem, registry, profile_degrees(problem))[1]
+    if found:
+        raise InputErrors(found)
+
+
+def check_lists(problem: Problem, registry: Registry) -> None:
+    """Refuse what nobody knows in lists that are not looked at where everything is decided."""
+    found = [told for check in _lists(problem, registry) for told in _mistakes(check)]
+    if found:
+        raise InputErrors(found)
+
+
+def _lists(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
+    yield lambda: allowed_degrees(problem, {*registry.strategies(), *profile_degrees(problem)})
+    yield lambda: allowed_schedules(problem, registry)
+
+
+def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator[Callable[[], Any]]:
+    """Calls that are independent of each other; each raises an error or does nothing."""
+    yield lambda: build_cluster(problem.cluster, registry, base)
+    yield from _lists(problem, registry)
+    yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
+    yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
+    yield lambda: chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times")
+    yield lambda: target_limits(problem, registry)
+    yield lambda: allowed_rank_orders(problem)
+    yield lambda: allowed_zero(problem)
+    yield lambda: allowed_zero_degrees(problem)
+    if problem.model is not None:
+        yield lambda: optimizer(problem.training.optimizer)
+        yield lambda: precision(problem.training.precision).trained(problem.training)
+
+
+def _mistakes(check: Callable[[], Any]) -> tuple[str, ...]:
+    try:
+        check()
+    except InputErrors as errors:
+        return errors.problems
+    except InputError as error:
+        return (str(error),)
+    return ()

@@ -1,30 +1,32 @@
 """Reading a problem: from a path, mapping or record to a self-contained problem and its instance."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from nest.catalogue import clusters
-from nest.errors import FieldError, FieldErrors, InputError, NoPlanYet
+from nest.errors import FieldError, FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import build_cluster, cluster_calibration, described, level_order_notice
-from nest.formulate.instance import Formulation, formulate
+from nest.formulate.constraints import (
+    profile_modes,
+)
+from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
-from nest.formulate.mistakes import refuse_contradictions
 from nest.formulate.model import load_model, resolve_model
-from nest.formulate.shard import allowed_degrees, compose, micro_batches, participating
+from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.stack import device_of, stack_notice, with_stack
 from nest.formulate.target import target_limits, untargeted, with_target, within
 from nest.formulate.topology import in_place
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
-from nest.instance import Instance, Standing
-from nest.io import is_file_name, read, structure
+from nest.instance import ChunkedSchedule, Instance, Schedule, Standing, chunks_of
+from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source
 from nest.solve.effort import Deadline
 from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
-from nest.spec.problem import NO_TARGET, refuse_missing_units
+from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES, refuse_missing_units
 
 Source = str | Path | Mapping[str, Any]
 Changes = Mapping[str, Mapping[str, Any]]
@@ -253,3 +255,110 @@ def target_diagnosis(
     except (InputError, NoPlanYet):  # What the target leaves out may be more than can be searched.
         return ""
     return " There is none with `search.target: none` either."
+
+
+@frozen
+class Contradiction:
+    """A decision that a list leaves out.
+
+    Attributes:
+        name: of the decision.
+        value: what `fixed` says.
+        place: path of the list.
+        allowed: what the list says.
+    """
+
+    name: str
+    value: object
+    place: str
+    allowed: tuple[object, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"fixed.{self.name} is {_shown(self.value)}, but {self.place} allows "
+            f"{', '.join(_shown(each) for each in self.allowed)} only; change one of them."
+        )
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> None:
+    """Refuse decisions that the problem's own lists leave out, with both places, and then what else is wrong with it.
+
+    `written` is the problem as a mapping, without the lists that nobody wrote: these contradict nothing.
+
+    Raises:
+        InputErrors: there is such a decision.
+    """
+    found = list(_contradictions(problem, written, registry))
+    if not found:
+        return
+    problems = [str(each) for each in found]
+    others = {str(each): each.place for each in found}
+    try:
+        check_names(problem, registry)
+    except InputErrors as errors:
+        problems += errors.problems
+    except InputError as error:
+        problems.append(str(error))
+    raise InputErrors(problems, others)
+
+
+def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> Iterator[Contradiction]:
+    training, search, decided = problem.training, problem.search, problem.decided
+    lists: tuple[tuple[str, str, Collection[Any] | None, Collection[object] | None], ...] = (
+        ("micro_batch", "training", training.micro_batch, range(1, training.global_batch + 1)),
+        ("schedule", "training", training.schedule, registry.schedules()),
+        ("rank_order", "search", search.rank_order, RANK_ORDERS),
+        ("zero", "search", search.zero, ZERO_STAGES),
+        ("zero_degree", "search", search.zero_degree, None),
+        ("recompute", "search", search.recompute, _modes(problem)),
+    )
+    for name, section, allowed, known in lists:
+        if name not in decided or allowed is None or name not in (written.get(section) or ()):
+            continue
+        value = decided[name]
+        # What is no such value at all is told as that.
+        if value not in allowed and (known is None or value in known):
+            yield Contradiction(name, value, f"{section}.{name}", tuple(allowed))
+    for name, degrees in problem.strategies.items():
+        if name in decided and not any(_same_degree(decided[name], each) for each in degrees):
+            yield Contradiction(name, decided[name], f"strategies.{name}", degrees)
+    yield from _chunks(problem, registry)
+
+
+def _modes(problem: Problem) -> set[str]:
+    return {*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem)}
+
+
+def _same_degree(decided: object, allowed: int | bool) -> bool:
+    """Whether a strategy may have a degree that `fixed` and the list both allow; true is the highest, false 1."""
+    if decided is True or allowed is True:
+        return (decided is True or _is_above_1(decided)) and (allowed is True or _is_above_1(allowed))
+    return max(decided, 1) == max(allowed, 1) if isinstance(decided, int) else True
+
+
+def _is_above_1(degree: object) -> bool:
+    return isinstance(degree, int) and degree > 1
+
+
+def _chunks(problem: Problem, registry: Registry) -> Iterator[Contradiction]:
+    """Chunks that no schedule deals."""
+    chunks, fixed = problem.decided.get("chunks"), problem.decided.get("schedule")
+    names = problem.training.schedule if fixed is None else (fixed,)
+    known = registry.schedules()
+    if (
+        isinstance(chunks, bool)
+        or not isinstance(chunks, int)
+        or chunks < 1
+        or not all(each in known for each in names)
+    ):
+        return
+    if not any(_deals(known[str(each)], chunks) for each in names):
+        yield Contradiction("chunks", chunks, "training.schedule" if fixed is None else "fixed.schedule", names)
+
+
+def _deals(schedule: Schedule, chunks: int) -> bool:
+    return chunks > 1 if isinstance(schedule, ChunkedSchedule) else chunks_of(schedule) == chunks

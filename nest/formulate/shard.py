@@ -10,7 +10,7 @@ from nest.errors import InputError
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import Strategy, StrategyContext
 from nest.hooks.registry import Registry
-from nest.spec import Problem
+from nest.spec import Problem, ProfileSpec
 
 FORESEEN = ("tp", "sp", "cp", "ep")
 """Strategies FORMATS.md names: without a plug-in that offers it, one may be given with degree 1."""
@@ -59,6 +59,12 @@ def participating(problem: Problem, registered: Mapping[str, Strategy]) -> dict[
         for name, strategy in registered.items()
         if problem.search.mixed or name in named or getattr(strategy, "by_default", True)
     }
+
+
+def profile_degrees(problem: Problem) -> set[str]:
+    """Names of degrees that candidates of a profile have, whatever strategies there are."""
+    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
+    return {name for candidate in candidates for name in candidate.degrees}
 
 
 def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str, Allowed]:

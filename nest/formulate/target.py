@@ -9,14 +9,13 @@ from attrs import evolve, frozen
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
-from nest.formulate.shard import allowed_degrees, participating
+from nest.formulate.shard import allowed_degrees, participating, profile_degrees
 from nest.formulate.stack import described, device_of
 from nest.hooks.manager import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.io import read, structure
 from nest.spec import NO_STACK, PlanDocument, Problem, ProfileSpec
-from nest.spec.constraints import Constraint, parse
 from nest.spec.problem import ALL_RANKS, NO_TARGET, OFFLOAD, Search
 from nest.tolerances import AGREEMENT, SIMPLER
 
@@ -165,9 +164,7 @@ def _strategies(
     strategies = dict(problem.strategies)
     if limits.strategies is None:
         return strategies
-    profile = problem.profile
-    candidates = profile.candidates if isinstance(profile, ProfileSpec) else ()
-    known = {*registry.strategies(), *(name for each in candidates for name in each.degrees)}
+    known = {*registry.strategies(), *profile_degrees(problem)}
     allowed = allowed_degrees(problem, known)
     taken = {*participating(problem, registry.strategies()), *known.difference(registry.strategies()), *allowed}
     for name in sorted(taken.difference(limits.strategies)):
@@ -176,51 +173,6 @@ def _strategies(
         if name in known:
             strategies[name] = (1,)
     return strategies
-
-
-def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted: Iterable[str]) -> tuple[str, ...]:
-    """Those of the `wanted` recompute modes that a target has, in their order.
-
-    Raises:
-        InputError: it has none of them.
-    """
-    asked = tuple(dict.fromkeys(wanted))
-    if limits is None:
-        return asked
-    host = (OFFLOAD,) if "activations" in limits.offload else ()
-    modes = None if limits.recompute is None else (*limits.recompute, *host)
-    found = tuple(name for name in asked if (name in modes if modes is not None else name != OFFLOAD or host))
-    if not found:
-        raise InputError(beyond(str(target), "recompute modes", modes or (), place, asked))
-    return found
-
-
-def limit_constraints(
-    target: str | None, limits: Limits | None, names: Collection[str], layers: Collection[str]
-) -> list[Constraint]:
-    """The constraints of a target, with their reasons; what `same_stage` says of other layers is left out.
-
-    Raises:
-        InputError: one is no constraint, or reads a name that none knows; the text names the target.
-    """
-    found: list[Constraint] = []
-    if limits is None:
-        return found
-    names = {*names, *(limits.strategies or ())}  # It may have strategies that nobody brings here: their degree is 1.
-    for text, reason in limits.constraints.items():
-        place = f"the limits of exporter {target!r}"
-        try:
-            constraint = evolve(parse(text), reason=f"search.target is {target}: {reason}")
-        except InputError as error:
-            raise InputError(f"{place}: {error}") from None
-        unknown = sorted(constraint.names().difference(names))
-        if unknown:
-            raise unknown_name(f"{place} (`{constraint.text}`)", "name", unknown[0], names)
-        if constraint.same_stage:
-            constraint = evolve(constraint, same_stage=tuple(each for each in constraint.same_stage if each in layers))
-        if constraint.expression is not None or constraint.uniform is not None or len(constraint.same_stage) > 1:
-            found.append(constraint)
-    return found
 
 
 @frozen
