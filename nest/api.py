@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from nest.errors import InputError
 
 if TYPE_CHECKING:
-    from nest.formulate.given import Changes, Source
+    from nest.formulate.problem import Changes, Source
     from nest.graph import Block
     from nest.hooks.registry import Registry
     from nest.instance import SearchProgress
@@ -103,8 +103,7 @@ def solve(
         nest.errors.NoPlanYet: the time was up before any plan was found.
     """
     from nest.documents import proved, result_document, verdict
-    from nest.formulate.given import naming
-    from nest.formulate.in_numbers import in_numbers
+    from nest.formulate.problem import formulated, naming
     from nest.formulate.target import simpler_within
     from nest.solve.dp import solve as search
     from nest.solve.effort import Deadline, check_effort
@@ -113,7 +112,7 @@ def solve(
     deadline = Deadline.of(time_limit)
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
-    whole, instance, formulation = in_numbers(problem, plugins, progress, message, changes, deadline)
+    whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline)
     with naming(problem):
         result = search(instance, deadline, progress, simpler_within=simpler_within(whole))
     plan = result_document(instance, formulation, result, whole, plugins, deadline)
@@ -156,15 +155,14 @@ def shortlist(
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
         nest.errors.NoPlanYet: the time was up before any plan was found.
     """
-    from nest.formulate.given import naming
-    from nest.formulate.in_numbers import in_numbers
+    from nest.formulate.problem import formulated, naming
     from nest.solve.effort import Deadline
     from nest.whatif.shortlist import best_plans
 
     if count < 1:
         raise InputError(f"--best is {count}; it must be at least 1.")
     deadline = Deadline.of(time_limit)
-    whole, instance, formulation = in_numbers(problem, plugins, progress, message, changes, deadline)
+    whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline)
     with naming(problem):
         return best_plans(whole, instance, formulation, count, deadline, progress, plugins)
 
@@ -196,8 +194,7 @@ def evaluate(
         nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
     """
     from nest.documents import fixed_document
-    from nest.formulate.given import naming
-    from nest.formulate.in_numbers import decided_problem
+    from nest.formulate.problem import decided_problem, naming
 
     with naming(problem):
         return fixed_document(decided_problem(problem, fix, plugins, message, changes), plugins)
@@ -216,7 +213,7 @@ def check(plan: Source | PlanDocument, *, strict_plugins: bool = False, plugins:
         nest.errors.InputError: the plan cannot be read, or names things its problem does not have.
     """
     from nest.documents import check_document
-    from nest.formulate.given import naming, read_record
+    from nest.formulate.problem import naming, read_record
     from nest.spec import PlanDocument
 
     with naming(plan, "problem"):
@@ -249,7 +246,7 @@ def verify(
         nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
     from nest.documents import check_document, verdict_on
-    from nest.formulate.given import naming, read_record
+    from nest.formulate.problem import naming, read_record
     from nest.solve.effort import Deadline, check_effort
     from nest.spec import PlanDocument
 
@@ -298,10 +295,9 @@ def simulate(
         nest.errors.InputError: the plan cannot be read, is infeasible or does not hold; its schedule cannot be
             replayed; or what is asked for does not fit it.
     """
-    from nest.files import check_writable, write_text
     from nest.formulate.fixed_plan import decided_instance
-    from nest.formulate.given import naming
-    from nest.formulate.self_contained import carried_problem
+    from nest.formulate.problem import carried_problem, naming
+    from nest.io import check_writable, write_text
     from nest.plan import check as check_plan
     from nest.plan import solution_of
     from nest.simulate.disturbance import disturbance
@@ -499,7 +495,7 @@ def export(
         nest.errors.InputError: there is no such exporter, it cannot express the plan, or the plan cannot be read, is
             infeasible or does not hold.
     """
-    from nest.files import write_files
+    from nest.io import write_files
     from nest.report.nearest import nearest_text
 
     made = exported(plan, (to,), near=nearest, strict_plugins=strict_plugins)
@@ -612,7 +608,7 @@ def report_page(
             page cannot be written.
     """
     from nest import reporting
-    from nest.files import check_writable, write_text
+    from nest.io import check_writable, write_text
 
     if output is not None:
         check_writable(Path(output), plan)
@@ -628,7 +624,7 @@ def read_plan(plan: Source | PlanDocument) -> PlanDocument:
     Raises:
         nest.errors.InputError: it cannot be read.
     """
-    from nest.formulate.given import naming, read_record
+    from nest.formulate.problem import naming, read_record
     from nest.spec import PlanDocument
 
     with naming(plan):
@@ -649,8 +645,8 @@ def blocks(
     Raises:
         nest.errors.InputError: the problem cannot be used, or has a profile in place of a model.
     """
-    from nest.formulate.blocks import model_blocks
-    from nest.formulate.given import naming, whole_problem
+    from nest.formulate.instance import model_blocks
+    from nest.formulate.problem import naming, whole_problem
 
     with naming(problem):
         return model_blocks(whole_problem(problem, plugins)[0], plugins)

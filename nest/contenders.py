@@ -5,12 +5,12 @@ from typing import Any, cast
 
 from attrs import evolve
 
-from nest.files import unstructure
+from nest.formulate.cluster import accepted_risk, with_memory_risk
 from nest.formulate.instance import Formulation
-from nest.formulate.memory_risk import accepted_risk, with_memory_risk
-from nest.formulate.slower_levels import priced_also_slower
+from nest.formulate.substitute_network import priced_with_slower_levels
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, Solution
+from nest.io import unstructure
 from nest.plan import CheckReport, PricedPlan, check_contender, evaluate, solution_of
 from nest.report import decided_plan, decisions_of, describe_runner_up, label
 from nest.spec import OtherRisk, PlanDocument, Problem
@@ -38,7 +38,7 @@ def runner_up(instance: Instance, formulation: Formulation, result: Result, best
     if result.runner_up is None:
         return None
     plans = (best, result.runner_up[0])
-    return describe_runner_up(instance, *(priced_also_slower(instance, formulation, each) for each in plans))
+    return describe_runner_up(instance, *(priced_with_slower_levels(instance, formulation, each) for each in plans))
 
 
 def other_risks(
@@ -102,10 +102,10 @@ def _runner_up_report(
         return CheckReport(("runner_up does not state its decisions, from which it follows.",), 1)
     other = decided_plan(plan, stated["decisions"], "runner_up.decisions")
     instance, made_of = offered(other)
-    best = priced_also_slower(*own, solution_of(own[0], plan))
+    best = priced_with_slower_levels(*own, solution_of(own[0], plan))
 
     def described(second: Solution, _: PricedPlan) -> Mapping[str, Any]:
-        return describe_runner_up(instance, best, priced_also_slower(instance, made_of, second))
+        return describe_runner_up(instance, best, priced_with_slower_levels(instance, made_of, second))
 
     return check_contender(instance, "runner_up", stated, other, described, plan.batch_time or 0.0)
 

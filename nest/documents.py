@@ -9,11 +9,11 @@ from attrs import evolve
 
 from nest.contenders import contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
-from nest.formulate.contributors import contributors, differences
-from nest.formulate.facts import model_facts
-from nest.formulate.inside_layers import collectives_inside
+from nest.formulate.cost_breakdown import collectives_inside
 from nest.formulate.instance import Formulation, formulate
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.model import model_facts
+from nest.formulate.problem import carried_problem
+from nest.formulate.provenance import contributors, differences
 from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.guard import attribute
 from nest.hooks.registry import Registry
@@ -89,13 +89,13 @@ def result_document(
     Raises:
         InternalError: the solver's batch time is not that of its plan.
     """
-    from nest.formulate.outside import outside
-    from nest.formulate.without_target import told_of_target
+    from nest.formulate.problem import target_diagnosis
+    from nest.formulate.provenance import outside
     from nest.solve.dp import feasible
     from nest.solve.dp import solve as search
 
     if result.solution is None:
-        diagnosis = f"{result.diagnosis or ''}{told_of_target(problem, known, feasible, deadline)}"
+        diagnosis = f"{result.diagnosis or ''}{target_diagnosis(problem, known, feasible, deadline)}"
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
     plan = _found_document(instance, formulation, result, result.solution, problem, known)
@@ -149,7 +149,7 @@ def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
         InputError: the decisions do not make a plan.
     """
     from nest.formulate.fixed_plan import fixed_plan
-    from nest.formulate.outside import outside
+    from nest.formulate.provenance import outside
 
     instance, solution, formulation = fixed_plan(problem, known)
     priced = evaluate(instance, solution)
@@ -192,7 +192,7 @@ def check_document(plan: PlanDocument, known: Registry) -> CheckReport:
 def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
     from nest.formulate.embedding import wrong_placement
     from nest.formulate.fixed_plan import decided_formulation
-    from nest.formulate.outside import wrong_outside
+    from nest.formulate.provenance import wrong_outside
 
     problem = carried_problem(plan, known)
     instance, formulation = decided_formulation(problem, plan, known)

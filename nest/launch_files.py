@@ -11,10 +11,10 @@ from attrs import evolve, field, frozen
 from nest.catalogue.names import unknown_name
 from nest.deployment import violations
 from nest.errors import InputError
-from nest.files import structure
 from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
+from nest.io import structure
 from nest.report.limits import limits_text
 from nest.spec import PlanDocument, Problem
 from nest.units import format_bytes

@@ -5,7 +5,7 @@ from typing import Any
 from attrs import evolve
 
 from nest.catalogue import device
-from nest.files import unstructure
+from nest.io import unstructure
 from nest.spec import DeviceSpec, MemoryOverheads
 
 

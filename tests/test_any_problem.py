@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.errors import InputError
-from nest.files import read_mapping
+from nest.io import read_mapping
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED = read_mapping(REPOSITORY / "examples" / "measured-layers" / "problem.yaml").mapping

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nest
-from nest.files import read_mapping
+from nest.io import read_mapping
 from nest.spec import PlanDocument
 from tests.simulate.traffic import overfull
 

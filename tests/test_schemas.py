@@ -12,9 +12,9 @@ import pytest
 import nest
 from nest.catalogue.formats import FORMATS
 from nest.errors import InputError
-from nest.files import read_mapping, structure, unstructure
-from nest.files.schema import field_descriptions, schema
 from nest.graph import OperatorGraph
+from nest.io import read_mapping, structure, unstructure
+from nest.io.schema import field_descriptions, schema
 from nest.spec import Problem, ProfileSpec
 from tests.docs.document import blocks
 

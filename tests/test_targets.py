@@ -11,9 +11,9 @@ from nest import api
 from nest.api import nearest
 from nest.deployment import violations
 from nest.errors import InputError
-from nest.files import read, structure
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
+from nest.io import read, structure
 from nest.launch_files import export_checked
 from nest.spec import PlanDocument, Problem
 from tests.seeds import blocks, seeds

@@ -19,7 +19,7 @@ from benchmarks.fidelity.spread import spread_text
 from benchmarks.fidelity.terms import TERMS
 from nest.calibrate.generations import FOLDS, MeasuredRun
 from nest.errors import InputError
-from nest.formulate.choices import chosen
+from nest.formulate.shard import chosen
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import registry
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from benchmarks.fidelity.statistics import best_share
 from nest.calibrate.devices import parts
 from nest.calibrate.generations import MeasuredRun
-from nest.formulate.facts import model_facts
+from nest.formulate.model import model_facts
 from nest.hooks.registry import registry
 from nest.plan import evaluate
 
@@ -18,8 +18,8 @@ BACKWARD = 3.0
 """Model FLOP of both passes over those of the forward pass (PaLM, arXiv 2204.02311, appendix B)."""
 
 ALIKE: tuple[Callable[[MeasuredRun], object], ...] = (
-    lambda run: (run.ledger.pricing.device.name, run.run.problem.training.precision),
-    lambda run: run.ledger.pricing.device.name,
+    lambda run: (run.breakdown.pricing.device.name, run.run.problem.training.precision),
+    lambda run: run.breakdown.pricing.device.name,
     lambda run: run.run.problem.training.precision,
     lambda run: None,
 )
@@ -29,12 +29,12 @@ device, in the same precision, or of the generation."""
 
 def ideal_seconds(run: MeasuredRun) -> float:
     """Seconds of the model FLOP of a batch on all devices of the plan at their matrix peak."""
-    problem, ledger = run.run.problem, run.ledger
-    facts = model_facts(ledger.problem, registry())
+    problem, breakdown = run.run.problem, run.breakdown
+    facts = model_facts(breakdown.problem, registry())
     assert facts is not None
     tokens, flops, peak = facts
-    widths = sum(stage.width for stage in evaluate(ledger.instance, ledger.solution).stages)
-    return BACKWARD * flops * tokens * problem.training.global_batch / (ledger.solution.replicas * widths * peak)
+    widths = sum(stage.width for stage in evaluate(breakdown.instance, breakdown.solution).stages)
+    return BACKWARD * flops * tokens * problem.training.global_batch / (breakdown.solution.replicas * widths * peak)
 
 
 def constant_share(runs: Sequence[MeasuredRun], families: Sequence[str], folds: int) -> Array:

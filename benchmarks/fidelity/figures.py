@@ -10,7 +10,7 @@ from benchmarks.fidelity.predictions import Array, Table
 from benchmarks.fidelity.ranking import Agreement, TaskSet, agreement, task_sets
 from benchmarks.fidelity.statistics import Errors, errors
 from nest.calibrate.generations import MeasuredRun
-from nest.files import unstructure
+from nest.io import unstructure
 
 COLUMNS = ("catalogue", "validated", "constant")
 """Predictions of `Table` whose errors are told side by side."""
@@ -18,7 +18,7 @@ COLUMNS = ("catalogue", "validated", "constant")
 KINDS: Mapping[str, Callable[[MeasuredRun], str]] = {
     "group": lambda each: each.run.group or "runs",
     "tier": lambda each: each.run.tier or "-",
-    "device": lambda each: each.ledger.pricing.device.name,
+    "device": lambda each: each.breakdown.pricing.device.name,
     "precision": lambda each: each.run.problem.training.precision,
 }
 """By what errors are told apart."""

@@ -83,7 +83,7 @@ def table(runs: Sequence[MeasuredRun], costs: CostModel, told: Told, folds: int 
         runs=tuple(runs),
         generations=found,
         measured=numpy.array([each.run.measured.batch_time for each in runs]),
-        catalogue=numpy.array([evaluate(each.ledger.instance, each.ledger.solution).batch_time for each in runs]),
+        catalogue=numpy.array([evaluate(each.breakdown.instance, each.breakdown.solution).batch_time for each in runs]),
         validated=gathered(found, [each.validated for each in found], len(runs)),
         constant=gathered(
             found, [constant_share(each.runs, each.evidence.families, folds) for each in found], len(runs)
@@ -96,7 +96,7 @@ def generations(
     runs: Sequence[MeasuredRun], costs: CostModel, told: Told, folds: int = FOLDS
 ) -> tuple[Generation, ...]:
     """The runs by generation, by name, each fitted without one part of its families in turn."""
-    names = [generation(each.ledger.pricing.device) for each in runs]
+    names = [generation(each.breakdown.pricing.device) for each in runs]
     places = {
         name: numpy.array([index for index, each in enumerate(names) if each == name], dtype=numpy.int64)
         for name in sorted(set(names))

@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from benchmarks.fidelity.statistics import rank_correlation, regret
-from nest.files import unstructure
+from nest.io import unstructure
 from nest.spec import Problem
 from nest.spec.measurements import RunMeasurement
 

@@ -108,7 +108,7 @@ def predictions(runs: Sequence[MeasuredRun], costs: CostModel, told: Told) -> Pr
     """All predictions of `runs`; fits begin at what is expected, as those to other families do."""
     sources = tuple(source(each) for each in runs)
     numbers = {name: number for number, name in enumerate(sorted(set(sources)))}
-    generations = [generation(each.ledger.pricing.device) for each in runs]
+    generations = [generation(each.breakdown.pricing.device) for each in runs]
     fitted, others, constant = (numpy.zeros(len(runs)) for _ in range(3))
     places = [
         numpy.array([index for index, each in enumerate(generations) if each == name], dtype=numpy.int64)
@@ -131,7 +131,7 @@ def predictions(runs: Sequence[MeasuredRun], costs: CostModel, told: Told) -> Pr
         generations=tuple(generations),
         tasks=tuple(f"{source(each)}: {split(each.run.problem)[0]}" for each in runs),
         measured=numpy.array([each.run.measured.batch_time for each in runs]),
-        catalogue=numpy.array([evaluate(each.ledger.instance, each.ledger.solution).batch_time for each in runs]),
+        catalogue=numpy.array([evaluate(each.breakdown.instance, each.breakdown.solution).batch_time for each in runs]),
         fitted=fitted,
         others=others,
         constant=constant,

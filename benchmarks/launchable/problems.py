@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nest.files import read_mapping
+from nest.io import read_mapping
 
 EXAMPLES = Path("examples")
 

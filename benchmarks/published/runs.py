@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.files import read_mapping
+from nest.io import read_mapping
 
 FOLDER = Path(__file__).parent
 

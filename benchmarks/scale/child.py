@@ -11,11 +11,11 @@ from time import perf_counter
 from typing import Any
 
 from nest.errors import NestError
-from nest.files import read
 from nest.formulate.instance import build_instance
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Solution
+from nest.io import read
 from nest.plan import evaluate
 from nest.solve.dp import solve
 from nest.spec import Problem

@@ -10,8 +10,8 @@ from attrs import evolve, field, frozen, validators
 
 from nest.catalogue import link as link_entry
 from nest.errors import InputError
-from nest.files import there_is
 from nest.instance.cluster import PHASES
+from nest.io import there_is
 from nest.spec import CollectiveMeasurement, read_measurements
 
 LINKS = {"V100": "nvlink2", "A100": "nvlink3", "H100": "nvlink4", "H200": "nvlink4", "B200": "nvlink5"}

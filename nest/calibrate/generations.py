@@ -23,10 +23,10 @@ from nest.calibrate.operator_times import PRODUCT, OperatorTimes
 from nest.calibrate.runs import Runs
 from nest.catalogue import Calibration, calibrations, devices, precision, published_devices
 from nest.errors import InputError
-from nest.formulate.choices import chosen
 from nest.formulate.cluster import described
-from nest.formulate.ledger import Ledger, ledger
-from nest.formulate.self_contained import self_contained
+from nest.formulate.cost_breakdown import CostBreakdown, breakdown
+from nest.formulate.problem import self_contained
+from nest.formulate.shard import chosen
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import Registry
 from nest.spec import DeviceSpec
@@ -92,7 +92,7 @@ class MeasuredRun:
     """One measured run, taken apart, and its device without a calibration."""
 
     run: RunMeasurement
-    ledger: Ledger
+    breakdown: CostBreakdown
     device: DeviceSpec
 
 
@@ -172,7 +172,7 @@ def taken_apart(
         if progress is not None:
             progress("reading runs", index / len(runs))
         try:
-            found = ledger(self_contained(run.problem, path.parent, known), known)
+            found = breakdown(self_contained(run.problem, path.parent, known), known)
         except InputError as error:
             raise InputError(f"{place_of(runs, index)}: {error}") from None
         yield MeasuredRun(run, found, _uncalibrated(found.pricing.device))
@@ -238,7 +238,7 @@ def evidence(
     specs = [source.device for source in sources]
     specs += [home] if home is not None and operators else []
     devices = {device.name: device for device in sorted(specs, key=lambda device: device.name)}
-    table = Runs([source.ledger for source in sources], costs) if sources else None
+    table = Runs([source.breakdown for source in sources], costs) if sources else None
     times = OperatorTimes(operators, home.name, costs) if home is not None and operators else None
 
     def predict(on: Mapping[str, DeviceSpec]) -> Array:

@@ -9,11 +9,11 @@ from attrs import evolve, frozen
 from nest import api
 from nest.calibrate.logs import LogFigures, read_log
 from nest.errors import InputError
-from nest.files import read_mapping, structure, unstructure
 from nest.formulate.fixed_plan import as_fixed, with_decisions
 from nest.formulate.from_flags import start
-from nest.formulate.given import whole_problem
+from nest.formulate.problem import whole_problem
 from nest.hooks.registry import Registry
+from nest.io import read_mapping, structure, unstructure
 from nest.spec import PlanDocument, Problem
 from nest.spec.measurements import RunFigures, RunMeasurement
 from nest.units import Bytes, Seconds

@@ -14,7 +14,7 @@ from nest.calibrate.entries import listed
 from nest.calibrate.generations import Progress, place_of
 from nest.catalogue import estimate_error
 from nest.errors import InputError
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
 from nest.spec import PlanDocument, Problem

@@ -11,10 +11,9 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.formulate.exposure import data_parallel_exposure
-from nest.formulate.layer_times import Direction
-from nest.formulate.ledger import Ledger
-from nest.formulate.priced import PricedOperator
+from nest.formulate.cost_breakdown import CostBreakdown
+from nest.formulate.operator_costs import Direction, PricedOperator
+from nest.formulate.stack import data_parallel_exposure
 from nest.graph import Operator
 from nest.hooks.protocols import CostModel
 from nest.plan import evaluate
@@ -105,19 +104,19 @@ class _Direction:
 class Runs:
     """Runs whose batch times are predicted together."""
 
-    def __init__(self, ledgers: Sequence[Ledger], costs: CostModel) -> None:
-        self.ledgers = ledgers
+    def __init__(self, breakdowns: Sequence[CostBreakdown], costs: CostModel) -> None:
+        self.breakdowns = breakdowns
         self._operators = Operators(costs)
-        self._devices = [each.pricing.device.name for each in ledgers]
+        self._devices = [each.pricing.device.name for each in breakdowns]
         self._layers()
         self._stages()
 
     def _layers(self) -> None:
-        flat = [(run, ledger, layer) for run, ledger in enumerate(self.ledgers) for layer in ledger.layers]
+        flat = [(run, breakdown, layer) for run, breakdown in enumerate(self.breakdowns) for layer in breakdown.layers]
         self._run_of_layer = numpy.array([run for run, _, _ in flat], dtype=numpy.int64)
         ahead, behind, again = _Collector(), _Collector(), _Collector()
-        for index, (_, ledger, layer) in enumerate(flat):
-            device, training = ledger.pricing.device.name, ledger.problem.training
+        for index, (_, breakdown, layer) in enumerate(flat):
+            device, training = breakdown.pricing.device.name, breakdown.problem.training
             computing = [row for row in layer.rows if row.operator.collective is None]
             place = {row.operator.name: self._operators.place(row.operator, device, training) for row in computing}
             for row in layer.rows:
@@ -128,17 +127,19 @@ class Runs:
         self._ahead, self._behind, self._again = ahead.done(), behind.done(), again.done()
 
     def _stages(self) -> None:
-        first = numpy.cumsum([0, *(len(each.layers) for each in self.ledgers)])
+        first = numpy.cumsum([0, *(len(each.layers) for each in self.breakdowns)])
         counts: list[tuple[int, int, int]] = []
         stages: list[tuple[float, ...]] = []
         sharded: list[bool] = []
         self._schedule: list[tuple[float, float]] = []
-        for run, ledger in enumerate(self.ledgers):
-            shown = evaluate(_exposing(ledger, 1.0), ledger.solution)
-            silent = evaluate(_exposing(ledger, 0.0), ledger.solution)
-            priced = evaluate(ledger.instance, ledger.solution)
+        for run, breakdown in enumerate(self.breakdowns):
+            shown = evaluate(_exposing(breakdown, 1.0), breakdown.solution)
+            silent = evaluate(_exposing(breakdown, 0.0), breakdown.solution)
+            priced = evaluate(breakdown.instance, breakdown.solution)
             self._schedule.append(shown.weights)
-            for own, loud, quiet, full in zip(ledger.stages, shown.stages, silent.stages, priced.stages, strict=True):
+            for own, loud, quiet, full in zip(
+                breakdown.stages, shown.stages, silent.stages, priced.stages, strict=True
+            ):
                 counts += [(len(stages), int(first[run]) + kind, count) for kind, count in own.items()]
                 between = loud.arriving + loud.returning
                 ports = [*zip(full.ports or (), full.once_ports or (), strict=True)]
@@ -146,18 +147,18 @@ class Runs:
                 used = max((often for often, once in ports if once > 0), default=-numpy.inf)
                 synced = (loud.sync - quiet.sync, quiet.sync)
                 stages.append((run, between, loud.sharding, *synced, busiest, used, priced.micro_batches))
-            sharded += [stage.zero > 0 for stage in ledger.solution.stages]
+            sharded += [stage.zero > 0 for stage in breakdown.solution.stages]
         self._counts = numpy.array(counts, dtype=numpy.int64)
         self._sharded = numpy.array(sharded)
         self._run_of_stage = numpy.array([row[0] for row in stages], dtype=numpy.int64)
         self._between, self._sharding, self._sync, self._update, *ports = numpy.array([row[1:] for row in stages]).T
         self._busiest, self._busiest_used, self._micro_batches = ports
-        measured_on = {each.pricing.device.name: each.pricing.device for each in self.ledgers}
-        hosts = [each.pricing.host for each in self.ledgers]
+        measured_on = {each.pricing.device.name: each.pricing.device for each in self.breakdowns}
+        hosts = [each.pricing.host for each in self.breakdowns]
         here = numpy.array([host is None or not host.holds_optimizer for host in hosts])[self._run_of_stage]
         # A step that the host takes is the same on every device.
         self._updates = here * self._of_stages(self._of_layers(self._ahead, self._operators.prices(measured_on).update))
-        space = [each.instance.space for each in self.ledgers]
+        space = [each.instance.space for each in self.breakdowns]
         self._hiding = numpy.array([each.hiding for each in space])
 
     def predict(self, devices: Mapping[str, DeviceSpec]) -> Array:
@@ -183,7 +184,7 @@ class Runs:
     def _seconds(
         self, direction: _Direction, seconds: Array, host: Array, exposed: tuple[Array, Array], launch: Array
     ) -> Array:
-        """Of each layer in one direction (`nest.formulate.layer_times`).
+        """Of each layer in one direction (`nest.formulate.operator_costs`).
 
         `exposed` are the shares that show: of what hides under a layer's computation, a row of layers for each of
         `EXPOSED` and one for what does not hide, and of rings, which hide under one operator.
@@ -202,8 +203,8 @@ class Runs:
     def _batch_times(self, compute: Array, devices: Mapping[str, DeviceSpec], prices: Prices) -> Array:
         """PROBLEM.md section 4, for all runs; `compute` are the seconds of stages per micro-batch."""
         found = [
-            data_parallel_exposure(ledger.problem, devices[name])
-            for ledger, name in zip(self.ledgers, self._devices, strict=True)
+            data_parallel_exposure(breakdown.problem, devices[name])
+            for breakdown, name in zip(self.breakdowns, self._devices, strict=True)
         ]
         share, often, waiting, sharded = (
             numpy.array([getattr(each, name) for each in found], dtype=numpy.float64)[self._run_of_stage]
@@ -223,7 +224,7 @@ class Runs:
         # What hides does so under what ports leave free (PROBLEM.md section 4, Ports).
         held_up = numpy.where(share < 1, once - self._micro_batches * (times - self._busiest_used), 0.0)
         slowest = self._most(times)
-        total = numpy.bincount(self._run_of_stage, times, minlength=len(self.ledgers))
+        total = numpy.bincount(self._run_of_stage, times, minlength=len(self.breakdowns))
         first, second = numpy.array(self._schedule).T
         return numpy.asarray(
             first * slowest
@@ -245,15 +246,15 @@ class Runs:
         return numpy.bincount(stage, layers[layer] * count, minlength=len(self._run_of_stage)).astype(numpy.float64)
 
     def _most(self, stages: Array) -> Array:
-        found = numpy.zeros(len(self.ledgers))
+        found = numpy.zeros(len(self.breakdowns))
         numpy.maximum.at(found, self._run_of_stage, stages)
         return found
 
 
-def _exposing(ledger: Ledger, share: float) -> Any:
+def _exposing(breakdown: CostBreakdown, share: float) -> Any:
     """The instance with `share` of data-parallel communication exposed, whatever could hide it, and without ports."""
     space = evolve(
-        ledger.instance.space,
+        breakdown.instance.space,
         exposed=share,
         exposed_often=None,
         hiding=False,
@@ -262,9 +263,9 @@ def _exposing(ledger: Ledger, share: float) -> Any:
     )
     candidates = tuple(
         evolve(each, busy=None, recompute=tuple(evolve(mode, busy=None) for mode in each.recompute))
-        for each in ledger.instance.candidates
+        for each in breakdown.instance.candidates
     )
-    return evolve(ledger.instance, space=space, candidates=candidates)
+    return evolve(breakdown.instance, space=space, candidates=candidates)
 
 
 class _Collector:

@@ -1,6 +1,7 @@
 """What the catalogue holds beside devices."""
 
 from math import hypot
+from typing import Any
 
 from attrs import Factory, evolve, field, frozen, validators
 
@@ -97,6 +98,26 @@ class ClusterEntry:
     levels: tuple[LevelSpec, ...]
     memory: float | None = None
     sources: tuple[str, ...] = ()
+
+
+@frozen
+class LibraryModel:
+    """A named model.
+
+    Attributes:
+        name: what people write.
+        sources: where its figures were read.
+        config: the keys of its `config.json` that decide its operators.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    config: dict[str, Any]
+
+    @property
+    def family(self) -> str:
+        """Its `model_type`."""
+        return str(self.config["model_type"])
 
 
 @frozen

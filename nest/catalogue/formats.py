@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.graph import OperatorGraph
-from nest.spec.cluster import ClusterOfFile
-from nest.spec.link_profile import LinkProfile
+from nest.spec.cluster import ClusterOfFile, LinkProfile
 from nest.spec.measurements import Measurement
 from nest.spec.plan import PlanDocument
 from nest.spec.problem import Problem
 from nest.spec.profile import ProfileSpec
-from nest.spec.stack import StackSpec
 from nest.spec.topology import Topology
+from nest.spec.training import StackSpec
 
 FORMATS: Mapping[str, Any] = {
     "problem": Problem,

@@ -6,10 +6,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from nest.catalogue.entries import Calibration, ClusterEntry, Link, LinkLine, Optimizer, Precision, TimeSpread
+from nest.catalogue.entries import (
+    Calibration,
+    ClusterEntry,
+    LibraryModel,
+    Link,
+    LinkLine,
+    Optimizer,
+    Precision,
+    TimeSpread,
+)
 from nest.catalogue.names import unknown_name
-from nest.files import structure
 from nest.instance import EstimateError
+from nest.io import structure
 from nest.spec import (
     Coefficients,
     DeviceSpec,
@@ -147,6 +156,12 @@ def stacks() -> dict[str, StackSpec]:
 def optimizers() -> dict[str, Optimizer]:
     """Every optimizer, by name."""
     return {name: Optimizer(name=name, **content) for name, content in _entries("optimizers")}
+
+
+@cache
+def library_models() -> dict[str, LibraryModel]:
+    """Every named model, by name."""
+    return {name: LibraryModel(name, content["sources"], content["config"]) for name, content in _entries("models")}
 
 
 def device(name: str, place: str = "cluster.device") -> DeviceSpec:

@@ -5,8 +5,7 @@ from functools import cache
 from importlib.resources import files
 
 from nest.errors import InputError
-from nest.files.names import any_of, near
-from nest.files.synonyms import meant, plain
+from nest.io.names import any_of, meant, near, plain
 
 KINDS = {
     "clusters": ("cluster", "cluster.name"),

@@ -49,8 +49,8 @@ def collectives(
     from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
     from nest.cli.progress import share_line
     from nest.errors import InputError
-    from nest.files import there_is
     from nest.hooks.registry import registry
+    from nest.io import there_is
     from nest.report.paragraph import paragraph
 
     if prior not in (CATALOGUE, NCCL):
@@ -82,7 +82,7 @@ def _link_table(found: Calibrated, shown_on: Screen) -> str:
 def _plain(found: Calibrated) -> dict[str, object]:
     from attrs import asdict
 
-    from nest.files import unstructure
+    from nest.io import unstructure
 
     rows = [
         {
@@ -130,8 +130,8 @@ def devices(
     from nest.calibrate.generations import CATALOGUE, PUBLISHED, calibrate_devices, error_rows
     from nest.cli.progress import share_line
     from nest.errors import InputError
-    from nest.files import there_is
     from nest.hooks.registry import registry
+    from nest.io import there_is
 
     if output is not None and there_is(output) != "folder":
         raise InputError(f"--output {output}: there is no such folder.")
@@ -154,7 +154,7 @@ def devices(
 
 
 def _fitted(found: DeviceCalibration) -> dict[str, object]:
-    from nest.files import unstructure
+    from nest.io import unstructure
 
     return {"devices": [each.name for each in found.devices], **unstructure(found.calibration)}
 
@@ -213,7 +213,7 @@ def memory(
     from nest.calibrate.memory import USUAL, error_text, fit, left_out, shares, verdicts
     from nest.cli.progress import share_line
     from nest.errors import InputError
-    from nest.formulate.memory_risk import RISK
+    from nest.formulate.cluster import RISK
     from nest.hooks.registry import registry
     from nest.report.paragraph import paragraph
 

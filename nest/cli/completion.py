@@ -41,7 +41,7 @@ def clusters(incomplete: str) -> list[str]:
 
 def models(incomplete: str) -> list[str]:
     """Names of models."""
-    from nest.formulate.model_library import library_models
+    from nest.catalogue import library_models
 
     return _beginning(incomplete, library_models())
 

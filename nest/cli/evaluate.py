@@ -97,7 +97,7 @@ def evaluate(
 def _decision(text: str) -> tuple[str, object]:
     """`NAME=VALUE` as a name and a number, truth value, list or word."""
     from nest.errors import InputError
-    from nest.files import read_value
+    from nest.io import read_value
 
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():

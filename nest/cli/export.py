@@ -76,7 +76,7 @@ def export(
     for found in made.nearest.values():
         note(nearest_text(found.to_dict()))
     if output is not None:
-        from nest.files import write_files
+        from nest.io import write_files
 
         made = evolve(made, files={**made.plans, **made.files})
         write_files(output, made.files)
@@ -96,8 +96,8 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
     Those that cannot be exported are told, and the others are written.
     """
     from nest.errors import InputError, InputErrors
-    from nest.files import write_files
     from nest.hooks.registry import registry
+    from nest.io import write_files
     from nest.launch_files import Exported, NothingNear
     from nest.report.nearest import nearest_text
 

@@ -49,9 +49,9 @@ def evaluate_flags(asked: Asked) -> None:
     """
     from nest import api
     from nest.errors import InputError
-    from nest.files import check_writable, write_text
     from nest.formulate.from_flags import start
     from nest.hooks.registry import registry
+    from nest.io import check_writable, write_text
     from nest.report import summary
     from nest.report.paragraph import paragraph
 

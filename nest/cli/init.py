@@ -90,7 +90,7 @@ def init(
     What no option says is asked on a terminal. Exit code 0: done; 2: bad input.
     """
     from nest.errors import InputError
-    from nest.files import check_writable, there_is, write_text
+    from nest.io import check_writable, there_is, write_text
     from nest.units import Count, Positions
 
     check_writable(output, *(each for each in (model, cluster) if each))
@@ -140,7 +140,7 @@ def _ask(name: str, default: str | None = None, kind: object = None) -> str:
 def _usual_length(model: str) -> int:
     """Tokens per sample that a model is mostly described with; the model is read so that mistakes are told first."""
     from nest.errors import InputError
-    from nest.formulate.sources import default_sequence_length, resolve_model
+    from nest.formulate.model import default_sequence_length, resolve_model
     from nest.hooks.registry import registry
 
     try:
@@ -152,9 +152,9 @@ def _usual_length(model: str) -> int:
 def _cluster(cluster: str, device: str | None, folder: Path) -> str:
     """The `cluster` section; asks for the device where nothing says it."""
     from nest.errors import InputError
-    from nest.files import structure, there_is
     from nest.formulate.cluster import build_cluster
     from nest.hooks.registry import registry
+    from nest.io import structure, there_is
     from nest.spec import ClusterSpec
 
     if there_is(Path(cluster)) == "file" and _is_section(Path(cluster)):
@@ -179,7 +179,7 @@ def _cluster(cluster: str, device: str | None, folder: Path) -> str:
 def _is_section(path: Path) -> bool:
     """Whether a file holds a whole `cluster` section."""
     from nest.errors import InputError
-    from nest.files import read_mapping
+    from nest.io import read_mapping
 
     try:
         return "cluster" in read_mapping(path).mapping
@@ -189,8 +189,8 @@ def _is_section(path: Path) -> bool:
 
 def _seen_from(source: str, folder: Path) -> str:
     """A file as a problem in `folder` names it; a name of the catalogue as it is."""
-    from nest.files import there_is
-    from nest.formulate.model_library import library_models
+    from nest.catalogue import library_models
+    from nest.io import there_is
 
     if source in library_models() or Path(source).is_absolute() or not there_is(Path(source)):
         return source
@@ -198,7 +198,7 @@ def _seen_from(source: str, folder: Path) -> str:
 
 
 def _defaults() -> dict[str, str]:
-    from nest.formulate.choices import USUAL_MICRO_BATCHES
+    from nest.formulate.shard import USUAL_MICRO_BATCHES
     from nest.spec import Training
 
     usual = Training(1)
@@ -217,15 +217,15 @@ def _number(text: str, kind: object, option: str | None = None) -> str:
 
 def _quoted(value: str) -> str:
     """`value` as YAML."""
-    from nest.files import yaml_text
+    from nest.io import yaml_text
 
     return yaml_text({"key": value}).removeprefix("key: ").rstrip("\n")
 
 
 def _prove(text: str, output: Path) -> None:
     """Read the text as `nest solve` will, so that nothing is written which that refuses."""
-    from nest.files import read_text
-    from nest.formulate.self_contained import self_contained
+    from nest.formulate.problem import self_contained
+    from nest.io import read_text
     from nest.spec import Problem
 
     self_contained(read_text(text, Problem, str(output)), output.parent)

@@ -47,8 +47,8 @@ def measure(
     log gives a line for `nest calibrate cluster`. Exit code 0: done; 2: bad input.
     """
     from nest.calibrate.measured import RunOptions, measure_all
-    from nest.files import check_writable, write_text
     from nest.hooks.registry import registry
+    from nest.io import check_writable, write_text
 
     if output is not None:
         check_writable(output, *logs)

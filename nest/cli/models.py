@@ -51,7 +51,7 @@ def models(
 
 
 def _list() -> dict[str, Any]:
-    from nest.formulate.model_library import library_models
+    from nest.catalogue import library_models
     from nest.hooks.registry import registry
 
     known = registry()
@@ -68,9 +68,8 @@ def _list() -> dict[str, Any]:
 
 
 def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
-    from nest.formulate.describe import describe
-    from nest.formulate.given import naming
-    from nest.formulate.sources import default_sequence_length, load_model, resolve_model
+    from nest.formulate.model import default_sequence_length, describe, load_model, resolve_model
+    from nest.formulate.problem import naming
     from nest.hooks.registry import registry
     from nest.spec import Training
 

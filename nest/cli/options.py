@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from nest.formulate.given import Changes
+    from nest.formulate.problem import Changes
 
 
 def _be_strict(asked: bool) -> bool:
@@ -36,7 +36,7 @@ TOKENS = typer.Option(
 
 def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Changes":
     """The keys of a problem that options stand in place of."""
-    from nest.files import read_value
+    from nest.io import read_value
 
     changes: dict[str, dict[str, Any]] = {}
     if target is not None:

@@ -171,6 +171,6 @@ def unwritten(path: Path, text: str) -> InputError | None:
 
 def write(path: Path, text: str) -> None:
     """Write `text` to `path`, whole or not at all."""
-    from nest.files import write_text
+    from nest.io import write_text
 
     write_text(path, text)

@@ -26,7 +26,7 @@ def new(
 
     Exit code 0: done; 2: the name cannot be used or is taken, or there is such a folder already.
     """
-    from nest.files import write_folder
+    from nest.io import write_folder
     from nest.testing.skeleton import skeleton
 
     texts = skeleton(name, kind)

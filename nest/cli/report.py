@@ -37,8 +37,8 @@ def report(
     Exit code 0: done, also for a plan that says that nothing is feasible; 2: bad input.
     """
     from nest import reporting
-    from nest.files import check_writable
     from nest.hooks.registry import registry
+    from nest.io import check_writable
 
     check_writable(output, plan)
     line = step_line()

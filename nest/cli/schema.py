@@ -40,7 +40,7 @@ def schema(
     from nest.catalogue import unknown_name
     from nest.catalogue.formats import FORMATS
     from nest.errors import InputError
-    from nest.files import there_is
+    from nest.io import there_is
 
     if name is not None and name not in FORMATS:
         raise unknown_name("nest schema", "file format", name, FORMATS)
@@ -59,8 +59,8 @@ def schema(
 def text(name: str) -> str:
     """The schema of the format called `name`, as the text of its file; names of registered objects are examples."""
     from nest.catalogue.formats import FORMATS
-    from nest.files.schema import schema as schema_of
     from nest.hooks.registry import registry
+    from nest.io.schema import schema as schema_of
 
     found = schema_of(FORMATS[name], f"nest {name}")
     records = {name.capitalize(): found, **found["$defs"]}

@@ -45,8 +45,8 @@ def simulate(
     """
     from nest import api
     from nest.errors import InputError
-    from nest.files import check_writable
     from nest.hooks.registry import registry
+    from nest.io import check_writable
     from nest.report.replay import replay_text
 
     if trace is not None:

@@ -25,7 +25,7 @@ from nest.cli.output import (
 from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
-    from nest.formulate.given import Changes
+    from nest.formulate.problem import Changes
     from nest.report.screen import Screen
     from nest.solve.effort import Deadline
     from nest.spec import PlanDocument
@@ -89,7 +89,7 @@ def solve(
     deadline = Deadline.of(time_limit)  # What is imported next takes part of the time.
     from nest import api
     from nest.errors import InputError, NoPlanYet
-    from nest.files import check_writable, there_is
+    from nest.io import check_writable, there_is
     from nest.report import summary, verdict_text
 
     if output is not None and len(problems) > 1:
@@ -155,7 +155,7 @@ def _shortlist(
 ) -> NoReturn:
     """Print the best plans, and write a file of each."""
     from nest.api import shortlist
-    from nest.files import write_files
+    from nest.io import write_files
     from nest.report import summary
     from nest.report.shortlist import shortlist_document, shortlist_text
 

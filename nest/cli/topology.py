@@ -69,8 +69,8 @@ def levels(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.files import check_writable
     from nest.hooks.registry import registry
+    from nest.io import check_writable
     from nest.report.cluster_section import section_text
     from nest.report.topology import cluster_text
 
@@ -92,8 +92,8 @@ def levels(
 def _cluster(file: Path) -> "ClusterSpec":
     """The cluster section of a problem, or one of nothing but the topology in `file`."""
     from nest.errors import InputError
-    from nest.files import read_mapping, structure_source, there_is
-    from nest.files.source import SUFFIXES
+    from nest.io import read_mapping, structure_source, there_is
+    from nest.io.source import SUFFIXES
     from nest.spec import ClusterOfFile, ClusterSpec, Problem
 
     if not there_is(file):
@@ -110,9 +110,9 @@ def _cluster(file: Path) -> "ClusterSpec":
 def _read_in(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Cluster | Reduced]":
     """The cluster section of a file with its topology read, and the network; a `Cluster` where levels give it."""
     from nest.errors import InputError
-    from nest.files import placed
     from nest.formulate.topology import in_place, network
     from nest.hooks.registry import registry
+    from nest.io import placed
     from nest.network import REFERENCE_MESSAGE
 
     try:

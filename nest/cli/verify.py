@@ -33,8 +33,8 @@ def verify(
     first, or the check failed; 2: bad input.
     """
     from nest import api
-    from nest.files import check_writable
     from nest.hooks.registry import registry
+    from nest.io import check_writable
     from nest.report import summary, verdict_text
     from nest.report.paragraph import paragraph
     from nest.solve.effort import Deadline

@@ -23,7 +23,7 @@ from nest.exporters.common import (
     shard_ranks,
     whole_batches,
 )
-from nest.files import yaml_text
+from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
 
 YAML_FILE = "accelerate.yaml"

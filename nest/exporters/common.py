@@ -8,11 +8,11 @@ from nest.catalogue import network_levels, scale_up_levels
 from nest.deployment import Deployment, Limits, deployment, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
-from nest.files import structure
 from nest.hooks.architectures import architecture_of
 from nest.hooks.placements import cluster_spec, network_of, placement
 from nest.instance import Level
 from nest.instance.pairs import Pairs
+from nest.io import structure
 from nest.network import LinkGraph, pairs, reduce
 from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training
 from nest.spec.architecture import MixtureOfExperts

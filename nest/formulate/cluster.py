@@ -1,20 +1,19 @@
-"""From a problem's `cluster` section to the cluster in numbers."""
+"""From the `cluster` section to the cluster in numbers: levels, memory, measured speed, memory margin."""
 
 import math
 from itertools import pairwise
 from pathlib import Path
 
-from attrs import evolve
+from attrs import asdict, evolve
 
-from nest.catalogue import device, named_cluster, network_levels
+from nest.catalogue import device, estimate_error, named_cluster, network_levels, time_spread
 from nest.errors import InputError
-from nest.files import read, there_is
-from nest.formulate.link_profile import is_file
 from nest.formulate.topology import read_in
 from nest.hooks.registry import Registry
-from nest.instance import Cluster, Level
-from nest.spec import ClusterSpec, DeviceSpec
-from nest.units import Bytes, format_bytes, format_decimal
+from nest.instance import Cluster, EstimateError, Level
+from nest.io import is_file_name, read, there_is
+from nest.spec import ClusterCalibration, ClusterSpec, DeviceSpec, MatrixPeaks, Problem, ranges
+from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_bytes, format_decimal
 
 MOST_DEVICES = 2**20
 """More devices than any cluster has; beyond it a fan-out is a slip, and tables over devices would not fit."""
@@ -24,16 +23,7 @@ FASTER = 2
 
 
 def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
-    """The cluster in numbers and its device; None when the section names none.
-
-    Args:
-        spec: the section as written.
-        registry: offers topology importers.
-        base: folder that a relative `topology` path starts from; None: the working directory.
-
-    Raises:
-        InputError: something is missing, unknown or impossible; the text names the place.
-    """
+    """The cluster in numbers and its device; None when the section names none."""
     if sum(given is not None for given in (spec.levels, spec.name, spec.topology)) != 1:
         raise InputError("cluster: give its network once, as `levels`, as `topology` or by the name of a cluster.")
     spec, found = read_in(spec, registry, base)
@@ -53,17 +43,12 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
 def described(name: str | DeviceSpec, base: Path | None = None, place: str = "cluster.device") -> DeviceSpec:
     """The device that `name` stands for: figures in place, an entry of the catalogue, or a file of figures.
 
-    Args:
-        name: what is written.
-        base: folder that relative paths start from; None: the working directory.
-        place: where it is written, for errors.
-
     Raises:
-        InputError: there is no such device or file, or the file cannot be read.
+        InputError: there is no such device or file, or the file cannot be read; the text names `place`.
     """
     if isinstance(name, DeviceSpec):
         return name
-    if not is_file(name):
+    if not is_file_name(name):
         return device(name, place)
     path = (base or Path()) / name
     if there_is(path) != "file":
@@ -127,7 +112,7 @@ def _check_device(spec: DeviceSpec) -> None:
             raise InputError(f"cluster.device.efficiency.{kind} is {share}; it must be above 0 and at most 1.")
 
 
-def told_of_levels(spec: ClusterSpec) -> str | None:
+def level_order_notice(spec: ClusterSpec) -> str | None:
     """That a level is `FASTER` than the one inside it, as where the order was mistaken; None: none is."""
     try:
         levels = network_levels(spec.levels or ())
@@ -140,3 +125,102 @@ def told_of_levels(spec: ClusterSpec) -> str | None:
                 f"{format_decimal(inner.bandwidth, 'B/s')}, inside it; levels are written innermost first."
             )
     return None
+
+
+def cluster_calibration(cluster: ClusterSpec, base: Path | None = None) -> ClusterCalibration | None:
+    """What `cluster.calibration` says, its file read; None: nothing."""
+    written = cluster.calibration
+    if not isinstance(written, str):
+        return written
+    path = (base or Path()) / written
+    if there_is(path) != "file":
+        raise InputError(
+            f"cluster.calibration: there is no file {str(path)!r:.200}; `nest calibrate cluster RUNS --output FILE` "
+            "writes one."
+        )
+    return read(path, ClusterCalibration)
+
+
+def time_scale(cluster: ClusterSpec, base: Path | None = None) -> float:
+    """How many times as long all takes as is predicted without a calibration."""
+    known = cluster_calibration(cluster, base)
+    return 1.0 if known is None else known.time
+
+
+def as_measured(
+    cluster: Cluster, device: DeviceSpec | None, problem: Problem, base: Path | None = None
+) -> tuple[Cluster, DeviceSpec | None]:
+    """The cluster with the errors of what is estimated, and it and its device as slow as its calibration says.
+
+    Every time is then so many times as long: all roofs are as much lower, all latencies as much higher, while peaks
+    that utilisation is told of stay those of the device.
+
+    Raises:
+        InputError: a profile, whose times are measured, has a calibration; or its file cannot be read.
+    """
+    known = cluster_calibration(problem.cluster, base)
+    if problem.model is None:
+        if known is not None:
+            raise InputError(
+                "cluster.calibration corrects what nest predicts of a model, but the times of a profile are measured; "
+                "leave it out."
+            )
+        return cluster, device
+    memory = estimate_error()
+    if known is None:
+        usual = time_spread("" if device is None else device.generation)
+        return evolve(cluster, error=memory, time_error=usual.stranger), device
+    measured = evolve(
+        cluster,
+        levels=tuple(_slower_level(level, known.time) for level in cluster.levels),
+        error=EstimateError(known.memory or memory.median, known.memory_spread or memory.spread),
+        time_error=EstimateError(1.0, known.time_spread),
+    )
+    return measured, None if device is None else _slower_device(device, known.time)
+
+
+def _slower_level(level: Level, factor: float) -> Level:
+    lines = tuple(
+        evolve(line, base=line.base * factor, step=line.step * factor, bandwidth=line.bandwidth / factor)
+        for line in level.lines
+    )
+    return evolve(level, bandwidth=level.bandwidth / factor, latency=level.latency * factor, lines=lines)
+
+
+def _slower_device(device: DeviceSpec, factor: float) -> DeviceSpec:
+    peaks = {name: peak and FlopPerSecond(peak / factor) for name, peak in asdict(device.peak).items()}
+    launch = min(device.calibration.host_launch * factor, ranges()["host_launch"].high)
+    return evolve(
+        device,
+        peak=MatrixPeaks(**peaks),
+        memory_bandwidth=BytesPerSecond(device.memory_bandwidth / factor),
+        host_bandwidth=device.host_bandwidth and BytesPerSecond(device.host_bandwidth / factor),
+        host_memory_bandwidth=device.host_memory_bandwidth and BytesPerSecond(device.host_memory_bandwidth / factor),
+        launch_overhead=Seconds(device.launch_overhead * factor),
+        calibration=evolve(device.calibration, host_launch=launch),
+    )
+
+
+RISK = 0.5
+"""The share of launches that one accepts to run out of memory, where nobody says (`training.memory_risk`).
+
+A launch that fails costs minutes, and the next plan is at hand; a plan that is slower than the one that would have fit
+costs its share of the whole training (docs/explanation/cost-model.md, "How sure memory is")."""
+
+
+def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
+    """`cluster`, with its error of estimates, whose stages must stay under what the accepted memory risk leaves them.
+
+    Candidates of a profile state their bytes: they are exact unless a margin is written.
+    """
+    margin, risk = problem.training.memory_margin, accepted_risk(problem)
+    if margin is None:
+        margin = 0.0 if cluster.error is None or risk is None else cluster.error.factor(risk) - 1
+    return cluster.with_margin(margin)
+
+
+def accepted_risk(problem: Problem) -> float | None:
+    """The share of launches that may run out of memory; None: a margin, or a profile's bytes, decide what fits."""
+    if problem.model is None or problem.training.memory_margin is not None:
+        return None
+    return RISK if problem.training.memory_risk is None else problem.training.memory_risk

@@ -6,7 +6,7 @@ import numpy
 from attrs import evolve
 from numpy.typing import NDArray
 
-from nest.formulate.cluster_calibration import time_scale
+from nest.formulate.cluster import time_scale
 from nest.formulate.topology import topology
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Instance, Level, Solution
@@ -29,12 +29,7 @@ Floats = NDArray[numpy.float64]
 
 
 def irregular(cluster: ClusterSpec, registry: Registry) -> Pairs | None:
-    """The pairs of a network that is no hierarchy, devices in the order of its levels; None: levels say it all.
-
-    Args:
-        cluster: the section as written, files read into it.
-        registry: offers topology importers.
-    """
+    """The pairs of a network that is no hierarchy, devices in the order of its levels; None: levels say it all."""
     if cluster.topology is None:
         return None
     found = topology(cluster.topology, registry, None)
@@ -47,13 +42,9 @@ def irregular(cluster: ClusterSpec, registry: Registry) -> Pairs | None:
 def placement(
     instance: Instance, solution: Solution, cluster: ClusterSpec, registry: Registry
 ) -> PlacementRecord | None:
-    """Where CP-SAT puts the blocks of a plan on the network itself; None: levels say it all.
+    """Where CP-SAT puts the device groups of a plan on the network itself; None: levels say it all.
 
-    Args:
-        instance: on the levels that the network was reduced to.
-        solution: the plan.
-        cluster: the section as written, files read into it.
-        registry: offers topology importers.
+    `instance` is on the levels that the network was reduced to; `cluster` has files read into it.
     """
     pairs = irregular(cluster, registry)
     if pairs is None:
@@ -66,15 +57,7 @@ def placement(
 def wrong_placement(
     instance: Instance, plan: PlanDocument, record: PlacementRecord, cluster: ClusterSpec, registry: Registry
 ) -> list[str]:
-    """What is wrong with the placement that a plan states, a sentence each.
-
-    Args:
-        instance: of the plan's problem.
-        plan: holds otherwise.
-        record: its placement.
-        cluster: the section as written, files read into it.
-        registry: offers topology importers.
-    """
+    """What is wrong with the placement that a plan, which holds otherwise, states: a sentence each."""
     pairs = irregular(cluster, registry)
     if pairs is None:
         return ["placement is given, but the network is a hierarchy, where levels say where blocks lie."]
@@ -82,12 +65,9 @@ def wrong_placement(
 
 
 def embedding_problem(instance: Instance, solution: Solution, pairs: Pairs) -> EmbeddingProblem:
-    """What CP-SAT is asked: where the blocks of `solution` lie best.
+    """What CP-SAT is asked: where the device groups of `solution` lie best.
 
-    Args:
-        instance: on the levels that the network was reduced to.
-        solution: a plan for it.
-        pairs: the network, device `i` of the levels in row `i`.
+    Device `i` of the levels is row `i` of `pairs`.
     """
     cluster = instance.cluster
     matrix = worst_levels(pairs, cluster)
@@ -139,10 +119,7 @@ def placement_record(found: Embedding, names: tuple[str, ...]) -> PlacementRecor
 def placement_faults(record: PlacementRecord, problem: EmbeddingProblem, names: tuple[str, ...]) -> list[str]:
     """What is wrong with a placement as written, a sentence each; its price is worked out anew.
 
-    Args:
-        record: as the plan document has it.
-        problem: of the plan's decisions.
-        names: of the devices, in the order of the levels.
+    `names` are those of the devices, in the order of the levels.
     """
     place = {name: index for index, name in enumerate(names)}
     unknown = [name for replica in record.replicas for block in replica for name in block if name not in place]

@@ -8,15 +8,13 @@ from attrs import evolve
 
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
-from nest.files import structure, unstructure
-from nest.formulate.absent import without_absent
-from nest.formulate.choices import micro_batches, taking_part
-from nest.formulate.constrain import check_modes, profile_modes
-from nest.formulate.instance import Formulation, formulate
-from nest.formulate.names import check_lists
+from nest.formulate.constraints import check_modes, profile_modes
+from nest.formulate.instance import Formulation, check_lists, formulate, without_missing_plugins
+from nest.formulate.shard import micro_batches, participating
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.io import structure, unstructure
 from nest.plan import chunk_violations, even_chunks
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
@@ -83,11 +81,7 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution, F
 
 
 def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation]:
-    """The instance of what `problem.fixed` decides, to which `constraints` are wishes, and what it was made of.
-
-    Raises:
-        InputError: something in the problem cannot be used.
-    """
+    """The instance of what `problem.fixed` decides, to which `constraints` are wishes, and what it was made of."""
     instance, formulation = formulate(evaluation_problem(problem, known), known, binding=False)
     modes = profile_modes(problem)
     modes += [mode.name for each in instance.candidates for mode in each.recompute]
@@ -137,20 +131,12 @@ def _usual_candidate(instance: Instance, known: Registry) -> int:
 
 
 def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> Instance:
-    """The instance a plan document's decisions belong to, with no candidate that it does not use.
-
-    Raises:
-        InputError: the document's problem cannot be used.
-    """
+    """The instance a plan document's decisions belong to, with no candidate that it does not use."""
     return decided_formulation(problem, plan, known)[0]
 
 
 def decided_formulation(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Instance, Formulation]:
-    """The instance a plan document's decisions belong to, and what it was made of.
-
-    Raises:
-        InputError: the document's problem cannot be used.
-    """
+    """The instance a plan document's decisions belong to, and what it was made of."""
     searched = plan.lower_bound is not None or plan.status == "infeasible"
     if not searched:
         return evaluation(problem, known)
@@ -166,7 +152,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
     if micro_batch not in micro_batches(problem):
         return None
     strategies = dict(problem.strategies)
-    for name in taking_part(problem, known.strategies()):
+    for name in participating(problem, known.strategies()):
         degree = candidate.degrees.get(name, 1)
         written = strategies.get(name, (degree,))
         if any(each == degree and not isinstance(each, bool) for each in written):
@@ -179,7 +165,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
 
 def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
-    problem = without_absent(problem, known)
+    problem = without_missing_plugins(problem, known)
     check_lists(problem, known)
     decided = problem.decided
     training, search = problem.training, problem.search
@@ -198,7 +184,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
         ),
         strategies={
             name: (1,)
-            for name, strategy in taking_part(problem, known.strategies()).items()
+            for name, strategy in participating(problem, known.strategies()).items()
             if not hasattr(strategy, "follows") and name not in decided
         },
     )

@@ -9,15 +9,15 @@ from attrs import evolve, frozen
 from nest.catalogue.names import unknown_name
 from nest.deployment import FlagsRead
 from nest.errors import InputError
-from nest.files import placed, read_mapping, structure, there_is, unstructure
-from nest.files.source import read_text_of
 from nest.formulate.cluster import build_cluster
-from nest.formulate.self_contained import self_contained
-from nest.formulate.sources import resolve_model
+from nest.formulate.model import resolve_model
+from nest.formulate.problem import self_contained
 from nest.formulate.target import with_schedules
 from nest.formulate.topology import in_place
 from nest.hooks.architectures import architecture_of
 from nest.hooks.registry import Registry, registry
+from nest.io import placed, read_mapping, structure, there_is, unstructure
+from nest.io.source import read_text_of
 from nest.spec import ClusterSpec, Problem
 
 UNDECIDED = ("stages", "chunks", "replicas", "micro_batches", "devices", "width")

@@ -1,102 +1,44 @@
 """From a problem as written to the instance solvers see."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import gcd
 from pathlib import Path
+from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from nest.catalogue import optimizer, precision, unknown_name
-from nest.errors import InputError
-from nest.files import read
-from nest.formulate.absent import without_absent
-from nest.formulate.choices import allowed_degrees, chosen, micro_batches, taking_part
-from nest.formulate.cluster import build_cluster
-from nest.formulate.cluster_calibration import as_measured
-from nest.formulate.compose import compose
-from nest.formulate.constrain import build_space
-from nest.formulate.granularity import branched_regions
-from nest.formulate.layer_kinds import LayerKinds, layer_kinds
-from nest.formulate.memory_risk import with_memory_risk
-from nest.formulate.names import check_names
+from nest.errors import InputError, InputErrors
+from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
+from nest.formulate.constraints import (
+    allowed_rank_orders,
+    allowed_schedules,
+    allowed_zero,
+    allowed_zero_degrees,
+    demands,
+)
+from nest.formulate.layer_classes import inseparable_layers, layer_classes
+from nest.formulate.model import load_model
 from nest.formulate.offload import host
-from nest.formulate.operators import kept_whole
+from nest.formulate.partition import branched_regions
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import short_name
-from nest.formulate.sources import load_model
+from nest.formulate.shard import allowed_degrees, chosen, micro_batches, profile_degrees, sharded_graphs
+from nest.formulate.space import Formulation as Formulation
+from nest.formulate.space import build_space
 from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, SearchProgress
+from nest.io import read
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
 PRICING = 0.35
 """Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
-
-
-@frozen
-class Formulation:
-    """Layers and candidates of a problem, and what constraints may ask of the model.
-
-    Attributes:
-        graph: the layers.
-        candidates: what may be planned with.
-        blocks: names of the repeated transformer blocks.
-        experts: whether the model has routed experts, or candidates of a profile say how theirs are split.
-        operators: names of the operators of each layer of the model, where operators are what is planned.
-        together: groups of layers that no cut may part.
-        sharded: of a model, the blocks the candidates were made of.
-        kinds: of a model, its layers by kind.
-        pricing: of a model, what priced it.
-        complete: whether the candidates are all there are; else there was no time to price the others.
-    """
-
-    graph: LayerGraph
-    candidates: tuple[Candidate, ...]
-    blocks: tuple[str, ...] = ()
-    experts: bool = False
-    operators: Mapping[str, tuple[str, ...]] = field(factory=dict)
-    together: tuple[tuple[int, ...], ...] = ()
-    sharded: tuple[Block, ...] = ()
-    kinds: LayerKinds | None = None
-    pricing: Pricing | None = None
-    complete: bool = True
-
-    def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The layers of the model in order, each with its name and what is planned of it, as indices."""
-        position = {name: index for index, name in enumerate(self.graph.layers)}
-        groups = [tuple(position[name] for name in names) for names in self.operators.values()]
-        home = {layer: group for group in groups for layer in group}
-        named = {home[position[names[0]]]: name for name, names in self.operators.items()}
-        units = dict.fromkeys(home.get(layer, (layer,)) for layer in self.graph.topological_order())
-        return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
-
-    def even_blocks(self) -> tuple[tuple[int, ...], ...]:
-        """What even splits count: the layers of each block in order, the embedding with the first, head with the last.
-
-        Every layer of the model counts as a block but those called `embedding` and `head` at the ends.
-        """
-        order = list(self.units())
-        first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
-        last = [order.pop()] if order[-1][0] == "head" and len(order) > 1 else []
-        blocks = [layers for _, layers in order]
-        blocks[0] = tuple(layer for _, layers in first for layer in layers) + blocks[0]
-        blocks[-1] += tuple(layer for _, layers in last for layer in layers)
-        return tuple(blocks)
-
-    def blocks_and_ends(self) -> tuple[tuple[int, ...], ...]:
-        """As `even_blocks`, but embedding and head count as blocks of their own; none where the model lacks one.
-
-        Megatron-LM counts so with `--account-for-embedding-in-pipeline-split` and
-        `--account-for-loss-in-pipeline-split`, with which Llama 3.1's 126 blocks make 128 chunks.
-        """
-        order = self.units()
-        ends = (order[0][0], order[-1][0])
-        return tuple(layers for _, layers in order) if ends == ("embedding", "head") else ()
 
 
 def build_instance(
@@ -136,7 +78,7 @@ def formulate(
         InputError: something in the problem cannot be used; the text names the place.
         NoPlanYet: the time is up before anything could be priced.
     """
-    problem = without_absent(problem, registry)
+    problem = without_missing_plugins(problem, registry)
     check_names(problem, registry, base)
     limits = target_limits(problem, registry)
     if limits is not None:
@@ -150,26 +92,12 @@ def formulate(
         formulation = _from_profile(problem, registry, base, cluster)
     else:
         formulation = _from_model(problem, registry, base, cluster, device, progress, deadline or Deadline())
-    even = limits is not None and limits.even_stages
+    limits = limits if limits is None else limits_on(limits, cluster)
     instance = Instance(
         cluster=cluster,
         graph=formulation.graph,
         candidates=formulation.candidates,
-        space=build_space(
-            problem,
-            registry,
-            formulation.graph,
-            formulation.candidates,
-            formulation.blocks,
-            formulation.experts,
-            formulation.operators,
-            formulation.together,
-            formulation.even_blocks(),
-            () if even else formulation.blocks_and_ends(),
-            device,
-            limits if limits is None else limits_on(limits, cluster),
-            binding,
-        ),
+        space=build_space(problem, registry, formulation, device, limits, binding),
         collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
         complete=formulation.complete,
     )
@@ -190,7 +118,7 @@ def _from_profile(problem: Problem, registry: Registry, base: Path | None, clust
         if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
     )
     if not kept:
-        told = " and ".join(limits[name].told() for name in problem.strategies)
+        told = " and ".join(str(limits[name]) for name in problem.strategies)
         raise InputError(f"strategies: no candidate of the profile is left: {told}.")
     graph = profile_graph(profile)
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
@@ -224,13 +152,13 @@ def _from_model(
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
         host=host(device, training),
     )
-    limits, samples = allowed_degrees(problem, registry.strategies()), micro_batches(problem)
+    samples = micro_batches(problem)
     whole = load_model(problem.model, training, base, registry)
     _check_selective(training, whole)
     by_operator = problem.search.granularity == "operator"
-    layers = layer_kinds(whole, by_operator)
-    strategies, context = taking_part(problem, registry.strategies()), StrategyContext(cluster, training)
-    blocks = compose(layers.graph, strategies, limits, samples, context, deadline.check)
+    layers = layer_classes(whole, by_operator)
+    context = StrategyContext(cluster, training)
+    blocks = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
     priced = _priced(blocks, lambda block: candidate(_name(block), block, layers, pricing), progress, deadline)
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
@@ -240,9 +168,9 @@ def _from_model(
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
-        together=kept_whole(whole, layers, training.selective) if by_operator else together,
+        together=inseparable_layers(whole, layers, training.selective) if by_operator else together,
         sharded=tuple(blocks[index] for index in priced),
-        kinds=layers,
+        classes=layers,
         pricing=pricing,
         complete=len(priced) == len(blocks),
     )
@@ -299,3 +227,95 @@ def _check_selective(training: Training, graph: OperatorGraph) -> None:
     for name in training.selective:
         if name not in known:
             raise unknown_name("training.selective", "operator or kind of operator", name, known)
+
+
+def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
+    """`problem` without the objects it names that are disabled.
+
+    A strategy then has degree 1, whatever degrees it was given. The built-in default stands in for a model of costs,
+    collectives or layer times, and for the schedules when no other is named.
+    """
+    strategies, schedules = registry.absent("strategies") - profile_degrees(problem), registry.absent("schedules")
+    named = tuple(name for name in problem.training.schedule if name not in schedules)
+    kept = {
+        name: value
+        for name, value in problem.decided.items()
+        if name not in strategies and not (name == "schedule" and value in schedules)
+    }
+    return evolve(
+        problem,
+        strategies={name: degrees for name, degrees in problem.strategies.items() if name not in strategies},
+        training=evolve(problem.training, schedule=named or (next(iter(registry.schedules())),)),
+        fixed=evolve(problem.fixed, values=kept) if problem.fixed is not None else None,
+        costs=_present(problem.costs, registry.absent("cost_models")),
+        collectives=_present(problem.collectives, registry.absent("collective_models")),
+        layer_times=_present(problem.layer_times, registry.absent("layer_times")),
+    )
+
+
+def _present(name: str | None, absent: frozenset[str]) -> str | None:
+    return None if name in absent else name
+
+
+def model_blocks(problem: Problem, registry: Registry, base: Path | None = None) -> tuple[Block, ...]:
+    """The sharded graph of every combination of strategies, degrees and micro-batch sizes; one layer of each class.
+
+    Raises:
+        InputError: something in the problem cannot be used, or it has a profile in place of a model.
+    """
+    if problem.model is None:
+        raise InputError("profile gives candidates as numbers, of which nothing tells the operators; give model.")
+    check_names(problem, registry, base)
+    cluster, _ = build_cluster(problem.cluster, registry, base)
+    graph = layer_classes(load_model(problem.model, problem.training, base, registry)).graph
+    return sharded_graphs(graph, problem, registry, StrategyContext(cluster, problem.training))
+
+
+def check_names(problem: Problem, registry: Registry, base: Path | None = None) -> None:
+    """Refuse names nobody knows, and constraints that cannot be read, before anything is built from the rest.
+
+    Raises:
+        InputErrors: every such name and constraint, each with its place.
+    """
+    found = [told for check in _checks(problem, registry, base) for told in _mistakes(check)]
+    found += demands(problem, registry, profile_degrees(problem))[1]
+    if found:
+        raise InputErrors(found)
+
+
+def check_lists(problem: Problem, registry: Registry) -> None:
+    """Refuse what nobody knows in lists that are not looked at where everything is decided."""
+    found = [told for check in _lists(problem, registry) for told in _mistakes(check)]
+    if found:
+        raise InputErrors(found)
+
+
+def _lists(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
+    yield lambda: allowed_degrees(problem, {*registry.strategies(), *profile_degrees(problem)})
+    yield lambda: allowed_schedules(problem, registry)
+
+
+def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator[Callable[[], Any]]:
+    """Calls that are independent of each other; each raises an error or does nothing."""
+    yield lambda: build_cluster(problem.cluster, registry, base)
+    yield from _lists(problem, registry)
+    yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
+    yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
+    yield lambda: chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times")
+    yield lambda: target_limits(problem, registry)
+    yield lambda: allowed_rank_orders(problem)
+    yield lambda: allowed_zero(problem)
+    yield lambda: allowed_zero_degrees(problem)
+    if problem.model is not None:
+        yield lambda: optimizer(problem.training.optimizer)
+        yield lambda: precision(problem.training.precision).trained(problem.training)
+
+
+def _mistakes(check: Callable[[], Any]) -> tuple[str, ...]:
+    try:
+        check()
+    except InputErrors as errors:
+        return errors.problems
+    except InputError as error:
+        return (str(error),)
+    return ()

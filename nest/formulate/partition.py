@@ -1,10 +1,59 @@
-"""Reads `fixed.stages`: the layers of each stage, by name or by counts of transformer blocks."""
+"""Where plans may be cut into stages: `fixed.stages` and `search.granularity`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError
 from nest.instance import LayerGraph
+
+
+def branched_regions(graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
+    """Layers that lie between two neighbouring layers comparable with all others, where there are several.
+
+    A layer is comparable with another when one reads, directly or through others, what the other makes. Kept whole,
+    the regions and the layers between them form a chain.
+
+    Returns: the layers of each region as indices, ascending. Time is near linear in layers and edges.
+    """
+    order = graph.topological_order()
+    comparable = _comparable_with_all(graph, order)
+    regions: list[list[int]] = [[]]
+    for layer in order:
+        if comparable[layer]:
+            regions.append([])
+        else:
+            regions[-1].append(layer)
+    return tuple(tuple(sorted(region)) for region in regions if region)
+
+
+def _comparable_with_all(graph: LayerGraph, order: Sequence[int]) -> list[bool]:
+    """For each layer, whether all layers in front of it in `order` lead to it and it leads to all behind.
+
+    All layers of a beginning of `order` lead to its last one when that is the only one whose readers all lie behind
+    the beginning: every other has a reader in it, which is nearer to the end. The same holds of endings, mirrored.
+    """
+    count = len(order)
+    position = {layer: index for index, layer in enumerate(order)}
+    first_reader, last_read = [count] * count, [-1] * count
+    for producer, consumers in graph.tensors:
+        made = position[producer]
+        for consumer in consumers:
+            read = position[consumer]
+            first_reader[made] = min(first_reader[made], read)
+            last_read[read] = max(last_read[read], made)
+    ends = _covering(((made, first_reader[made]) for made in range(count)), count)
+    starts = _covering(((last_read[read] + 1, read + 1) for read in range(count)), count)
+    return [ends[position[layer]] == starts[position[layer]] == 1 for layer in range(count)]
+
+
+def _covering(ranges: Iterable[tuple[int, int]], count: int) -> list[int]:
+    """For each position below `count`, how many of the half-open ranges hold it."""
+    change = [0] * (count + 1)
+    for start, end in ranges:
+        change[start] += 1
+        change[end] -= 1
+    return list(accumulate(change[:count]))
 
 
 def partition(
@@ -46,14 +95,7 @@ def partition(
 
 
 def unknown_layer(place: str, name: str, graph: LayerGraph, operators: Mapping[str, tuple[str, ...]]) -> InputError:
-    """The error for a layer nobody knows: it lists the layers of the model, or the operators of the one it begins with.
-
-    Args:
-        place: where the name was written.
-        name: as written.
-        graph: what is planned.
-        operators: names of what each layer of the model is planned as, where that is not the layer itself.
-    """
+    """The error for a layer nobody knows: it lists the layers of the model, or the operators of the one it is of."""
     if not operators:
         return unknown_name(place, "layer", name, graph.layers)
     layer = max((each for each in operators if name.startswith(f"{each}/")), key=len, default=None)
@@ -123,3 +165,29 @@ def _check_order(stages: tuple[tuple[int, ...], ...], graph: LayerGraph) -> None
                     f"fixed.stages: layer {graph.layers[consumer]!r} in stage {home[consumer]} reads from "
                     f"{graph.layers[producer]!r} in the later stage {home[producer]}."
                 )
+
+
+def check_together(
+    stages: tuple[tuple[int, ...], ...], together: tuple[tuple[int, ...], ...], graph: LayerGraph, granularity: str
+) -> None:
+    """Refuse a partition that parts layers which `search.granularity` keeps together."""
+    home = {layer: index for index, layers in enumerate(stages) for layer in layers}
+    for group in together:
+        apart = [layer for layer in group if home[layer] != home[group[0]]]
+        if apart:
+            one, other = graph.layers[group[0]], graph.layers[apart[0]]
+            raise InputError(
+                f"fixed.stages: {one!r} is in stage {home[group[0]]} and {other!r} in stage {home[apart[0]]}, but with "
+                f"search.granularity {granularity} no cut may part them; put them into one stage."
+            )
+
+
+def check_even(stages: tuple[tuple[int, ...], ...], blocks: tuple[tuple[int, ...], ...], target: str) -> None:
+    """Refuse a partition that is not even where the target's stages are."""
+    home = {layer: index for index, layers in enumerate(stages) for layer in layers}
+    size, left = divmod(len(blocks), len(stages))
+    if left or any(home[layer] != number // size for number, block in enumerate(blocks) for layer in block):
+        raise InputError(
+            f"fixed.stages: search.target {target} gives every stage as many of the {len(blocks)} transformer blocks, "
+            "in order; let fixed.stages do so too, leave it out, or choose another target."
+        )

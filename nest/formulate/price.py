@@ -9,16 +9,11 @@ from attrs import field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.errors import InputError
-from nest.formulate.calls import Calls
-from nest.formulate.layer_kinds import LayerKinds
-from nest.formulate.layer_times import Direction, Timing
-from nest.formulate.memory import modes
-from nest.formulate.narrow import narrow_format, with_narrow_copies
+from nest.formulate.layer_classes import LayerClasses, inseparable, owners, passing
+from nest.formulate.memory import extra_memory, modes
 from nest.formulate.offload import Host
-from nest.formulate.operators import inseparable, owners, passing
-from nest.formulate.overheads import beside
-from nest.formulate.priced import PricedLayer, PricedOperator, shares
-from nest.formulate.recompute import tensor_bytes
+from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing, shares
+from nest.formulate.recompute import narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, ParameterGroup
@@ -141,22 +136,22 @@ Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
 """From the numbers of the parts of a layer to an array over the planned layers."""
 
 
-def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> Candidate:
-    """`block`, one layer of each kind, as a candidate of the whole graph.
+def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -> Candidate:
+    """`block`, one layer of each class, as a candidate of the whole graph.
 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
     """
     found = priced_layers(block, layers, pricing)
     priced, repeated = [layer for layer, _ in found], [again for _, again in found]
-    index = numpy.array(layers.kinds)
+    index = numpy.array(layers.class_of)
     timing = pricing.timing
 
     def spread(values: Callable[[PricedLayer], Sequence[float]]) -> Array:
         parts = [value for layer in priced for value in values(layer)]
         return numpy.array(parts, dtype=numpy.float64).take(index)
 
-    besides = beside(
+    extra = extra_memory(
         block,
         tuple(priced),
         pricing.precision.weights,
@@ -185,10 +180,10 @@ def candidate(name: str, block: Block, layers: LayerKinds, pricing: Pricing) -> 
             layers.by_operator,
             len(pricing.cluster.levels),
             pricing.host,
-            besides,
+            extra,
         ),
         tensor_bytes=_crossing_bytes(block, layers),
-        gathered=besides.gathered,
+        gathered=extra.gathered,
     )
 
 
@@ -204,8 +199,8 @@ def _busy(layers: Sequence[PricedLayer], levels: int) -> Array:
     return numpy.array(rows).T
 
 
-def priced_layers(block: Block, layers: LayerKinds, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
-    """One layer of each kind as `block` has it, priced, and whether it is a transformer block.
+def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
+    """One layer of each class as `block` has it, priced, and whether it is a transformer block.
 
     Where none is named, every layer is taken to be one.
     """
@@ -307,7 +302,7 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
     )
 
 
-def _crossing_bytes(block: Block, layers: LayerKinds) -> Array:
+def _crossing_bytes(block: Block, layers: LayerClasses) -> Array:
     sizes = {tensor.name: tensor.bytes for operator in block.graph.operators for tensor in operator.outputs}
     lost = next((name for crossing in layers.crossing for name in crossing.names if name not in sizes), None)
     if lost is not None:

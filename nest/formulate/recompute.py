@@ -1,19 +1,17 @@
-"""What a layer keeps and runs again in each recompute mode, as `torch.utils.checkpoint` does it.
+"""What a layer saves for its backward pass and recomputes in each mode, as `torch.utils.checkpoint` does it."""
 
-Operators that run again keep what they read of others instead of what they would save; while the layer's
-backward pass runs, what they would have saved comes back.
-"""
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from collections.abc import Collection, Mapping, Sequence
+from attrs import evolve, frozen
 
-from attrs import frozen
-
-from nest.graph import Operator
+from nest.catalogue import precision
+from nest.graph import Operator, Tensor
+from nest.spec import DeviceSpec, Training
 from nest.spec.problem import RECOMPUTE_MODES
 
 
 @frozen
-class Kept:
+class SavedTensors:
     """One layer in one recompute mode.
 
     Attributes:
@@ -40,7 +38,7 @@ class Kept:
 
 def recompute_modes(
     operators: Sequence[Operator], selective: Sequence[str], repeated: bool, data: Collection[str] = ()
-) -> dict[str, Kept]:
+) -> dict[str, SavedTensors]:
     """What is kept in the modes `none`, `selective`, `full` and `stage`.
 
     `full` runs the whole layer again and keeps what it reads of other layers; `selective` runs the operators that
@@ -50,7 +48,7 @@ def recompute_modes(
 
     Args:
         operators: of one layer, in order.
-        selective: kinds and names of operators, see `runs_again`.
+        selective: kinds and names of operators, see `is_recomputed`.
         repeated: whether the layer is a transformer block.
         data: names of the tensors that come with the data, such as token ids: no cut holds them.
     """
@@ -74,18 +72,18 @@ def short_name(operator: Operator) -> str:
     return operator.name.removeprefix(f"{operator.layer}/")
 
 
-def runs_again(operator: Operator, selective: Collection[str]) -> bool:
+def is_recomputed(operator: Operator, selective: Collection[str]) -> bool:
     """Whether selective recomputation runs `operator` again: its kind or its name within its layer is chosen."""
     return operator.kind in selective or short_name(operator) in selective
 
 
-def from_elsewhere(operators: Sequence[Operator]) -> frozenset[str]:
+def external_inputs(operators: Sequence[Operator]) -> frozenset[str]:
     """Names of the tensors that `operators` read and none of them makes."""
     made = {tensor.name for operator in operators for tensor in operator.outputs}
     return frozenset(tensor.name for operator in operators for tensor in operator.inputs) - made
 
 
-def _kept(operators: Sequence[Operator], again: tuple[Operator, ...], selective: Collection[str]) -> Kept:
+def _kept(operators: Sequence[Operator], again: tuple[Operator, ...], selective: Collection[str]) -> SavedTensors:
     """What is kept when `again` runs again.
 
     What such an operator makes and another keeps is kept all the same, unless the operator was chosen by its name:
@@ -100,10 +98,10 @@ def _kept(operators: Sequence[Operator], again: tuple[Operator, ...], selective:
     # What stays saved need not be made again for its readers, but it is: a checkpoint runs as a whole.
     stored |= {tensor.name for operator in again for tensor in operator.inputs} - made
     saved = {name for operator in operators for name in operator.saves}
-    return Kept(frozenset(stored), frozenset(saved - stored), again)
+    return SavedTensors(frozenset(stored), frozenset(saved - stored), again)
 
 
-def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> Kept:
+def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> SavedTensors:
     """A layer of a stage that runs again as a whole.
 
     Before a micro-batch runs backward its forward pass runs again and saves what it saves, in all layers of the stage
@@ -111,9 +109,9 @@ def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> Kept:
     until the stage has run again. For the micro-batches that wait, the stage keeps its inputs (`stash_inputs`), and
     layers keep what comes with the data.
     """
-    stored = from_elsewhere(operators) & frozenset(data)
+    stored = external_inputs(operators) & frozenset(data)
     saved = frozenset(name for operator in operators for name in operator.saves)
-    return Kept(stored, frozenset(), tuple(operators), held=(saved | from_elsewhere(operators)) - stored)
+    return SavedTensors(stored, frozenset(), tuple(operators), held=(saved | external_inputs(operators)) - stored)
 
 
 def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence[str]) -> tuple[Operator, ...]:
@@ -122,7 +120,7 @@ def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence
     Such a collective makes tensors for them alone, or makes none and runs under one of them, as the ring does that
     brings attention the keys and values of other ranks, which nobody keeps.
     """
-    chosen = {operator.name for operator in operators if runs_again(operator, selective)}
+    chosen = {operator.name for operator in operators if is_recomputed(operator, selective)}
     readers: dict[str, set[str]] = {}
     for operator in operators:
         for tensor in operator.inputs:
@@ -134,3 +132,56 @@ def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence
         if operator.kind == "collective" and fed and fed <= chosen:
             chosen.add(operator.name)
     return tuple(operator for operator in operators if operator.name in chosen)
+
+
+KEPT_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+"""Bytes of an element in the one copy that the product with the gradients reads, shared scales (8 bits for each 32
+elements, or each 16) included (docs.nvidia.com/deeplearning/transformer-engine: MXFP8 and NVFP4 block scaling)."""
+
+
+def with_narrow_copies(operators: Sequence[Operator], narrow: Callable[[Operator], str | None]) -> list[Operator]:
+    """The operators of a layer, keeping narrow copies in place of the inputs of products in narrow formats.
+
+    Transformer Engine's linear layers save the copy of their input that the product with its gradient will read, and
+    not the input itself (te.pytorch.Linear, `save_for_backward` of the quantized input). Products that read one tensor
+    share its copy; what is gathered for them is saved as a share of the copy, in front of the gather.
+
+    Args:
+        operators: of one layer, as strategies left them.
+        narrow: the narrow format that a product with weights is computed in; None: it is none, or in none.
+    """
+    readers: dict[str, list[Operator]] = {}
+    for operator in operators:
+        for tensor in operator.inputs:
+            readers.setdefault(tensor.name, []).append(operator)
+    copies: set[str] = set()
+    found = []
+    for operator in operators:
+        number_format = narrow(operator)
+        if operator.collective is not None and operator.saves:
+            # What it gathers is read in its place.
+            named = {narrow(each) for tensor in operator.outputs for each in readers.get(tensor.name, [])}
+            number_format = named.pop() if len(named) == 1 else None
+        found.append(operator if number_format is None else _keeping_copies(operator, number_format, copies))
+    return found
+
+
+def _keeping_copies(operator: Operator, number_format: str, copies: set[str]) -> Operator:
+    """`operator` saving copies of its inputs; those not among `copies` yet are outputs of it."""
+    saves, made = list(operator.saves), []
+    for tensor in operator.inputs:
+        if tensor.name not in saves:
+            continue
+        name = f"{tensor.name} in {number_format}"
+        saves[saves.index(tensor.name)] = name
+        if name not in copies:
+            copies.add(name)
+            made.append(Tensor(name, tensor.shape, KEPT_BYTES[number_format], differentiable=False))
+    return evolve(operator, saves=tuple(saves), outputs=(*operator.outputs, *made))
+
+
+def narrow_format(operator: Operator, device: DeviceSpec, training: Training) -> str | None:
+    """The narrow format that an operator is computed in; None: in none."""
+    formats = precision(training.precision).formats_of(operator)
+    chosen = next((name for name in formats if getattr(device.peak, name) is not None), None)
+    return chosen if chosen in KEPT_BYTES else None

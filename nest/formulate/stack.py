@@ -8,12 +8,12 @@ from attrs import evolve, fields, fields_dict, frozen
 
 from nest.catalogue import clusters, devices, unknown_name
 from nest.errors import InputError
-from nest.files import read, there_is
-from nest.formulate.link_profile import is_file
 from nest.hooks.registry import Registry
+from nest.io import is_file_name, read, there_is
 from nest.spec import (
     NO_STACK,
     ClusterSpec,
+    Coefficients,
     DeviceSpec,
     Overlap,
     Problem,
@@ -43,16 +43,8 @@ class Implied:
 def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, base: Path | None = None) -> Problem:
     """`problem` with each key of `training` that it leaves out as its stack has it, and with the stack that is implied.
 
-    A key of `training` wins over the stack. A profile has no stack: its candidates state their times.
-
-    Args:
-        problem: as written.
-        device: of its cluster, whose usual stack is implied where neither `training.stack` nor `search.target` says.
-        known: offers stacks.
-        base: folder that relative paths start from; None: the working directory.
-
-    Raises:
-        InputError: there is no such stack or file, or the file cannot be read.
+    A key of `training` wins over the stack; the usual stack of `device` is implied where neither `training.stack` nor
+    `search.target` says. A profile has no stack: its candidates state their times.
     """
     if problem.model is None:
         return problem
@@ -61,7 +53,7 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
         usual = implied(problem, device, known)
         written, place = (NO_STACK, PLACE) if usual is None else (usual.name, usual.place)
     stack = described(written, known, base, place)
-    if isinstance(written, str) and is_file(written):
+    if isinstance(written, str) and is_file_name(written):
         written = stack
     decided = problem.decided.get("schedule")
     schedules = problem.training.schedule if decided is None else (str(decided),)
@@ -83,20 +75,10 @@ def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Imp
 
 
 def described(name: str | StackSpec, known: Registry, base: Path | None = None, place: str = PLACE) -> StackSpec:
-    """The stack that `name` stands for: one in place, a registered one, or a file of one.
-
-    Args:
-        name: what is written.
-        known: offers stacks.
-        base: folder that relative paths start from; None: the working directory.
-        place: where it is written, for errors.
-
-    Raises:
-        InputError: there is no such stack or file, or the file cannot be read.
-    """
+    """The stack that `name` stands for: one in place, a registered one, or a file of one; errors name `place`."""
     if isinstance(name, StackSpec):
         return name
-    if is_file(name):
+    if is_file_name(name):
         path = (base or Path()) / name
         if there_is(path) != "file":
             raise InputError(f"{place}: there is no file {str(path)!r:.200}; `nest stacks` lists the names known.")
@@ -141,13 +123,10 @@ HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "experts": "expe
 """Communication by the keys of `overlap`; what `pipeline` says changes no price yet."""
 
 
-def told_of_stack(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
+def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
     """The stack that was implied and what hides, in a sentence; None: the problem names one, or has a profile.
 
-    Args:
-        problem: complete, its stack filled in, its target as it was written.
-        written: what was written of it.
-        known: offers stacks.
+    The stack of `problem` is filled in, its target as it was `written`.
     """
     if problem.model is None or (written.get("training") or {}).get("stack") is not None:
         return None
@@ -157,3 +136,47 @@ def told_of_stack(problem: Problem, written: Mapping[str, Any], known: Registry)
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
     listed = " and ".join(filter(None, [", ".join(hidden[:-1]), *hidden[-1:]])) or "no"
     return f"stack: {usual.name}, {usual.why}: {listed} communication hides under compute."
+
+
+@frozen
+class Exposure:
+    """How much of data-parallel communication shows.
+
+    Attributes:
+        exposed: its share that shows at least.
+        hiding: whether the rest hides only where it fits.
+        synchronisation: seconds of what is sent once per batch over those of the collective model.
+        sharded_synchronisation: what that is multiplied by with ZeRO 1 and up.
+        exposed_often: that of what ZeRO 2 and 3 send in every micro-batch; None: the same.
+    """
+
+    exposed: float
+    hiding: bool
+    synchronisation: float
+    sharded_synchronisation: float
+    exposed_often: float | None = None
+
+
+def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Exposure:
+    """What the problem says of it; of a model, what it leaves out its device's calibration says.
+
+    Where a framework is said to overlap it (`overlap.data`), a model's hides under its compute as far as that lasts,
+    but for the share that a calibration found to show; where it is not, ranks wait for each other. A profile keeps the
+    constants of PROBLEM.md section 4 unless it asks for others.
+    """
+    training = problem.training
+    exposed, often, hiding, waiting, sharded = training.exposed_share, None, False, 1.0, 1.0
+    if problem.model is not None and training.exposed is None:
+        terms = Coefficients() if device is None else device.calibration
+        hiding = bool(training.overlap.data)
+        exposed = terms.data_exposed if hiding else 1.0
+        often = terms.gathers_exposed if hiding else None
+        if not hiding and training.synchronisation is None:
+            waiting, sharded = terms.synchronisation, terms.sharded_synchronisation
+    return Exposure(
+        exposed,
+        hiding if training.hiding is None else training.hiding,
+        waiting if training.synchronisation is None else training.synchronisation,
+        sharded if training.sharded_synchronisation is None else training.sharded_synchronisation,
+        often,
+    )

@@ -1,4 +1,7 @@
-"""From what `cluster.topology` says to a network reduced to levels."""
+"""From what `cluster.topology` says to a network reduced to levels.
+
+`message` is the size in bytes that a reduction's distortion is measured with.
+"""
 
 from functools import lru_cache
 from hashlib import sha256
@@ -10,22 +13,22 @@ from numpy.typing import NDArray
 
 from nest.catalogue import named_cluster, network_levels
 from nest.errors import InputError
-from nest.files import read, there_is
 from nest.formulate.importing import (
     Network,
     Source,
+    cluster_of,
     file_of,
+    given_profile,
     imported,
     importer_of,
     load_source,
     named,
     read_content,
 )
-from nest.formulate.link_profile import given_profile, is_file
-from nest.formulate.machines import cluster_of
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
+from nest.io import is_file_name, read, there_is
 from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
 from nest.network.graph_spec import written_graph
 from nest.network.imported import Imported, PartOf
@@ -39,27 +42,13 @@ KEPT = 1
 def topology(
     source: Source, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
 ) -> Cluster | Reduced:
-    """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own.
-
-    Args:
-        source: what `cluster.topology` says.
-        registry: offers topology importers.
-        base: folder that relative paths start from; None: the working directory.
-        message: bytes of the message stretch is measured with.
-
-    Raises:
-        InputError: no importer knows it, or it cannot be used.
-    """
+    """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own."""
     found = loaded(source, registry, base)
     return found if isinstance(found, Cluster) else _reduced(_Content(found), message)
 
 
 def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | LinkGraph | Pairs:
-    """What an importer makes of `source`; of levels alone, a `Cluster` whose memory says nothing.
-
-    Raises:
-        InputError: no importer knows it, or it cannot be used.
-    """
+    """What an importer makes of `source`; of levels alone, a `Cluster` whose memory says nothing."""
     found = imported(ClusterSpec(topology=source), registry, base)
     network = found.network if isinstance(found, Imported) else found
     return Cluster(network_levels(network), memory=1.0) if isinstance(network, tuple) else network
@@ -68,17 +57,7 @@ def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | L
 def network(
     spec: ClusterSpec, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
 ) -> Cluster | Reduced:
-    """The network of a `cluster` section; of one given by levels or by name, a `Cluster` whose memory says nothing.
-
-    Args:
-        spec: the section as written.
-        registry: offers topology importers.
-        base: folder that relative paths start from; None: the working directory.
-        message: bytes of the message stretch is measured with.
-
-    Raises:
-        InputError: it cannot be used.
-    """
+    """The network of a `cluster` section; of one given by levels or by name, a `Cluster` whose memory says nothing."""
     spec, found = read_in(spec, registry, base, message)
     if found is not None:
         return found
@@ -89,17 +68,7 @@ def network(
 def read_in(
     cluster: ClusterSpec, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
 ) -> tuple[ClusterSpec, Cluster | Reduced | None]:
-    """`cluster` with what an importer read of hosts and devices, and its network; None: levels or a name say it.
-
-    Args:
-        cluster: the section as written.
-        registry: offers topology importers.
-        base: folder that relative paths start from; None: the working directory.
-        message: bytes of the message stretch is measured with.
-
-    Raises:
-        InputError: it cannot be used.
-    """
+    """`cluster` with what an importer read of hosts and devices, and its network; None: levels or a name say it."""
     cluster = section_of(cluster, registry, base)
     if cluster.topology is None:
         return cluster, None
@@ -113,18 +82,9 @@ def read_in(
 
 
 def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None) -> ClusterSpec:
-    """`cluster` with the file its `topology` names read into it; anything else as it is.
+    """`cluster` with the file its `topology` names read into it, by `importer` or the first that knows it.
 
     What the section says itself (`device`, `memory`, `hosts`, `devices_per_host`) wins over what the file says.
-
-    Args:
-        cluster: the section as written.
-        registry: offers topology importers.
-        base: folder that relative paths start from; None: the working directory.
-        importer: name of the importer to read the file with; None: the first that knows it.
-
-    Raises:
-        InputError: the file cannot be read or used.
     """
     cluster = section_of(cluster, registry, base)
     file = file_of(cluster.topology, base)
@@ -146,18 +106,7 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
 def from_file(
     cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None, hosts: int = 1
 ) -> ClusterSpec:
-    """As `in_place`, of a `topology` that must be a file.
-
-    Args:
-        cluster: the section as written.
-        registry: offers topology importers.
-        base: folder that relative paths start from; None: the working directory.
-        importer: name of the importer to read the file with; None: the first that knows it.
-        hosts: how many machines there are, where the file describes one.
-
-    Raises:
-        InputError: there is no such file, it cannot be used, or does not describe one machine where there are several.
-    """
+    """As `in_place`, of a `topology` that must be a file, and describe one machine where there are several `hosts`."""
     file = file_of(cluster.topology, base)
     if file is None:
         raise InputError(f"{cluster.topology}: there is no such file.")
@@ -172,12 +121,8 @@ def from_file(
 
 
 def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> ClusterSpec:
-    """`cluster`; where its `name` is that of a file, the section in it, with what `cluster` itself says beside it.
-
-    Raises:
-        InputError: the file cannot be read, or a link profile is given where there is no file to complete.
-    """
-    if cluster.name is not None and is_file(cluster.name):
+    """`cluster`; where its `name` is that of a file, the section in it, with what `cluster` itself says beside it."""
+    if cluster.name is not None and is_file_name(cluster.name):
         path = (base or Path()) / cluster.name
         if there_is(path) != "file":
             raise InputError(f"cluster: there is no file {str(path)!r:.200}; `nest clusters` lists the names known.")

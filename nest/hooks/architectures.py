@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.spec import Architecture, PlanDocument, TransformerSpec
 
 

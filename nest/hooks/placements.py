@@ -8,10 +8,10 @@ from attrs import frozen
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
 from nest.deployment.ranks import Seat, named_seats, numbered, seats
 from nest.errors import InputError
-from nest.files import structure
 from nest.hooks.registry import registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
+from nest.io import structure
 from nest.network import LinkGraph, pairs, reduce
 from nest.network.imported import Imported
 from nest.spec import ClusterSpec, LevelSpec, PlacementRecord, PlanDocument

@@ -7,9 +7,9 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputErrors
-from nest.files import structure
 from nest.graph import Operator, OperatorGraph
 from nest.graph.repeat import repeated
+from nest.io import structure
 from nest.spec import Training
 
 KINDS = (

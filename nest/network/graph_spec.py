@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from nest.errors import InputError
-from nest.files import structure
+from nest.io import structure
 from nest.network.graph import LinkGraph, NetworkBuilder, check_size
 from nest.spec import GraphSpec
 from nest.spec.topology import DEVICE_WORDS, SWITCH_WORDS, LinkSpec, NodeSpec

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nest.files import unstructure
+from nest.io import unstructure
 from nest.spec import ClusterSpec
 
 FIRST = ("device", "devices_per_host", "memory", "reserve", "levels", "topology", "hosts")

@@ -7,8 +7,8 @@ from attrs import evolve
 
 from nest.catalogue import time_spread
 from nest.errors import InputErrors
-from nest.files import structure, unstructure
 from nest.instance import Instance, Solution
+from nest.io import structure, unstructure
 from nest.plan import PricedPlan, document
 from nest.report.decisions import degrees_text
 from nest.report.evaluation import time_shares

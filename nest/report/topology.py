@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from nest.files import unstructure
 from nest.instance import Cluster, Level
+from nest.io import unstructure
 from nest.network import Reduced, Reduction, Stretch
 from nest.report.paragraph import paragraph
 from nest.report.screen import WIDE, Screen

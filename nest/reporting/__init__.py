@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from nest.formulate.given import Source
+from nest.formulate.problem import Source
 from nest.hooks.registry import Registry, registry
 from nest.reporting.answers import PARTS, Progress, check_parts
 from nest.reporting.page import page

@@ -5,9 +5,9 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
+from nest.catalogue import library_models
 from nest.errors import InputError
-from nest.formulate.model_library import library_models
-from nest.formulate.sources import CONTEXT_KEYS, load_model
+from nest.formulate.model import CONTEXT_KEYS, load_model
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.spec import Problem

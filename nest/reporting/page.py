@@ -4,12 +4,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from nest.errors import InputError
-from nest.files import placed, structure
 from nest.formulate.cluster import build_cluster
-from nest.formulate.given import Source, naming, read_record
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.problem import Source, carried_problem, naming, read_record
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
+from nest.io import placed, structure
 from nest.reporting.answers import Progress, Searching, answers, most_searches
 from nest.reporting.batch import batch
 from nest.reporting.cluster_figure import cluster_figure

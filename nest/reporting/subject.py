@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 from nest.documents import plan_summary
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.instance import Formulation
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.problem import carried_problem
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan, evaluate

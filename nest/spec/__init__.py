@@ -5,14 +5,16 @@ from nest.spec.cluster import (
     ClusterCalibration,
     ClusterOfFile,
     ClusterSpec,
+    Coefficients,
     DeviceSpec,
     LevelSpec,
+    LinkProfile,
     MatrixPeaks,
     MemoryOverheads,
+    Range,
+    TierSpec,
+    ranges,
 )
-from nest.spec.coefficients import Coefficients, Range, ranges
-from nest.spec.fixed import Fixed
-from nest.spec.link_profile import LinkProfile, TierSpec
 from nest.spec.measurements import (
     CollectiveMeasurement,
     Measurement,
@@ -33,9 +35,8 @@ from nest.spec.plan import (
     StageRecord,
     TimeRange,
 )
-from nest.spec.problem import Problem, Search
+from nest.spec.problem import Fixed, Problem, Search
 from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
-from nest.spec.stack import NO_STACK, Overlap, StackDefaults, StackSpec
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,
@@ -45,7 +46,7 @@ from nest.spec.topology import (
     RailOptimisedSpec,
     TorusSpec,
 )
-from nest.spec.training import Training
+from nest.spec.training import NO_STACK, Overlap, StackDefaults, StackSpec, Training
 
 __all__ = [
     "NO_STACK",

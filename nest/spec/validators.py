@@ -10,7 +10,7 @@ from typing import Any, cast
 from attrs import frozen
 
 from nest.errors import FieldError, FieldErrors, Steps
-from nest.files.names import hint
+from nest.io.names import hint
 from nest.units import LARGEST_WHOLE
 
 Mistake = tuple[Steps, str]

@@ -8,11 +8,11 @@ from typing import Any
 
 from nest.deployment import Limits, violations
 from nest.errors import InputError
-from nest.files import read_text, structure
 from nest.hooks.graph_results import instance_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import registry
 from nest.hooks.results import files_by_name
+from nest.io import read_text, structure
 from nest.spec import PlanDocument, Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, parse
 from nest.spec.problem import RANK_ORDERS, ZERO_STAGES

@@ -14,10 +14,10 @@ from attrs import frozen
 
 from nest.catalogue import clusters
 from nest.errors import InputError
-from nest.files import unstructure
 from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
+from nest.io import unstructure
 from nest.spec import MlaSpec, Training, TransformerSpec
 from nest.spec.topology import DragonflySpec, FatTreeSpec, MatrixSpec, MeshSpec, RailOptimisedSpec, TorusSpec
 from nest.units import BytesPerSecond

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 from nest.errors import InputError
-from nest.files.source import read_text_of
+from nest.io.source import read_text_of
 from nest.network.imported import PartOf
 
 BEGINNING = 64 * 2**10

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.errors import InputError
-from nest.files import read_value, structure
+from nest.io import read_value, structure
 from nest.network.imported import Imported, PartOf
 from nest.spec import LinkProfile
 from nest.topologies.files import beginning, path_of, text_of

@@ -9,14 +9,14 @@ from attrs import evolve, field, frozen
 
 from nest.catalogue.names import unknown_name
 from nest.errors import InputError, InternalError
-from nest.files import structure, unstructure
-from nest.formulate.contributors import contributors
+from nest.formulate.decisions import on_other_problem
 from nest.formulate.instance import build_instance
-from nest.formulate.other_network import planner_context
-from nest.formulate.priced_elsewhere import decided_elsewhere
+from nest.formulate.provenance import contributors
+from nest.formulate.substitute_network import planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
+from nest.io import structure, unstructure
 from nest.plan import check as check_plan
 from nest.plan import document
 from nest.plan import evaluate as price
@@ -289,7 +289,7 @@ class Task:
         instance, problem = self.instance, self.problem
         if structure_faults:
             try:
-                problem, instance, solution = decided_elsewhere(self.problem, plan, self.known)
+                problem, instance, solution = on_other_problem(self.problem, plan, self.known)
             except InputError as error:
                 return Entry(name, summary, None, (str(error),), remarks)
         seen = Assessment((), price(instance, solution))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.problem import carried_problem
 from nest.report.apart import apart
 from nest.spec import PlanDocument
 from nest.tolerances import BANDWIDTH_SHORTFALL, PROOF

@@ -7,8 +7,8 @@ from attrs import frozen
 
 from nest.deployment import violations
 from nest.errors import InputError
-from nest.formulate.kept_decisions import Decision, decisions, open_problem
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.decisions import Decision, decisions, open_problem
+from nest.formulate.problem import carried_problem
 from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
@@ -55,7 +55,7 @@ class Nearest:
 def nearest_plan(plan: PlanDocument, target: str, known: Registry, search: Search) -> Nearest | None:
     """The nearest plan to `plan` that a target can run; None where it can run none that is feasible.
 
-    Decisions are kept in the order of `nest.formulate.kept_decisions.decisions`: one is given up where no feasible plan
+    Decisions are kept in the order of `nest.formulate.decisions.decisions`: one is given up where no feasible plan
     of the target keeps it beside those kept before it. Of the plans that keep the same, the fastest is the nearest.
 
     Args:

@@ -7,8 +7,8 @@ from attrs import evolve, field, frozen
 from nest.deployment import deployment
 from nest.deployment.limits import degrees_of
 from nest.errors import InputError
+from nest.formulate.decisions import decisions
 from nest.formulate.fixed_plan import decided_instance
-from nest.formulate.kept_decisions import decisions
 from nest.hooks.registry import Registry
 from nest.plan import evaluate as price
 from nest.plan.document import solution_of

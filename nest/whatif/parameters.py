@@ -10,8 +10,8 @@ from attrs import asdict, evolve, field, fields, frozen
 from nest.catalogue import device, link, named_cluster, network_levels
 from nest.errors import FieldError, FieldErrors, InputError
 from nest.formulate.cluster import build_cluster, described
-from nest.formulate.facts import matrix_peak
 from nest.formulate.importing import imported
+from nest.formulate.model import matrix_peak
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.network import LinkGraph
@@ -280,7 +280,7 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
     Latencies are not among them: those of most levels are their link's, part of the lines that were measured with it.
 
     Args:
-        problem: its files read into it (`nest.formulate.self_contained`).
+        problem: its files read into it (`nest.formulate.problem`).
         known: offers topology importers.
 
     Raises:

@@ -6,7 +6,7 @@ from attrs import frozen
 
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
-from nest.formulate.kept_decisions import decisions
+from nest.formulate.decisions import decisions
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT

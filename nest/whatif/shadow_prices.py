@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve, frozen
 
-from nest.formulate.choices import USUAL_MICRO_BATCHES, taking_part
-from nest.formulate.memory_risk import RISK
+from nest.formulate.cluster import RISK
+from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem, ProfileSpec
 from nest.spec.problem import ALL_RANKS, NO_TARGET, RANK_ORDERS, ZERO_STAGES
@@ -93,7 +93,7 @@ def _strategies(problem: Problem, known: Registry) -> Iterator[Relaxation]:
 def _taking_part(problem: Problem, name: str, known: Registry) -> Problem:
     """`problem` in which a strategy takes part that would not if nothing named it, with any degree."""
     registered = known.strategies()
-    if name not in registered or name in taking_part(problem, registered):
+    if name not in registered or name in participating(problem, registered):
         return problem
     from nest.formulate.cluster import build_cluster
 

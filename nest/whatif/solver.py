@@ -8,16 +8,15 @@ from attrs import evolve, frozen
 
 from nest.documents import check_document
 from nest.errors import InputError, InternalError
-from nest.files import placed
 from nest.formulate.cluster import build_cluster
-from nest.formulate.contributors import contributors
-from nest.formulate.facts import model_facts
 from nest.formulate.fixed_plan import decided_instance
-from nest.formulate.given import Source
 from nest.formulate.instance import build_instance
-from nest.formulate.self_contained import carried_problem
+from nest.formulate.model import model_facts
+from nest.formulate.problem import Source, carried_problem
+from nest.formulate.provenance import contributors
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
+from nest.io import placed
 from nest.plan import PricedPlan, document, infeasible
 from nest.plan import evaluate as price
 from nest.plan.document import solution_of

@@ -52,8 +52,8 @@ def runnable_plans(random: Random, problem: dict) -> list[dict]:
 
 def decided(problem: dict, plan: dict):
     """The instance and the solution that the planner makes of a plan, whatever rules it breaks."""
-    from nest.formulate.given import whole_problem
     from nest.formulate.instance import build_instance
+    from nest.formulate.problem import whole_problem
     from nest.instance import Solution, StageDecision
 
     known = with_models(Trees())

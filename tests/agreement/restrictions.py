@@ -20,7 +20,7 @@ from typing import Any
 
 import nest
 from nest.errors import InputError
-from nest.formulate.choices import USUAL_MICRO_BATCHES
+from nest.formulate.shard import USUAL_MICRO_BATCHES
 from nest.hooks.registry import registry
 from nest.spec.problem import RANK_ORDERS, ZERO_STAGES
 from tests.agreement.problems import random_problem

@@ -11,11 +11,11 @@ from nest import api
 from nest.api import simulate
 from nest.deployment import Limits, violations
 from nest.errors import InputError
-from nest.files import structure
 from nest.formulate.instance import build_instance
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.instance import Solution
+from nest.io import structure
 from nest.plan import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.spec import PlanDocument, Problem

@@ -11,7 +11,7 @@ from benchmarks.paper.cells import DEVICES, GPU, MODELS, TPU, Cell, artifact, ev
 from benchmarks.paper.measure import Outcome, Row, _measured
 from benchmarks.paper.published import FIGURE_5, TABLE_3
 from benchmarks.paper.report import Results, figure_5_text, gains_text, verdict
-from nest.files import structure
+from nest.io import structure
 from nest.spec import Problem
 
 

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from nest import evaluate
 from nest.catalogue import published_devices
-from nest.files import structure, unstructure
+from nest.io import structure, unstructure
 from nest.spec import Coefficients, DeviceSpec, Problem, ranges
 from nest.units import BytesPerSecond
 

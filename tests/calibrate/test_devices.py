@@ -21,7 +21,7 @@ from nest.calibrate.devices import (
 )
 from nest.calibrate.runs import Runs
 from nest.catalogue import published_devices
-from nest.formulate.ledger import ledger
+from nest.formulate.cost_breakdown import breakdown
 from nest.hooks.registry import registry
 from nest.spec import Coefficients, DeviceSpec
 from tests.calibrate.synthetic import DATA, EXPERTS, MULTI_HEAD, TENSOR, problem, read
@@ -77,7 +77,7 @@ FAMILIES = tuple(f"family {index}" for index in range(len(PLANS)))
 def evidence() -> Evidence:
     """The plans on a device with `TRUE` coefficients."""
     known = registry()
-    runs = Runs([ledger(read(each), known) for each in PLANS], known.cost_models()["roofline"])
+    runs = Runs([breakdown(read(each), known) for each in PLANS], known.cost_models()["roofline"])
     found = Evidence({DEVICE.name: DEVICE}, unknowns([DEVICE], {"bf16", "fp8"}), runs.predict, numpy.zeros(0), FAMILIES)
     return evolve(found, seconds=predicted(found, TRUE))
 

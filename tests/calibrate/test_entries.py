@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nest.calibrate.entries import calibration_text, device_text, file_name
 from nest.catalogue import Calibration, calibrations, devices
-from nest.files import read, read_text
+from nest.io import read, read_text
 from nest.spec import Coefficients, DeviceSpec, ranges
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

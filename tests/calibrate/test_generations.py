@@ -16,8 +16,8 @@ from nest.calibrate.entries import device_text
 from nest.calibrate.generations import Calibrated, calibrate_devices, error_rows
 from nest.catalogue import calibrations, devices, published_devices
 from nest.errors import InputError
-from nest.files import read
 from nest.hooks.registry import registry
+from nest.io import read
 from nest.spec import Coefficients, DeviceSpec
 from tests.calibrate.synthetic import MULTI_HEAD, on, problem, run, seconds, write
 

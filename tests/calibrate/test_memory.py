@@ -11,7 +11,7 @@ import pytest
 
 from nest.calibrate.memory import USUAL, Verdict, error_text, fit, left_out, shares, verdicts
 from nest.catalogue import estimate_error
-from nest.formulate.memory_risk import RISK
+from nest.formulate.cluster import RISK
 from nest.hooks.registry import registry
 from nest.instance import EstimateError
 

@@ -8,7 +8,7 @@ from attrs import evolve
 from nest.calibrate.operator_times import OperatorTimes
 from nest.catalogue import devices
 from nest.errors import InputError
-from nest.formulate.sources import load_model
+from nest.formulate.model import load_model
 from nest.graph import Operator
 from nest.hooks.registry import registry
 from nest.spec import Coefficients, DeviceSpec, Training, TransformerSpec

@@ -11,8 +11,8 @@ from attrs import evolve
 from nest.calibrate.runs import Runs
 from nest.catalogue import published_devices
 from nest.errors import InputError
-from nest.formulate.ledger import ledger
-from nest.formulate.self_contained import self_contained
+from nest.formulate.cost_breakdown import breakdown
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
 from nest.plan import evaluate
 from nest.spec import DeviceSpec
@@ -23,11 +23,11 @@ from tests.calibrate.synthetic import SPREAD, drawn, on, problem, read, seconds
 def runs(*problems: Mapping[str, Any]) -> Runs:
     known = registry()
     whole = [self_contained(read(each), None, known) for each in problems]
-    return Runs([ledger(each, known) for each in whole], known.cost_models()["roofline"])
+    return Runs([breakdown(each, known) for each in whole], known.cost_models()["roofline"])
 
 
 def devices(of: Runs) -> dict[str, DeviceSpec]:
-    return {each.pricing.device.name: each.pricing.device for each in of.ledgers}
+    return {each.pricing.device.name: each.pricing.device for each in of.breakdowns}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def spread() -> Runs:
 
 
 def test_with_the_devices_they_came_with_they_are_the_plans_own_times(spread: Runs) -> None:
-    own = [evaluate(each.instance, each.solution).batch_time for each in spread.ledgers]
+    own = [evaluate(each.instance, each.solution).batch_time for each in spread.breakdowns]
     assert dict(zip(SPREAD, spread.predict(devices(spread)), strict=True)) == pytest.approx(
         dict(zip(SPREAD, own, strict=True)), rel=1e-12
     )
@@ -47,7 +47,7 @@ def test_with_the_devices_they_came_with_they_are_the_plans_own_times(spread: Ru
 def test_with_other_coefficients_they_are_what_the_planner_says_then(spread: Runs, seed: int) -> None:
     other = {name: drawn(seed, device) for name, device in devices(spread).items()}
     found = dict(zip(SPREAD, spread.predict(other), strict=True))
-    names = [each.pricing.device.name for each in spread.ledgers]
+    names = [each.pricing.device.name for each in spread.breakdowns]
     said = {
         plan: seconds(on(written, other[name])) for (plan, written), name in zip(SPREAD.items(), names, strict=True)
     }
@@ -75,7 +75,7 @@ def test_all_published_runs_are_priced_as_the_planner_prices_them(measured: list
 def alike(problems: list[dict[str, Any]], step: int) -> None:
     found = runs(*problems)
     predicted = found.predict(devices(found))
-    own = [evaluate(each.instance, each.solution).batch_time for each in found.ledgers]
+    own = [evaluate(each.instance, each.solution).batch_time for each in found.breakdowns]
     assert predicted == pytest.approx(own, rel=1e-12)
     for index in range(0, len(problems), step):
         assert predicted[index] == pytest.approx(seconds(problems[index]), rel=1e-12)

@@ -12,7 +12,7 @@ import pytest
 
 from nest import api
 from nest.cli import app
-from nest.files import read_mapping
+from nest.io import read_mapping
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = REPOSITORY / "examples" / "measured-layers" / "problem.yaml"

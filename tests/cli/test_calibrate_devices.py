@@ -11,7 +11,7 @@ from attrs import evolve
 from nest.calibrate.entries import device_text
 from nest.catalogue import published_devices
 from nest.cli import app
-from nest.files import read, unstructure
+from nest.io import read, unstructure
 from nest.spec import DeviceSpec
 from nest.spec.cluster import ENGINES
 from tests.calibrate.synthetic import MULTI_HEAD, on, problem, run, write

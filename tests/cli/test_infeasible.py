@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nest.cli import app
-from nest.files import read_mapping
+from nest.io import read_mapping
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MEASURED = read_mapping(REPOSITORY / "examples" / "measured-layers" / "problem.yaml").mapping

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nest
-from nest.catalogue import clusters
-from nest.files import read, read_mapping
-from nest.formulate.model_library import library_models
+from nest.catalogue import clusters, library_models
+from nest.io import read, read_mapping
 from nest.spec import Problem
 from tests import processes
 from tests.command_line import call as called

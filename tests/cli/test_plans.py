@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nest.cli import app
-from nest.files import read_mapping
-from tests.files.test_round_trip import as_toml, as_yaml
+from nest.io import read_mapping
+from tests.io.test_round_trip import as_toml, as_yaml
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = REPOSITORY / "examples" / "measured-layers" / "problem.yaml"

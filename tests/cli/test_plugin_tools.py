@@ -10,9 +10,9 @@ import pytest
 
 import nest as package
 from nest.errors import InputError
-from nest.files import write_folder
 from nest.hooks.kinds import KINDS
 from nest.hooks.registry import registry
+from nest.io import write_folder
 from tests import processes
 
 REPOSITORY = Path(package.__file__).resolve().parent.parent

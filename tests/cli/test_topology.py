@@ -11,10 +11,10 @@ import pytest
 from ruamel.yaml import YAML
 
 import nest as api
-from nest.files import structure
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import registry
 from nest.instance import Cluster
+from nest.io import structure
 from nest.spec import ClusterSpec
 from tests import processes
 

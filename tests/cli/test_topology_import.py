@@ -9,7 +9,7 @@ import pytest
 
 from nest.cli import output
 from nest.cli.schema import text as schema_text
-from nest.files import read
+from nest.io import read
 from nest.spec import ClusterOfFile
 from tests.cli.test_topology import PROFILE
 from tests.command_line import call

@@ -282,7 +282,7 @@ def _words(flag: str, value: Any) -> list[str]:
 def test_fields_of_the_bridge_s_overlay_are_those_of_megatron_core() -> None:
     needs(CORE, "torch")
     from nest.exporters.megatron import bridge
-    from nest.files import read_mapping_text
+    from nest.io import read_mapping_text
 
     overlays = [
         read_mapping_text(bridge.exporter.export(plan(kind))["megatron_bridge.yaml"], "overlay.yaml")

@@ -12,9 +12,9 @@ import nest
 from nest.catalogue import devices, optimizer, precision
 from nest.costs import scheduled as module
 from nest.errors import InputError
-from nest.formulate import layer_times as tasks
+from nest.formulate import operator_costs as tasks
 from nest.formulate.instance import build_instance
-from nest.formulate.layer_kinds import layer_kinds
+from nest.formulate.layer_classes import layer_classes
 from nest.formulate.price import Pricing, candidate
 from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor
 from nest.hooks import hook
@@ -100,7 +100,7 @@ def layer(
         OneASecond(),
         registry().layer_times()[name],
     )
-    layers = layer_kinds(graph)
+    layers = layer_classes(graph)
     block = Block(layers.graph, 1).with_axis("tp", 2).applied("tp", 2, layers.graph)
     return candidate("c", block, layers, pricing)
 

@@ -12,7 +12,7 @@ import nest
 from nest.deployment import Rank, rank_table
 from nest.errors import InputError
 from nest.formulate.fixed_plan import fixed_plan
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.placements import placement
 from nest.hooks.registry import registry
 from nest.network import pairs, reduce
@@ -136,7 +136,7 @@ def experts_are_whole(plan: PlanDocument) -> bool:
 
 
 def _problem(mapping: dict[str, Any]) -> Problem:
-    from nest.files import structure
+    from nest.io import structure
 
     return structure(mapping, Problem)
 

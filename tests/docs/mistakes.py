@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from nest.cli import app, output
-from nest.files import yaml_text
+from nest.io import yaml_text
 from tests.docs.generated import begin
 from tests.docs.generated import refreshed as with_parts
 

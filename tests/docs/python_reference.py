@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from nest.files.schema import field_descriptions
+from nest.io.schema import field_descriptions
 from tests.docs import generated
 
 MODULES = ("nest.graph", "nest.spec", "nest.deployment", "nest.network")

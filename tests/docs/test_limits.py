@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nest import units
-from nest.files import source, survey
 from nest.formulate import cluster
+from nest.io import source, survey
 from nest.models.building import config
 from nest.spec import constraints
 from tests.docs.document import REPOSITORY

@@ -22,7 +22,7 @@ FIGURES = {
     "nest/network/graph_spec.py": "units",
     "nest/reporting/alignment.py": "units",
     "nest/reporting/time_axis.py": "units",
-    "nest/spec/coefficients.py": "seconds of a launch",
+    "nest/spec/cluster.py": "seconds of a launch",
     "nest/testing/costs.py": "latencies",
     "nest/testing/planner.py": "latencies",
     "nest/testing/samples.py": "latencies",

@@ -8,10 +8,10 @@ import pytest
 from ruamel.yaml import YAML
 
 import nest
-from nest.files import read, structure
 from nest.formulate.fixed_plan import decided_instance
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Instance
+from nest.io import read, structure
 from nest.spec import PlanDocument, Problem
 from tests.docs.document import REPOSITORY, blocks
 

@@ -5,7 +5,7 @@ import pytest
 import nest
 from nest.errors import InputError
 from nest.exporters.megatron.bridge import exporter
-from nest.files import read_mapping_text
+from nest.io import read_mapping_text
 from tests.conformance.plans import DENSE_MODEL, PROBLEMS, plan, problem
 
 

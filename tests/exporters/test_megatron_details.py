@@ -9,10 +9,10 @@ import nest
 from nest.exporters.megatron.flags import exporter
 from nest.exporters.megatron.model_flags import detail_flags, left_out
 from nest.exporters.megatron.notation import said
-from nest.files import read_mapping_text
-from nest.formulate.sources import resolve_model
+from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture_of
 from nest.hooks.registry import registry
+from nest.io import read_mapping_text
 from tests.exporters.plans import DENSE, SPARSE, problem
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}

@@ -17,8 +17,8 @@ from nest.exporters.megatron.limits import transformer_of
 from nest.exporters.megatron.model_flags import feed_forwards
 from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, rank_order
 from nest.exporters.megatron.reading import read_megatron
-from nest.files import structure
 from nest.formulate.from_flags import start
+from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from tests.conformance.plans import PROBLEMS
 from tests.exporters.megatron_plans import problems

@@ -14,8 +14,8 @@ import nest
 from nest.errors import InputError
 from nest.exporters.astra_sim import AstraSimExporter
 from nest.exporters.dot import MOST_BLOCKS, DotExporter
-from nest.files import read_value
 from nest.hooks.registry import registry
+from nest.io import read_value
 from nest.spec import PlanDocument
 from tests.deployment.plans import Decisions, decisions, made_up
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nest.exporters.torchtitan import Torchtitan
 from nest.exporters.torchtitan.models import FLAVORS, NEW, OLD, family, figures, flavor, registration
-from nest.formulate.sources import resolve_model
+from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture, architecture_of
 from tests.exporters.plans import DENSE, SPARSE, plan
 from tests.exporters.published import PUBLISHED, published_plan

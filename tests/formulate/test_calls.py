@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest.formulate.calls import Calls
+from nest.formulate.operator_costs import Calls
 from nest.graph import Communication, Routing
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level

@@ -9,11 +9,11 @@ import pytest
 from nest.calibrate.entries import device_text
 from nest.catalogue import devices, links
 from nest.errors import InputError
-from nest.files import unstructure
-from nest.formulate.cluster import build_cluster, told_of_levels
+from nest.formulate.cluster import build_cluster, level_order_notice
 from nest.hooks import hook
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
+from nest.io import unstructure
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
 from nest.units import BytesPerSecond
 
@@ -145,6 +145,6 @@ def test_figures_beyond_their_bounds_are_named_with_their_place(tmp_path: Path) 
 )
 def test_levels_written_from_the_outside_in_are_told(bandwidths: tuple[float, ...], told: str | None) -> None:
     levels = tuple(LevelSpec(fanout=2, bandwidth=BytesPerSecond(each)) for each in bandwidths)
-    sentence = told_of_levels(ClusterSpec(levels=levels))
+    sentence = level_order_notice(ClusterSpec(levels=levels))
     assert sentence == told if told is None else sentence is not None and sentence.startswith(told)
-    assert told_of_levels(ClusterSpec(levels=(*levels, LevelSpec(fanout=2, link="nvlnk")))) is None
+    assert level_order_notice(ClusterSpec(levels=(*levels, LevelSpec(fanout=2, link="nvlnk")))) is None

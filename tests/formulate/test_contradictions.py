@@ -9,7 +9,7 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.files import structure
+from nest.io import structure
 from nest.spec import Problem
 from tests.test_any_problem import DESCRIBED
 

@@ -5,7 +5,7 @@ from math import isclose
 
 import pytest
 
-from nest.formulate.describe import describe
+from nest.formulate.model import describe
 from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
 from nest.spec import Training, TransformerSpec

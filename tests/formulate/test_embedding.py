@@ -10,13 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import nest
-from nest.files import structure
 from nest.formulate import embedding as module
 from nest.formulate.embedding import embedding_problem, irregular, worst_levels
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Instance, Solution
 from nest.instance.pairs import Pairs
+from nest.io import structure
 from nest.network import LinkGraph, pairs, reduce
 from nest.plan.evaluate import evaluate
 from nest.report import summary

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from nest.formulate.exposure import Exposure, data_parallel_exposure
+from nest.formulate.stack import Exposure, data_parallel_exposure
 from nest.spec import ClusterSpec, Coefficients, LevelSpec, Overlap, Problem, Training
 from tests.bare_devices import bare
 

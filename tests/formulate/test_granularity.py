@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.errors import InputError
-from nest.formulate.granularity import branched_regions
+from nest.formulate.partition import branched_regions
 from nest.instance import LayerGraph
 from nest.solve.dp.downsets import build
 

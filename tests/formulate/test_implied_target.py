@@ -6,11 +6,11 @@ import pytest
 
 import nest
 from nest import api
-from nest.files import structure
-from nest.formulate.given import whole_problem
-from nest.formulate.implied_target import Target, with_target
+from nest.formulate.problem import whole_problem
+from nest.formulate.target import Target, with_target
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
+from nest.io import structure
 from nest.spec import Problem
 from tests.hooks.test_plugin_errors import Strategy
 

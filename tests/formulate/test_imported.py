@@ -8,11 +8,11 @@ from attrs import evolve
 
 from nest.catalogue import network_levels, profile, profiles
 from nest.errors import InputError
-from nest.files import structure, unstructure
 from nest.formulate.cluster import build_cluster
 from nest.formulate.topology import in_place
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
+from nest.io import structure, unstructure
 from nest.network.graph import link_graph
 from nest.network.imported import Imported, PartOf
 from nest.spec import ClusterSpec, LevelSpec, LinkProfile, TierSpec

@@ -6,8 +6,7 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.formulate.given import whole_problem
-from nest.formulate.indivisible import EVEN, told_of_length
+from nest.formulate.problem import EVEN, sequence_length_notice, whole_problem
 from nest.hooks.registry import registry
 from nest.spec import Problem
 
@@ -23,7 +22,7 @@ def problem(length: int, **sections: Any) -> dict[str, Any]:
 
 
 def told(written: dict[str, Any]) -> str | None:
-    return told_of_length(whole_problem(written, registry())[0], registry())
+    return sequence_length_notice(whole_problem(written, registry())[0], registry())
 
 
 def test_degrees_that_do_not_divide_the_sequence_are_told_with_the_length_that_they_divide() -> None:

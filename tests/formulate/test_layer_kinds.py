@@ -8,9 +8,9 @@ import pytest
 from attrs import evolve
 
 from nest.catalogue import device, optimizer, precision
-from nest.formulate.compose import compose
-from nest.formulate.layer_kinds import LayerKinds, layer_kinds
+from nest.formulate.layer_classes import LayerClasses, layer_classes
 from nest.formulate.price import Pricing, candidate
+from nest.formulate.shard import compose
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
@@ -31,12 +31,12 @@ def graph_of(problem: Problem) -> OperatorGraph:
     return registry().model_importers()["transformer"].load(problem.model, problem.training)
 
 
-def one_by_one(graph: OperatorGraph) -> LayerKinds:
+def one_by_one(graph: OperatorGraph) -> LayerClasses:
     """Every layer a kind of its own."""
-    crossing = layer_kinds(graph).crossing
+    crossing = layer_classes(graph).crossing
     names = {(t.producer, t.consumers): t.tensor.name for t in graph.layer_tensors}
     renamed = tuple(type(c)(c.producer, c.consumers, (names[c.producer, c.consumers],)) for c in crossing)
-    return LayerKinds(graph, tuple(range(len(graph.layers))), graph.layers, renamed)
+    return LayerClasses(graph, tuple(range(len(graph.layers))), graph.layers, renamed)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -56,7 +56,7 @@ def test_candidates_are_the_same_either_way(model: str, problem: Build) -> None:
         known.layer_times()["sequential"],
     )
     found: list[list[Any]] = []
-    for layers in (layer_kinds(graph), one_by_one(graph)):
+    for layers in (layer_classes(graph), one_by_one(graph)):
         context = StrategyContext(cluster, asked.training)
         blocks = compose(layers.graph, known.strategies(), {}, (1, 2), context)
         found.append([candidate(f"{block.degrees}", block, layers, pricing) for block in blocks])
@@ -68,10 +68,10 @@ def test_candidates_are_the_same_either_way(model: str, problem: Build) -> None:
 
 
 def test_blocks_become_one(problem: Build) -> None:
-    dense, experts = (layer_kinds(graph_of(problem(MODELS[name]))) for name in ("dense", "experts"))
-    assert dense.kinds == (0, 1, 1, 1, 1, 1, 2)
+    dense, experts = (layer_classes(graph_of(problem(MODELS[name]))) for name in ("dense", "experts"))
+    assert dense.class_of == (0, 1, 1, 1, 1, 1, 2)
     assert dense.graph.layers == ("embedding", "layers.0", "head")
-    assert experts.kinds == (0, 1, 1, 2, 2, 2, 2, 3)
+    assert experts.class_of == (0, 1, 1, 2, 2, 2, 2, 3)
     assert experts.graph.blocks == ("layers.0", "layers.2")
 
 
@@ -89,13 +89,13 @@ def chain(*reads: tuple[str, ...]) -> OperatorGraph:
 
 
 def test_a_layer_that_reads_two_of_a_kind_keeps_them_apart() -> None:
-    assert layer_kinds(chain(("x",), ("y0",), ("y1",))).kinds == (0, 1, 1)
+    assert layer_classes(chain(("x",), ("y0",), ("y1",))).class_of == (0, 1, 1)
     # l3 reads l1 and l2; both would be l1.
-    assert layer_kinds(chain(("x",), ("y0",), ("y1",), ("y1", "y2"))).kinds == (0, 1, 2, 3)
+    assert layer_classes(chain(("x",), ("y0",), ("y1",), ("y1", "y2"))).class_of == (0, 1, 2, 3)
 
 
 def test_what_crosses_is_that_of_the_whole_graph() -> None:
-    layers = layer_kinds(chain(("x",), ("y0",), ("y1",), ("y2", "y0")))
+    layers = layer_classes(chain(("x",), ("y0",), ("y1",), ("y2", "y0")))
     assert [(c.producer, c.consumers, c.names) for c in layers.crossing] == [
         (0, (1, 3), ("y0",)),
         (1, (2,), ("y1",)),
@@ -106,8 +106,8 @@ def test_what_crosses_is_that_of_the_whole_graph() -> None:
 def test_a_block_differs_from_an_equal_layer_that_is_none(problem: Build) -> None:
     plain = chain(("x",), ("y0",), ("y1",), ("y2",))
     named = OperatorGraph(plain.operators, plain.layers, blocks=("l1", "l2"))
-    assert layer_kinds(plain).kinds == (0, 1, 1, 1)
-    assert layer_kinds(named).kinds == (0, 1, 1, 2)
+    assert layer_classes(plain).class_of == (0, 1, 1, 1)
+    assert layer_classes(named).class_of == (0, 1, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_a_block_differs_from_an_equal_layer_that_is_none(problem: Build) -> Non
 )
 def test_layers_of_which_anything_but_names_differs_are_of_two_kinds(change: dict[str, Any]) -> None:
     plain = chain(("x",), ("y0",), ("x",))
-    assert layer_kinds(plain).kinds == (0, 1, 0)
+    assert layer_classes(plain).class_of == (0, 1, 0)
     first, middle, last = plain.operators
     again = evolve(last, layer="l2", name="l2/op", inputs=middle.inputs, outputs=(evolve(last.outputs[0], name="y2"),))
     graph = OperatorGraph((first, middle, again), plain.layers)
-    assert layer_kinds(graph).kinds == (0, 1, 1)
-    assert layer_kinds(OperatorGraph((first, evolve(middle, **change), again), plain.layers)).kinds == (0, 1, 2)
+    assert layer_classes(graph).class_of == (0, 1, 1)
+    assert layer_classes(OperatorGraph((first, evolve(middle, **change), again), plain.layers)).class_of == (0, 1, 2)

@@ -5,8 +5,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.formulate.layer_times import Direction, Timing
-from nest.formulate.priced import PricedLayer, PricedOperator
+from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing
 from nest.graph import Collective, Communication, Operator
 from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import registry

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputError
-from nest.formulate.machines import cluster_of
+from nest.formulate.importing import cluster_of
 from nest.instance import Cluster, Level
 from nest.network.graph import NetworkBuilder
 from nest.network.imported import Imported

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import nest
 from nest.catalogue import device, estimate_error
-from nest.files import structure
+from nest.formulate.cluster import RISK
 from nest.formulate.instance import build_instance
-from nest.formulate.memory_risk import RISK
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.spec import ClusterSpec, Fixed, LevelSpec, MemoryOverheads, Problem, StageRecord, Training, TransformerSpec
 from nest.units import Bytes
 from tests.bare_devices import bare

@@ -8,11 +8,10 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.formulate.compose import compose
 from nest.formulate.instance import build_instance
-from nest.formulate.layer_kinds import layer_kinds
-from nest.formulate.operators import inseparable, owners
-from nest.formulate.recompute import from_elsewhere, recompute_modes, tensor_bytes
+from nest.formulate.layer_classes import inseparable, layer_classes, owners
+from nest.formulate.recompute import external_inputs, recompute_modes, tensor_bytes
+from nest.formulate.shard import compose
 from nest.graph import Operator, OperatorGraph, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
@@ -90,7 +89,7 @@ def test_no_cut_keeps_more_than_is_counted(
     instance = build_instance(asked, registry())
     graph = registry().model_importers()["transformer"].load(asked.model, asked.training)
     context = StrategyContext(instance.cluster, asked.training)
-    kinds = layer_kinds(graph)
+    kinds = layer_classes(graph)
     plain = {name: each for name, each in registry().strategies().items() if name in ("tp", "sp")}
     block = next(
         each for each in compose(graph, plain, {}, (1,), context) if (each.degree("tp"), each.degree("sp")) == degrees
@@ -147,7 +146,7 @@ def _check_stage(
     mode = candidate.mode("stage")
     sizes = tensor_bytes(operators)
     saved = {(operator.layer, name) for operator in operators for name in operator.saves}
-    inputs = from_elsewhere(operators)
+    inputs = external_inputs(operators)
     data = {t.name for operator in operators for t in operator.inputs if not t.differentiable} & inputs
     once = sum(sizes[name] for _, name in saved)
     once += sum(sizes[name] for name in inputs - {name for _, name in saved})
@@ -292,9 +291,9 @@ def test_operators_that_share_bytes_cannot_be_fixed_apart() -> None:
 
 def test_kinds_of_operators_follow_those_of_layers(problem: Build) -> None:
     graph: OperatorGraph = registry().model_importers()["transformer"].load(MODELS["dense"], problem().training)
-    fine, coarse = layer_kinds(graph, by_operator=True), layer_kinds(graph)
+    fine, coarse = layer_classes(graph, by_operator=True), layer_classes(graph)
     assert fine.layers == tuple(each.name for each in graph.operators)
     assert fine.graph == coarse.graph
-    assert len(set(fine.kinds)) == len(fine.graph.operators) < len(fine.layers)
-    for name, kind in zip(fine.layers, fine.kinds, strict=True):
+    assert len(set(fine.class_of)) == len(fine.graph.operators) < len(fine.layers)
+    for name, kind in zip(fine.layers, fine.class_of, strict=True):
         assert name.split("/")[1] == fine.graph.operators[kind].name.split("/")[1]

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from nest.catalogue import optimizer, precision
 from nest.errors import InputError
-from nest.formulate.layer_kinds import CrossingTensors, layer_kinds
+from nest.formulate.layer_classes import CrossingTensors, layer_classes
 from nest.formulate.price import Pricing, candidate
 from nest.graph import Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import OperatorCost
@@ -56,7 +56,7 @@ def graph() -> OperatorGraph:
 
 
 def priced(training: Training | None = None, block: Block | None = None) -> Candidate:
-    layers = layer_kinds(graph())
+    layers = layer_classes(graph())
     pricing = Pricing(
         Cluster((NODE,), memory=1e3),
         DEVICE,
@@ -98,7 +98,7 @@ def test_what_hides_under_an_operator_keeps_the_links_busy_all_the_same() -> Non
         made = Operator("l0/ring", "l0", "collective", inputs=operator.inputs, collective=ring)
         return (made, operator) if operator.name == "l0/p" else (operator,)
 
-    small = layer_kinds(graph()).graph
+    small = layer_classes(graph()).graph
     block = Block(small.map_operators(beside), 1).with_axis("tp", 2)
     # Two steps of 4 s under 10 s of computation, half of which hides them: 3 s are left.
     assert priced(block=block).forward[0] == 11 + 3 + 2 * GATHER
@@ -148,7 +148,7 @@ def test_state_is_counted_by_group() -> None:
 
 
 def test_ranks_that_hold_the_same_parameters_are_named() -> None:
-    small = layer_kinds(graph()).graph
+    small = layer_classes(graph()).graph
     block = Block(small, 1).with_axis("tp", 2).with_axis("cp", 2).applied("tp", 2, small)
     dense, expert = priced(block=evolve(block, replicated=(("dense", "cp"),))).state
     assert dense.ranks == (0, 2)
@@ -161,7 +161,7 @@ def test_what_crosses_layers_is_counted() -> None:
 
 def test_collectives_pay_for_the_distance_of_their_ranks() -> None:
     levels = (Level("pair", 2, 1e3, 1.0), Level("fabric", 2, 1e1, 1.0))
-    layers = layer_kinds(graph())
+    layers = layer_classes(graph())
     near = Block(layers.graph, 1).with_axis("tp", 2).with_axis("other", 2)
     far = Block(layers.graph, 1).with_axis("other", 2).with_axis("tp", 2)
     pricing = Pricing(
@@ -181,7 +181,7 @@ def test_collectives_pay_for_the_distance_of_their_ranks() -> None:
 def test_the_group_of_ranks_that_lies_worst_counts() -> None:
     """Three ranks on every two nodes of four devices: the first group fits on one, the second does not."""
     levels = (Level("node", 4, 1e3, 1.0), Level("fabric", 3, 1e1, 1.0))
-    layers = layer_kinds(graph())
+    layers = layer_classes(graph())
     whole = Block(layers.graph, 1).with_axis("other", 12)
     pricing = Pricing(
         Cluster(levels, memory=1e3),
@@ -205,7 +205,7 @@ def test_the_group_of_ranks_that_lies_worst_counts() -> None:
 
 
 def test_a_strategy_that_loses_a_tensor_is_told() -> None:
-    layers = layer_kinds(graph())
+    layers = layer_classes(graph())
     lost = evolve(layers, crossing=(CrossingTensors(0, (1,), ("gone",)),))
     block = Block(layers.graph, 1).with_axis("tp", 2)
     pricing = Pricing(

@@ -97,7 +97,7 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 
 def small(shared: Path) -> list[Problem]:
-    from nest.files import structure
+    from nest.io import structure
 
     lines = (shared / "small" / "optima.jsonl").read_text().splitlines()
     return [structure(json.loads(line)["problem"], Problem) for line in lines]

@@ -8,17 +8,17 @@ import pytest
 
 import nest
 from nest import reporting
-from nest.files import structure
 from nest.formulate.instance import formulate
-from nest.formulate.slower_levels import slower_times
+from nest.formulate.substitute_network import slower_times
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.plan import solution_of
 from nest.report.explanation import explanation_text
 from nest.report.summary import summary
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL
 from nest.whatif.parameters import bandwidths
-from nest.whatif.solver import kept_time
+from nest.whatif.solver import time_on
 from tests.agreement.problems import random_problem
 from tests.oracle.check import plan_of
 from tests.oracle.price import price
@@ -176,7 +176,7 @@ def test_all_of_a_model_that_depends_on_the_network_is_priced_anew(name: str) ->
     instance, formulation = formulate(problem, known)
     found = slower_times(instance, formulation, solution_of(instance, plan))
     changed = [
-        kept_time(each.changed(problem, each.value * LEFT), plan, known) for each in bandwidths(problem.cluster, known)
+        time_on(each.changed(problem, each.value * LEFT), plan, known) for each in bandwidths(problem.cluster, known)
     ]
     assert list(found) == pytest.approx(changed, rel=AGREEMENT)
     assert max(found) > (plan.batch_time or 0.0) * (1 + AGREEMENT)
@@ -206,7 +206,7 @@ def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> Non
     problem = structure(plan.problem, Problem)
     rack = bandwidths(problem.cluster, registry())[1]
     changed = rack.changed(problem, rack.value * LEFT)
-    assert kept_time(changed, plan, registry()) == pytest.approx(found["plan_batch_time"], rel=AGREEMENT)
+    assert time_on(changed, plan, registry()) == pytest.approx(found["plan_batch_time"], rel=AGREEMENT)
     best = nest.solve(changed)
     assert best.batch_time is not None
     assert best.batch_time <= found["batch_time"] * (1 + AGREEMENT)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from nest.catalogue import library_models
 from nest.errors import InputError
-from nest.files import unstructure
-from nest.formulate.model_library import library_models
-from nest.formulate.self_contained import self_contained
-from nest.formulate.sources import default_sequence_length, load_model, resolve_model
+from nest.formulate.model import default_sequence_length, load_model, resolve_model
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
+from nest.io import unstructure
 from nest.spec import ClusterSpec, LevelSpec, Problem, Training, TransformerSpec
 
 TRAINING = Training(global_batch=1, sequence_length=32)

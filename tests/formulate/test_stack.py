@@ -11,11 +11,11 @@ from attrs import evolve, fields
 from nest import api
 from nest.catalogue import device
 from nest.errors import InputError
-from nest.files import structure
-from nest.formulate.self_contained import carried_problem, self_contained
+from nest.formulate.problem import carried_problem, self_contained
 from nest.formulate.stack import with_stack
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
+from nest.io import structure
 from nest.spec import NO_STACK, Overlap, Problem, StackDefaults, StackSpec, Training
 
 WRITTEN: dict[str, Any] = {

@@ -10,13 +10,13 @@ import pytest
 
 from nest.cli.schema import text
 from nest.errors import InputError
-from nest.files import structure
 from nest.formulate.cluster import build_cluster
 from nest.formulate.topology import in_place
 from nest.hooks import hook
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
 from nest.instance.pairs import Pairs
+from nest.io import structure
 from nest.network import LinkGraph
 from nest.network.graph import link_graph
 from nest.spec import ClusterSpec

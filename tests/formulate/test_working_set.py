@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from nest.formulate.compose import compose
 from nest.formulate.instance import build_instance
-from nest.formulate.priced import PricedOperator
-from nest.formulate.working_set import collective_bytes, working_sets
+from nest.formulate.memory import collective_bytes, working_sets
+from nest.formulate.operator_costs import PricedOperator
+from nest.formulate.shard import compose
 from nest.graph import Collective, Communication, Operator, Tensor
 from nest.hooks.protocols import OperatorCost, StrategyContext
 from nest.hooks.registry import registry
@@ -73,7 +73,7 @@ def test_other_collectives_have_their_operands_and_results(kind: str, buffers: f
 
 def test_the_largest_working_set_of_a_stage_s_layers_is_its_transient(problem: Any) -> None:
     """Compute and collectives alike: the peak of a layer is that of the operator which has most."""
-    from nest.formulate.overheads import BOUNDARY_BUFFERS
+    from nest.formulate.memory import BOUNDARY_BUFFERS
 
     decided = problem(
         MODEL,

@@ -7,8 +7,8 @@ import jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest.files import structure, unstructure
 from nest.graph import Operator, OperatorGraph, Parameter, Shape, Tensor
+from nest.io import structure, unstructure
 from nest.models.operator_graph import KINDS, importer
 from nest.spec import Training
 

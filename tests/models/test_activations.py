@@ -4,7 +4,7 @@ from math import isclose
 
 import pytest
 
-from nest.formulate.describe import saved_bytes
+from nest.formulate.model import saved_bytes
 
 
 def test_unfused_gpt_blocks_keep_what_korthikanti_counts(gpt2, load):

@@ -5,9 +5,9 @@ import copy
 import pytest
 
 from nest.errors import InputError
-from nest.files import unstructure
-from nest.formulate.sources import load_model
+from nest.formulate.model import load_model
 from nest.hooks.registry import Registry
+from nest.io import unstructure
 from nest.spec import Training
 
 

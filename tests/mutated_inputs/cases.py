@@ -17,7 +17,7 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.cli import app
-from tests.files.test_round_trip import as_toml, as_yaml
+from tests.io.test_round_trip import as_toml, as_yaml
 from tests.mutated_inputs.commands import COMMANDS, FILE
 from tests.mutated_inputs.inputs import Input, inputs
 from tests.mutated_inputs.values import WORDS, mutated, mutated_text, nudged, written

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import nest
-from nest.files import unstructure
+from nest.io import unstructure
 from nest.testing.samples import model_sources, topology_sources
 from tests.calibrate.test_collective_measurements import OUTPUT
 from tests.exporters.test_megatron_read import DENSE, EXPERTS

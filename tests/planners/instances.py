@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from nest.files import structure
 from nest.formulate.instance import build_instance
-from nest.formulate.other_network import planner_context
+from nest.formulate.substitute_network import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance
+from nest.io import structure
 from nest.solve.dp import solve
 from nest.spec import Problem
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.files import read_text
+from nest.io import read_text
 from nest.network.graph import link_graph
 from nest.network.graph_spec import written_graph
 from nest.report.cluster_section import section_text

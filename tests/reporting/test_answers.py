@@ -7,8 +7,8 @@ import pytest
 from nest import api, reporting
 from nest.api import compare, explain
 from nest.errors import InputError
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.report.explanation import alternative_rows
 from nest.reporting.answers import PARTS, most_searches
 from nest.spec import PlanDocument, Problem

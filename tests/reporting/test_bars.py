@@ -7,10 +7,10 @@ import pytest
 from attrs import asdict
 
 from nest import api
-from nest.files import structure
 from nest.formulate.fixed_plan import decided_formulation
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.reporting.causes import TIME_CAUSES, time_causes
 from nest.reporting.memory_figure import MEMORY_CAUSES
 from nest.reporting.subject import subject

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from nest.files import structure
+from nest.catalogue import library_models
 from nest.formulate.cluster import build_cluster
-from nest.formulate.model_library import library_models
-from nest.formulate.sources import load_model
+from nest.formulate.model import load_model
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.reporting.naming import cluster_size, in_words, model_name, model_size, title
 from nest.spec import Problem
 from tests.reporting.plans import LEVELS, problem

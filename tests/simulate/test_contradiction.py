@@ -10,10 +10,10 @@ import pytest
 
 from nest import api
 from nest.errors import InputError
-from nest.files import structure
 from nest.hooks import hook
 from nest.hooks.registry import Registry
 from nest.instance import Pass
+from nest.io import structure
 from nest.plan.certificate import batch_length, longest_pipeline
 from nest.schedules.gpipe import GPipe
 from nest.schedules.nest_bound import NestBound

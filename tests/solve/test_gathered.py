@@ -6,10 +6,10 @@ from random import Random
 import pytest
 from attrs import asdict, evolve
 
-from nest.files import structure
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
+from nest.io import structure
 from nest.plan import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve

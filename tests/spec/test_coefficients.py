@@ -5,7 +5,7 @@ import math
 import pytest
 
 from nest.errors import FieldErrors, InputErrors
-from nest.files import structure
+from nest.io import structure
 from nest.spec import Coefficients, ranges
 
 

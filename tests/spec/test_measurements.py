@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputErrors
-from nest.files import unstructure
 from nest.graph import COLLECTIVES
+from nest.io import unstructure
 from nest.spec import CollectiveMeasurement, OperatorMeasurement, RunMeasurement, read_measurements
 from nest.spec.measurements import COLLECTIVE_KINDS, OPERATORS
 from nest.spec.training import PRECISIONS

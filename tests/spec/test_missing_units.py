@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import nest
 from nest.errors import InputError, InputErrors
-from nest.files import read_mapping, structure
-from nest.formulate.given import whole_problem
+from nest.formulate.problem import whole_problem
 from nest.hooks.registry import registry
+from nest.io import read_mapping, structure
 from nest.spec import Problem
-from nest.spec.missing_units import refuse_missing_units
+from nest.spec.problem import refuse_missing_units
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 SHAPE = {"layers": 2, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100}

@@ -90,8 +90,8 @@ def test_ranks_of_a_block_cost_what_replicas_side_by_side_do(zero: int, recomput
 
 
 def candidates(problem: dict[str, Any]) -> list[dict[str, int]]:
-    from nest.files import structure
     from nest.formulate.instance import build_instance
+    from nest.io import structure
     from nest.spec import Problem
 
     return [each.degrees for each in build_instance(structure(problem, Problem), registry()).candidates]

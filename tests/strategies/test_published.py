@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from nest.catalogue import optimizer, precision
-from nest.formulate.layer_kinds import layer_kinds
-from nest.formulate.model_library import library_models
+from nest.catalogue import library_models, optimizer, precision
+from nest.formulate.layer_classes import layer_classes
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.recompute import recompute_modes, tensor_bytes
 from nest.graph import Block, Communication, Operator, OperatorGraph, Routing
@@ -33,7 +32,7 @@ def shard() -> Shard:
     def sharded(source: Any, training: Training, **degrees: int) -> Block:
         graph = build(source, training)
         context = StrategyContext(NETWORK, training)
-        block = Block(layer_kinds(graph).graph, 1)
+        block = Block(layer_classes(graph).graph, 1)
         for name, strategy in registry().strategies().items():
             degree = degrees.get(name, 1)
             assert degree in {1, *strategy.degrees(block, context)}
@@ -76,7 +75,7 @@ def priced(source: Any, training: Training, block: Block, layer_times: str = "se
         registry().collective_models()["alpha-beta"],
         registry().layer_times()[layer_times],
     )
-    return candidate("c", block, layer_kinds(build(source, training)), pricing)
+    return candidate("c", block, layer_classes(build(source, training)), pricing)
 
 
 MULTI_HEAD = {
@@ -186,7 +185,7 @@ def test_deepseek_v3_splits_its_experts(degree: int, etp: int, shard: Shard) -> 
     source = library_models()["deepseek-v3"].config
     training = Training(1, sequence_length=4096)
     block = shard(source, training, ep=degree, etp=etp)
-    kinds = layer_kinds(build(source, training)).kinds
+    kinds = layer_classes(build(source, training)).kinds
     count = {
         group: sum(
             p.count for kind in kinds for o in block.graph.by_layer[kind] for p in o.parameters if p.group == group

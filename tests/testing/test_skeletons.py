@@ -10,8 +10,8 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.files import write_folder
 from nest.hooks.kinds import KINDS
+from nest.io import write_folder
 from nest.testing.conformance import CHECKS
 from nest.testing.skeleton import skeleton
 from tests import processes

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from nest.catalogue import network_levels
-from nest.files import read_mapping
 from nest.hooks.registry import Registry
 from nest.instance import Level
+from nest.io import read_mapping
 from nest.network import pairs, reduce
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported

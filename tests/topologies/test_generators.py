@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputError
-from nest.files import structure
 from nest.formulate.topology import loaded
 from nest.hooks.registry import registry
 from nest.instance.pairs import Pairs
+from nest.io import structure
 from nest.network import LinkGraph, pairs, reduce
 from nest.spec import ClusterSpec
 from tests.network.networks import as_networkx

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from nest import api
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest.whatif.solver import Solver
 from tests.agreement.problems import random_problem

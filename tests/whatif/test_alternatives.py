@@ -6,8 +6,8 @@ import pytest
 
 import nest
 from nest import api
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest.whatif.alternatives import Alternative, alternative, asked_problem, questions
 from nest.whatif.solver import Solver

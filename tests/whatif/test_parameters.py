@@ -6,11 +6,11 @@ import pytest
 from attrs import evolve
 
 from nest.errors import InputError
-from nest.files import structure
 from nest.formulate.cluster import build_cluster
-from nest.formulate.self_contained import self_contained
+from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
 from nest.instance import Cluster
+from nest.io import structure
 from nest.spec import Problem
 from nest.whatif.parameters import Parameter, parameters
 

@@ -7,7 +7,7 @@ from attrs import evolve
 
 import nest
 from nest.errors import InputError
-from nest.files import write_text, yaml_text
+from nest.io import write_text, yaml_text
 from tests.whatif.small import solved
 
 

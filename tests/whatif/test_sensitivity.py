@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nest import api
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest.whatif.parameters import parameters
 from nest.whatif.sensitivity import FACTORS, responses

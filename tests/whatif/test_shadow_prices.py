@@ -4,8 +4,8 @@ import pytest
 from attrs import evolve
 
 from nest import api
-from nest.files import structure
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.spec import Problem
 from nest.whatif.shadow_prices import relaxations, shadow_price
 from tests.oracle.brute_force import solve

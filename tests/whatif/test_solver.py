@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from nest import api
-from nest.files import structure
 from nest.formulate.cluster import build_cluster
+from nest.io import structure
 from nest.spec import Problem
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver, at_most, canonical, devices_used, memory_used, time_on

@@ -20,7 +20,7 @@ from nest.exporters.megatron.limits import megatron_limits, transformer_of
 from nest.exporters.megatron.notation import FLAG, Flags, said
 from nest.exporters.megatron.parallel_flags import CONTEXT_EXCHANGES, environment, rank_order
 from nest.exporters.megatron.training_flags import eight_bit_weights
-from nest.files import structure
+from nest.io import structure
 from nest.spec import Architecture, PlanDocument, Problem, Training
 
 PRECISIONS = {

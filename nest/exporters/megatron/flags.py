@@ -20,7 +20,7 @@ from nest.exporters.megatron.parallel_flags import (
     sharding_flags,
 )
 from nest.exporters.megatron.training_flags import optimizer_flags, precision_flags, recompute_flags
-from nest.files import structure
+from nest.io import structure
 from nest.spec import Architecture, PlanDocument, Problem
 
 

@@ -18,7 +18,7 @@ from nest.exporters.torchtitan.models import (
     told_widths,
     unlike_flavor,
 )
-from nest.files import toml_text
+from nest.io import toml_text
 from nest.spec import Architecture, Problem
 
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}

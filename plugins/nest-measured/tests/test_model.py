@@ -11,9 +11,9 @@ import nest_measured
 from nest import api
 from nest.catalogue import device
 from nest.errors import InputError
-from nest.files import unstructure
 from nest.graph import Operator, OperatorGraph
 from nest.hooks.registry import registry
+from nest.io import unstructure
 from nest.spec import MlaSpec, Training, TransformerSpec
 from nest_measured.model import VARIABLE, Measured
 from nest_measured.sizes import size_names, sizes_of

@@ -13,9 +13,9 @@ import nest_sharp
 from nest import api
 from nest.catalogue import clusters, links, network_levels
 from nest.errors import InputError
-from nest.files import read_mapping
 from nest.hooks.registry import registry
 from nest.instance import Level
+from nest.io import read_mapping
 from nest_sharp.model import REDUCING_LINKS, Sharp, reduces
 
 SHARP = Sharp()

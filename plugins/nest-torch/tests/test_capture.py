@@ -8,8 +8,8 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.files import structure, unstructure
 from nest.graph import OperatorGraph, axis_size
+from nest.io import structure, unstructure
 from nest.models.operator_graph import importer
 from nest.models.transformer import importer as transformer
 from nest.spec import Training, TransformerSpec

@@ -8,8 +8,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from nest.errors import InputError
-from nest.files import structure
 from nest.graph import OperatorGraph
+from nest.io import structure
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
 

@@ -13,9 +13,9 @@ from programs import Row, decoder
 import nest_torch
 from nest import api
 from nest.errors import InputError
-from nest.files import structure, unstructure
 from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.registry import registry
+from nest.io import structure, unstructure
 from nest.models.transformer import importer as transformer
 from nest.spec import Training, TransformerSpec
 from nest.testing import assert_conforms

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import nest
-from nest.files import structure
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Solution
+from nest.io import structure
 from nest.plan import evaluate
 from nest.solve.cpsat import Price
 from nest.solve.cpsat import verify as ask

@@ -8,10 +8,10 @@ import numpy
 import pytest
 from attrs import evolve
 
-from nest.files import structure
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Candidate, ParameterGroup, RecomputeMode, Solution, StageDecision
+from nest.io import structure
 from nest.plan import evaluate
 from nest.solve.cpsat import bounds, interleaved_model, search, verify
 from nest.spec import Problem

@@ -13,7 +13,7 @@ from nest.errors import InputError
 from nest.exporters.megatron.reading.expansion import UNKNOWN
 from nest.exporters.megatron.reading.flags import COSTLY
 from nest.exporters.megatron.reading.script import Walk, walk
-from nest.files import read_mapping_text
+from nest.io import read_mapping_text
 
 LONGEST = 2**20
 """Characters of a script; what people write has thousands."""

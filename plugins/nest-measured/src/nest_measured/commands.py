@@ -38,7 +38,7 @@ def galvatron(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.files import check_writable, unstructure
+    from nest.io import check_writable, unstructure
     from nest_measured.galvatron import Asked, profile_of
     from nest_measured.galvatron_files import read_profiles
 
@@ -63,7 +63,7 @@ def kineto(
     Exit code 0: done; 2: bad input.
     """
     from nest.errors import InputError
-    from nest.files import check_writable, unstructure
+    from nest.io import check_writable, unstructure
     from nest_measured.kineto import read_trace, table_of
 
     check_writable(output)
@@ -83,7 +83,7 @@ def _write(output: Path, document: object) -> None:
     import json
 
     from nest.errors import InputError
-    from nest.files import write_text
+    from nest.io import write_text
 
     if output.suffix.lower() not in (".json", ".yaml", ".yml"):
         raise InputError(f"--output {output}: the name must end in .json or .yaml.")

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.errors import FieldError, FieldErrors, InputError
-from nest.files import read, structure
+from nest.io import read, structure
 from nest.spec.validators import above, at_least, each, not_empty
 from nest.units import Seconds
 from nest_measured.sizes import completed, size_names, work

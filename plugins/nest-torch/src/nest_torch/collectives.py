@@ -93,7 +93,7 @@ def among_own_processes(group: Group) -> tuple[list[CollectiveMeasurement], list
                 child.join(5)
                 if child.is_alive():
                     child.terminate()
-    from nest.files import structure
+    from nest.io import structure
 
     return [structure(row, CollectiveMeasurement) for row in rows], skipped
 
@@ -122,7 +122,7 @@ def _child(rank: int, group: Group, meeting: str, results: Any) -> None:
         results.put(([], [], " ".join(str(error).split())[:200] or type(error).__name__))
         return
     if rank == 0:
-        from nest.files import unstructure
+        from nest.io import unstructure
 
         results.put((json.loads(json.dumps([unstructure(each) for each in found])), skipped, ""))
 

@@ -44,7 +44,7 @@ def profile(
     Exit code 0: done; 2: bad input.
     """
     from nest.errors import InputError
-    from nest.files import check_writable
+    from nest.io import check_writable
 
     precisions = _precisions(precision)
     if shapes is not None and model is not None:
@@ -166,7 +166,7 @@ def _collectives(
 def _write(output: Path | None, found: Sequence[Measurement]) -> None:
     import json
 
-    from nest.files import unstructure, write_text
+    from nest.io import unstructure, write_text
 
     text = "".join(json.dumps(unstructure(each), allow_nan=False) + "\n" for each in found)
     if output is None:
@@ -193,7 +193,7 @@ def capture(
     import json
 
     from nest.errors import InputError
-    from nest.files import check_writable, unstructure, write_text
+    from nest.io import check_writable, unstructure, write_text
 
     check_writable(output)
     if output.suffix.lower() != ".json":

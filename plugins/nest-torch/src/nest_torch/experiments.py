@@ -120,6 +120,6 @@ def read_experiments(path: Path) -> tuple[Experiment, ...]:
     Raises:
         InputErrors: every mistake found, each with its place.
     """
-    from nest.files import read
+    from nest.io import read
 
     return read(path, ExperimentList).operators

@@ -1,0 +1,168 @@
+"""What the time of a plan is made of: operators of each layer, and collectives inside layers."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import frozen
+
+from nest.errors import InputError
+from nest.formulate.instance import Formulation
+from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing
+from nest.formulate.price import Pricing, priced_layers
+from nest.formulate.recompute import recompute_modes
+from nest.graph import Block
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Solution
+from nest.plan import PricedPlan
+from nest.spec import Problem
+
+
+@frozen
+class LayerBreakdown:
+    """One class of layers.
+
+    Attributes:
+        rows: its operators, priced.
+        again: names of those that run again in the plan's recompute mode.
+    """
+
+    rows: tuple[PricedOperator, ...]
+    again: frozenset[str]
+
+
+@frozen(eq=False)
+class CostBreakdown:
+    """A decided plan and what it is made of.
+
+    Attributes:
+        problem: whose plan it is.
+        instance: of it.
+        solution: its decisions.
+        pricing: what priced the operators.
+        layers: one of each class.
+        stages: for each stage, in pipeline order, how many layers of each class it has.
+    """
+
+    problem: Problem
+    instance: Instance
+    solution: Solution
+    pricing: Pricing
+    layers: tuple[LayerBreakdown, ...]
+    stages: tuple[Counter[int], ...]
+
+
+def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
+    """The plan that `problem.fixed` describes, taken apart.
+
+    Raises:
+        InputError: the decisions do not make a plan, or the problem has no model to take apart.
+    """
+    if problem.model is None:
+        raise InputError("profile: only runs of a `model` can be calibrated to; a profile states its times.")
+    if problem.search.granularity == "operator":
+        raise InputError("search.granularity: calibration takes plans of whole layers; leave it out.")
+    from nest.formulate.fixed_plan import decide, evaluation  # Calibration needs it; a search does not.
+
+    instance, formulation = evaluation(problem, known)
+    pricing, classes = formulation.pricing, formulation.classes
+    assert pricing is not None
+    assert classes is not None
+    if len(pricing.device.engines) > 1:
+        raise InputError(
+            f"cluster.device: {pricing.device.name!r} has several engines; only devices with one can be calibrated."
+        )
+    solution, layers = decide(instance, problem, known), []
+    stage = solution.stages[0]
+    for priced, repeated in priced_layers(formulation.sharded[stage.candidate], classes, pricing):
+        modes = recompute_modes([row.operator for row in priced.rows], problem.training.selective, repeated)
+        if stage.recompute not in modes:
+            raise InputError(f"fixed.recompute: runs in the mode {stage.recompute!r} cannot be calibrated to.")
+        again = frozenset(operator.name for operator in modes[stage.recompute].again)
+        layers.append(LayerBreakdown(priced.rows, again))
+    stages = tuple(Counter(classes.class_of[layer] for layer in each.layers) for each in solution.stages)
+    return CostBreakdown(problem, instance, solution, pricing, tuple(layers), stages)
+
+
+Place = tuple[str, int]
+"""The axis whose ranks take part, and the outermost level between them."""
+
+
+def collectives_inside(formulation: Formulation, solution: Solution, priced: PricedPlan) -> list[dict[str, Any]] | None:
+    """Seconds of a batch that collectives inside layers take on the slowest stage; None: layers were measured whole.
+
+    What collectives add to a layer is dealt to them in proportion to what a framework does not hide of each, and what
+    is more than that, as where a layer takes as long as its collectives, to what it hides. Those that recomputation
+    runs again are left out: they are part of `recompute`.
+
+    Returns:
+        For each strategy (the axis of its ranks) and the outermost level its ranks span, by name: `seconds` in all, and
+        what of them is `shown` and `hidden`.
+    """
+    if formulation.pricing is None or formulation.classes is None:
+        return None
+    pricing, classes = formulation.pricing, formulation.classes
+    slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
+    stage = solution.stages[slowest]
+    block = formulation.sharded[stage.candidate]
+    counts = Counter(classes.class_of[layer] for layer in stage.layers)
+    found: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    part = 0
+    for layer, _ in priced_layers(block, classes, pricing):
+        for rows in layer.parts:
+            if counts[part]:
+                for place, seconds, shown in _of_part(layer, rows, block, pricing):
+                    found[place][0] += counts[part] * seconds
+                    found[place][1] += counts[part] * shown
+            part += 1
+    return [
+        {
+            "strategy": axis,
+            "level": pricing.cluster.levels[level].name,
+            "seconds": priced.micro_batches * seconds,
+            "shown": priced.micro_batches * shown,
+            "hidden": priced.micro_batches * max(seconds - shown, 0.0),
+        }
+        for (axis, level), (seconds, shown) in sorted(found.items())
+        if seconds > 0
+    ]
+
+
+def _of_part(
+    layer: PricedLayer, rows: tuple[PricedOperator, ...], block: Block, pricing: Pricing
+) -> Iterator[tuple[Place, float, float]]:
+    """Each call of a part of a layer: where, seconds in all, and what of them shows."""
+    for direction in Direction:
+        shares = _shares_shown(layer, direction, pricing.timing)
+        for row in rows:
+            made = row.operator.collective
+            if made is None:
+                continue
+            calls = made.forward if direction is Direction.FORWARD else made.backward
+            each = [call.count * pricing.call_seconds(call, block) for call in calls]
+            shown, hidden = _parts(row, direction)
+            whole = sum(each)
+            for call, seconds in zip(calls, each, strict=True):
+                share = seconds / whole if whole else 0.0
+                level = max((_outermost(shape) for shape in pricing.shapes(call.axis, block)), default=0)
+                yield (call.axis, level), seconds, share * (shares[0] * shown + shares[1] * hidden)
+
+
+def _parts(row: PricedOperator, direction: Direction) -> tuple[float, float]:
+    """Seconds of an operator's collectives that a framework shows, and that it hides."""
+    _, shown, hidden = row.times(direction)
+    return shown, hidden + row.under_another(direction)
+
+
+def _shares_shown(layer: PricedLayer, direction: Direction, timing: Timing) -> tuple[float, float]:
+    """Which shares show of what a framework shows and of what it hides, so that both are what the layer takes more."""
+    added = sum(layer.seconds(direction, timing)) - sum(layer.alone.seconds(direction, timing))
+    parts = [_parts(row, direction) for row in layer.rows]
+    shown, hidden = (sum(each) for each in zip(*parts, strict=True)) if parts else (0.0, 0.0)
+    if added <= shown:
+        return (max(added, 0.0) / shown if shown else 0.0), 0.0
+    return 1.0, min((added - shown) / hidden, 1.0) if hidden else 0.0
+
+
+def _outermost(shape: tuple[int, ...]) -> int:
+    return max((level for level, members in enumerate(shape) if members > 1), default=0)

@@ -1,0 +1,202 @@
+"""Equivalence classes of layers: layers that differ in names only are sharded and priced once."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from attrs import evolve, frozen
+
+from nest.formulate.recompute import is_recomputed
+from nest.graph import Operator, OperatorGraph, Tensor
+
+Content = tuple[object, ...]
+
+
+@frozen
+class CrossingTensors:
+    """The tensors that one planned layer makes and the same others read; they cross the same cuts.
+
+    Attributes:
+        producer: index of the layer that makes them.
+        consumers: indices of the layers that read them, ascending.
+        names: what they are called in the graph of one layer of each class.
+    """
+
+    producer: int
+    consumers: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+@frozen
+class LayerClasses:
+    """A graph with one layer of each class, and how the whole one follows from it.
+
+    Attributes:
+        graph: the first layer of each class, reading from the first layers of the classes it reads from.
+        class_of: for each planned layer, the index of its class's layer in `graph`; when operators are planned one by
+            one, the index of its class's operator among those of `graph`, layer by layer.
+        layers: names of the planned layers: those of the whole graph, or its operators.
+        crossing: tensors that leave planned layers.
+        by_operator: whether operators are planned one by one.
+    """
+
+    graph: OperatorGraph
+    class_of: tuple[int, ...]
+    layers: tuple[str, ...]
+    crossing: tuple[CrossingTensors, ...]
+    by_operator: bool = False
+
+
+def layer_classes(graph: OperatorGraph, by_operator: bool = False) -> LayerClasses:
+    """Sort the layers of `graph` into classes; layers of one class have equal operators up to names.
+
+    128 transformer blocks become one, which makes sharding and pricing a candidate independent of the depth.
+    Where a layer reads the same tensor of two layers of one class, every layer is its own class, as one could
+    not stand for both. With `by_operator` every operator is planned as a layer of its own; layers are still what is
+    sharded together.
+    """
+    made = frozenset(tensor.name for operator in graph.operators for tensor in operator.outputs)
+    contents = [_content(graph, index, made) for index in range(len(graph.layers))]
+    first: dict[Content, int] = {}
+    for index, content in enumerate(contents):
+        first.setdefault(content, index)
+    representatives = [first[content] for content in contents]
+    renamed = _names_of_representatives(graph, representatives)
+    if renamed is None:
+        representatives = list(range(len(graph.layers)))
+        renamed = {}
+    kept = sorted(set(representatives))
+    position = {layer: index for index, layer in enumerate(kept)}
+    small = OperatorGraph(
+        operators=tuple(_renamed(operator, renamed) for layer in kept for operator in graph.by_layer[layer]),
+        layers=tuple(graph.layers[layer] for layer in kept),
+        blocks=tuple(name for name in graph.blocks if graph.layer_index[name] in position),
+        family=graph.family,
+    )
+    class_of = tuple(position[layer] for layer in representatives)
+    if not by_operator:
+        return LayerClasses(small, class_of, graph.layers, _crossing(graph, renamed))
+    names = tuple(operator.name for operator in graph.operators)
+    fine = OperatorGraph(tuple(evolve(operator, layer=operator.name) for operator in graph.operators), names)
+    starts = [0, *accumulate(len(operators) for operators in small.by_layer)]
+    operator_class = {
+        operator.name: starts[layer_class] + place
+        for layer_class, operators in zip(class_of, graph.by_layer, strict=True)
+        for place, operator in enumerate(operators)
+    }
+    return LayerClasses(small, tuple(operator_class[name] for name in names), names, _crossing(fine, renamed), True)
+
+
+def _content(graph: OperatorGraph, layer: int, made: frozenset[str]) -> Content:
+    """A layer's operators, with the order in which names occur in place of the names."""
+    numbers = {name: number for number, name in enumerate(_tensor_names(graph.by_layer[layer]))}
+
+    def tensors(items: tuple[Tensor, ...]) -> Content:
+        return tuple((numbers[t.name], t.name in made, evolve(t, name="")) for t in items)
+
+    rows: list[object] = [graph.layers[layer] in graph.blocks]
+    for operator in graph.by_layer[layer]:
+        saves = tuple(numbers[name] for name in operator.saves)
+        same = evolve(operator, name="", layer="", inputs=(), outputs=(), saves=())
+        rows.append((same, tensors(operator.inputs), tensors(operator.outputs), saves))
+    return tuple(rows)
+
+
+def _tensor_names(operators: tuple[Operator, ...]) -> tuple[str, ...]:
+    """Names of the tensors of a layer, each once, in the order in which they occur."""
+    return tuple(dict.fromkeys(tensor.name for o in operators for tensor in (*o.inputs, *o.outputs)))
+
+
+def _names_of_representatives(graph: OperatorGraph, representatives: list[int]) -> dict[str, str] | None:
+    """For each tensor, the one in its place in its class's first layer; None when one would stand for two."""
+    renamed: dict[str, str] = {}
+    for layer, representative in enumerate(representatives):
+        here, there = (_tensor_names(graph.by_layer[index]) for index in (layer, representative))
+        own = {t.name for operator in graph.by_layer[layer] for t in operator.outputs}
+        renamed.update((a, b) for a, b in zip(here, there, strict=True) if a in own)
+    for representative in set(representatives):
+        names = _tensor_names(graph.by_layer[representative])
+        if len({renamed.get(name, name) for name in names}) < len(names):
+            return None
+    return renamed
+
+
+def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
+    inputs = tuple(evolve(t, name=names.get(t.name, t.name)) for t in operator.inputs)
+    saves = tuple(names.get(name, name) for name in operator.saves)
+    return evolve(operator, inputs=inputs, saves=saves)
+
+
+def _crossing(graph: OperatorGraph, renamed: dict[str, str]) -> tuple[CrossingTensors, ...]:
+    groups: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    for item in graph.layer_tensors:
+        names = groups.setdefault((item.producer, item.consumers), [])
+        names.append(renamed.get(item.tensor.name, item.tensor.name))
+    return tuple(CrossingTensors(*ends, tuple(names)) for ends, names in groups.items())
+
+
+Group = tuple[int, ...]
+
+
+def owners(originals: Sequence[Operator], rewritten: Sequence[Operator]) -> tuple[int, ...]:
+    """For each operator of a rewritten layer, the index of the original operator that it counts towards.
+
+    An operator that strategies inserted counts towards the one whose result it completes; otherwise it prepares, and
+    counts towards the next one.
+    """
+    by_name = {operator.name: index for index, operator in enumerate(originals)}
+    maker = {tensor.name: index for index, operator in enumerate(originals) for tensor in operator.outputs}
+    found = []
+    following = len(originals) - 1
+    for operator in reversed(rewritten):
+        completed = [maker[tensor.name] for tensor in operator.outputs if tensor.name in maker]
+        if operator.name in by_name:
+            following = by_name[operator.name]
+        found.append(completed[0] if completed and operator.name not in by_name else following)
+    return tuple(reversed(found))
+
+
+def inseparable(operators: Sequence[Operator], selective: Sequence[str], repeated: bool) -> tuple[Group, ...]:
+    """Operators of one layer in order, as indices, whose bytes cannot be told apart.
+
+    Several operators that keep the same tensor for the backward pass keep it once, and what is selectively recomputed
+    in one go keeps nothing between; nor do operators keep what is made again for them. A cut between them would change
+    the sums. Layers that are not `repeated` transformer blocks are not recomputed.
+    """
+    import networkx
+
+    sharing: dict[str, list[int]] = {}
+    for index, operator in enumerate(operators):
+        names = set(operator.saves)
+        if repeated and is_recomputed(operator, selective):
+            names |= {tensor.name for tensor in (*operator.inputs, *operator.outputs)}
+        for name in names:
+            sharing.setdefault(name, []).append(index)
+    graph = networkx.Graph()
+    for members in sharing.values():
+        networkx.add_path(graph, members)
+    groups = (tuple(sorted(group)) for group in networkx.connected_components(graph))
+    return tuple(sorted(group for group in groups if len(group) > 1))
+
+
+def inseparable_layers(graph: OperatorGraph, layers: LayerClasses, selective: Sequence[str]) -> tuple[Group, ...]:
+    """The inseparable operators of the whole graph, as indices of planned layers."""
+    position = {name: index for index, name in enumerate(layers.layers)}
+    repeated = frozenset(graph.blocks or graph.layers)
+    return tuple(
+        tuple(position[operators[member].name] for member in group)
+        for name, operators in zip(graph.layers, graph.by_layer, strict=True)
+        for group in inseparable(operators, selective, name in repeated)
+    )
+
+
+def passing(operators: Sequence[Operator], groups: Sequence[Group]) -> tuple[str, ...]:
+    """Names of the tensors that a cut inside a layer may part from an operator that reads them, in order."""
+    group_of = {member: number for number, group in enumerate(groups) for member in group}
+    maker = {tensor.name: index for index, operator in enumerate(operators) for tensor in operator.outputs}
+    found: dict[str, None] = {}
+    for index, operator in enumerate(operators):
+        for tensor in operator.inputs:
+            group = group_of.get(index)
+            if group is None or group_of.get(maker.get(tensor.name, -1)) != group:
+                found.setdefault(tensor.name)
+    return tuple(found)

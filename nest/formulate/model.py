@@ -1,0 +1,309 @@
+"""From the `model` section to an operator graph, and the model in figures."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+from attrs import frozen
+
+from nest.catalogue import library_models, precision, unknown_name
+from nest.errors import InputError, InputErrors
+from nest.formulate.cluster import build_cluster
+from nest.graph import Operator, OperatorGraph, axis_size
+from nest.hooks.guard import attribute
+from nest.hooks.protocols import ModelImporter
+from nest.hooks.registry import Registry
+from nest.io import read, read_mapping, structure, there_is
+from nest.io.names import near, plain
+from nest.io.source import SUFFIXES
+from nest.spec import DeviceSpec, Problem, Training, TransformerSpec
+
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
+"""Where configurations say how many tokens a sample may have."""
+
+USUAL_SEQUENCE = 4096
+"""Tokens per sample when a description asks for none: Llama 2's pre-training context (arXiv 2307.09288)."""
+
+GRAPH = "graph"
+"""The key of a model under which an operator graph or an exported program is, or the path of a file that holds one."""
+
+Model = TransformerSpec | dict[str, Any]
+"""A model that needs no further file: a description by widths, or the content of a configuration."""
+
+
+class Importers(Protocol):
+    """The part of the registry needed here."""
+
+    def model_importers(self) -> Mapping[str, ModelImporter]:
+        """Model importers by name."""
+        ...
+
+    def credit(self, kind: str, name: str) -> None:
+        """Note that an object was used."""
+        ...
+
+
+@frozen
+class DescribedModel:
+    """A model described by its widths, as files and problems write it (FORMATS.md).
+
+    Attributes:
+        transformer: the widths.
+    """
+
+    transformer: TransformerSpec
+
+
+def load_model(source: str | Model, training: Training, base: Path | None, registry: Importers) -> OperatorGraph:
+    """The operator graph of one sample of the model that `source` stands for.
+
+    `training` gives the sequence length and the precision.
+
+    Raises:
+        InputError: there is no such file or name, no importer knows the family, or the importer refuses it.
+    """
+    model = resolve_model(source, base)
+    importers = registry.model_importers()
+    accepting = [importer for importer in importers.values() if importer.accepts(model)]
+    place = f"model {source!r}" if isinstance(source, str) else "model"
+    if not accepting:
+        raise _unknown_family(place, model, importers)
+    for other in accepting[1:]:
+        attribute(other, f"accepts {place}, which the importer {accepting[0].name!r} accepts already")
+    if len(accepting) > 1:
+        names = ", ".join(importer.name for importer in accepting)
+        raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")
+    registry.credit("model_importers", accepting[0].name)
+    try:
+        return accepting[0].load(model, training)
+    except InputErrors as errors:
+        raise InputErrors(f"{place}: {problem}" for problem in errors.problems) from None
+
+
+def resolve_model(source: str | Model, base: Path | None) -> Model:
+    """What `source` stands for, complete in itself, so that a plan file can hold it.
+
+    It is a name `nest models` lists; the path of a `config.json`, of the folder that holds one, of a file with
+    `transformer:`, of an operator graph or of an exported program (torch.export); or the content itself.
+
+    Raises:
+        InputError: there is no such file or name, or the file cannot be read.
+    """
+    if isinstance(source, TransformerSpec):
+        return source
+    if isinstance(source, str):
+        library = library_models()
+        return dict(library[source].config) if source in library else _read_model(source, base)
+    return structure(source, DescribedModel).transformer if _describes(source) else _with_graph(source, base)
+
+
+def default_sequence_length(model: Model, registry: Importers) -> int:
+    """Tokens per sample to describe `model` with: those it was exported for, or its context up to `USUAL_SEQUENCE`."""
+    for importer in registry.model_importers().values():
+        if hasattr(importer, "sequence_length") and importer.accepts(model):
+            try:
+                return int(importer.sequence_length(model)) or USUAL_SEQUENCE
+            except InputErrors as errors:
+                raise InputErrors(f"model: {problem}" for problem in errors.problems) from None
+    contexts: list[int] = []
+    if not isinstance(model, TransformerSpec):
+        found = (model.get(key) for key in CONTEXT_KEYS)
+        contexts = [length for length in found if isinstance(length, int) and length > 0]
+    return min([USUAL_SEQUENCE, *contexts])
+
+
+def _read_model(source: str, base: Path | None) -> Model:
+    path = (base or Path()) / source
+    if there_is(path) == "folder":
+        path = path / "config.json"
+    if there_is(path) != "file":
+        raise _no_model(source, path)
+    content = read_mapping(path, listed=GRAPH).mapping
+    if _describes(content):
+        return read(path, DescribedModel).transformer
+    # The path of a graph in a file starts from that file.
+    return _with_graph(content, path.parent)
+
+
+def _no_model(source: str, path: Path) -> InputError:
+    """The error for a model that is neither a file nor a name: what it may be instead, and how to get its file."""
+    close = near(source, library_models())
+    named = plain(source)
+    if any(plain(each) in named for each in close):
+        return InputError(f"model: there is no file or model called {source!r:.80}. Did you mean {close[0]!r}?")
+    if _ON_THE_HUB.fullmatch(source) and path.suffix not in SUFFIXES:
+        other = f" The nearest that nest knows by name is {close[0]!r}, another model." if close else ""
+        return InputError(
+            f"model: nest does not know {source!r:.80} by name and downloads nothing; save "
+            f"https://huggingface.co/{source}/raw/main/config.json and give its path.{other}"
+        )
+    if path.suffix in SUFFIXES or "/" in source:
+        return InputError(f"model: there is no file {str(path)!r:.200}; `nest models` lists the names known.")
+    return unknown_name("model", "file or model", source, library_models())
+
+
+_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+"""An organisation and a model, as Hugging Face writes them."""
+
+
+def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
+    """`content` with the file that it names under `graph` in place of its path."""
+    named = content.get(GRAPH)
+    if not isinstance(named, str):
+        return dict(content)
+    path = (base or Path()) / named
+    if there_is(path) != "file":
+        raise InputError(f"model.{GRAPH}: there is no file {str(path)!r:.200}.")
+    found = read_mapping(path, listed=GRAPH).mapping
+    return {**content, GRAPH: found[GRAPH] if set(found) == {GRAPH} else found}
+
+
+def _describes(content: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a description by widths and no configuration."""
+    return "transformer" in content and "model_type" not in content
+
+
+def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImporter]) -> InputError:
+    """The error for a model no importer accepts: it names the family and lists those there are."""
+    family = model.get("model_type") if isinstance(model, dict) else "transformer"
+    if isinstance(model, dict) and family is None and _is_exported_program(model):
+        return InputError(
+            f"{place}: this is an exported program (torch.export), which the plug-in nest-torch reads; install it, or "
+            "give an operator graph."
+        )
+    if isinstance(model, dict) and family is None and {GRAPH, "operators", "layers"} & model.keys():
+        return InputError(
+            f"{place}: this is no graph that nest reads; give a list of nodes, each with `name`, `op`, `inputs` and "
+            f"`shape`, or an operator graph with `operators` and `layers`, in the file or under `{GRAPH}`."
+        )
+    if not isinstance(family, str):
+        return InputError(
+            f"{place}: `model_type`, the name of its family, is missing; "
+            f"give one of {', '.join(sorted(importers))}, or describe the model by `transformer:`."
+        )
+    # No nearest name is offered: `qwen3_moe` is no remedy for a model of another family with a similar name.
+    return InputError(
+        f"{place}: the family {family!r:.60} is not known; nest knows {', '.join(sorted(importers))}. If it is a "
+        "transformer, describe it as `model: {transformer: {layers, hidden, ffn, heads, kv_heads, vocab}}`, with "
+        "`experts`, `top_k` and `moe_ffn` for a mixture of experts."
+    )
+
+
+def _is_exported_program(model: Mapping[str, Any]) -> bool:
+    """Whether a model, or the mapping under its `graph`, holds a list of nodes as `torch.export` names them."""
+    inner = model.get(GRAPH)
+    rows = [value[0] for value in model.values() if isinstance(value, list) and value]
+    return any(isinstance(row, Mapping) and {"name", "op", "inputs", "shape"} <= row.keys() for row in rows) or (
+        isinstance(inner, Mapping) and _is_exported_program(inner)
+    )
+
+
+def describe(graph: OperatorGraph, training: Training) -> dict[str, Any]:
+    """Describe the operator graph of one sample, in plain numbers that go into JSON as they are.
+
+    `flops_per_token` is the forward pass by the convention of utilisation figures (PaLM, arXiv 2204.02311,
+    appendix B): 2 FLOP per token and weight of every matrix product the token takes part in (the LM head
+    too, the embedding look-up not, routed experts `top_k` times), and in each layer `2*heads*keys*(query-key
+    channels + value channels)` for attention, that is `4*heads*head_dim*keys`. `keys` is the sequence length,
+    or the window where that is shorter: the causal mask is not counted off. `executed_flops_per_token` is
+    what kernels run.
+
+    Args:
+        graph: built for one sample.
+        training: gives the sequence length.
+
+    Returns:
+        `parameters` (tied ones once), `active_parameters` (of the routed experts only the visited share),
+        `layers` (transformer blocks), `flops_per_token`, and the rest of the keys below; activation bytes are
+        those kept for the backward pass of one sample when nothing is recomputed.
+    """
+    tokens = training.sequence_length or 1
+    blocks = frozenset(graph.blocks)
+    rows = [
+        {"block": name in blocks, **_layer(operators, tokens)}
+        for name, operators in zip(graph.layers, graph.by_layer, strict=True)
+    ]
+    tables = _vocabulary_tables(graph)
+    return {
+        "family": graph.family,
+        "parameters": graph.parameter_count,
+        "active_parameters": sum(row["active_parameters"] for row in rows),
+        "routed_expert_parameters": sum(row["routed_expert_parameters"] for row in rows),
+        "input_embedding_parameters": tables["embedding"],
+        "lm_head_parameters": tables["head"],
+        "tied_embeddings": any(p.tied for operator in graph.operators for p in operator.parameters),
+        "layers": len(graph.blocks),
+        "sequence_length": tokens,
+        "flops_per_token": graph.model_flops / tokens,
+        "executed_flops_per_token": graph.flops / tokens,
+        "layer_runs": _runs(graph.layers, rows),
+        "assumptions": list(graph.assumptions),
+    }
+
+
+def _layer(operators: Sequence[Operator], tokens: int) -> dict[str, Any]:
+    """Numbers of one layer."""
+    learned = [(o, p) for o in operators for p in o.parameters if not p.tied]
+    routed = [(o, p) for o, p in learned if p.group == "expert"]
+    visited = sum(p.count * axis_size(o.space, "top_k") // axis_size(p.shape, "experts") for o, p in routed)
+    parameters, experts = sum(p.count for _, p in learned), sum(p.count for _, p in routed)
+    return {
+        "parameters": parameters,
+        "active_parameters": parameters - experts + visited,
+        "routed_expert_parameters": experts,
+        "flops_per_token": sum(o.model_flops for o in operators) / tokens,
+        "activation_bytes": saved_bytes(operators),
+    }
+
+
+def saved_bytes(operators: Sequence[Operator]) -> float:
+    """Bytes of the tensors `operators` keep for the backward pass, each counted once."""
+    sizes = {t.name: t.bytes for o in operators for t in (*o.inputs, *o.outputs)}
+    return sum(sizes[name] for name in sorted({name for o in operators for name in o.saves}))
+
+
+def _vocabulary_tables(graph: OperatorGraph) -> dict[str, int]:
+    """Weights of the word embedding and of the LM head (0 when it shares the embedding's)."""
+    tables = {"embedding": 0, "head": 0}
+    for operator in graph.operators:
+        for parameter in operator.parameters:
+            axes = {name for name, _ in parameter.shape}
+            if "vocab" in axes and len(axes) > 1 and not parameter.tied:
+                tables["embedding" if operator.kind == "embedding" else "head"] += parameter.count
+    return tables
+
+
+def _runs(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Consecutive layers with equal numbers, put together."""
+    runs = []
+    for row, group in groupby(zip(names, rows, strict=True), key=lambda layer: layer[1]):
+        members = [name for name, _ in group]
+        runs.append({"first": members[0], "last": members[-1], "count": len(members), **row})
+    return runs
+
+
+def model_facts(problem: Problem, known: Registry) -> tuple[int, float, float] | None:
+    """Tokens per sample, forward model FLOP per token, a device's matrix peak (FLOP/s); None for a profile."""
+    if problem.model is None:
+        return None
+    training = problem.training
+    described = describe(load_model(problem.model, training, None, known), training)
+    _, device = build_cluster(problem.cluster, known, None)
+    if device is None:
+        return None
+    return described["sequence_length"], described["flops_per_token"], matrix_peak(device, training.precision)
+
+
+def matrix_peak(device: DeviceSpec, precision_name: str) -> float:
+    """Peak of the first number format of a precision that the device has, FLOP per second.
+
+    Raises:
+        InputError: the device has none of them.
+    """
+    for number_format in precision(precision_name).products:
+        peak: float | None = getattr(device.peak, number_format)
+        if peak is not None:
+            return peak
+    raise InputError(f"cluster.device: {device.name!r} has no matrix peak for training.precision {precision_name}.")

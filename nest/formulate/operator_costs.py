@@ -1,0 +1,321 @@
+"""What operators and layers take: computation, collective calls, and how these overlap in a layer."""
+
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
+from functools import cached_property
+from math import prod
+from typing import Any, TypeVar
+
+import numpy
+from attrs import Factory, evolve, field, frozen
+
+from nest.graph import Communication, Operator
+from nest.hooks.protocols import LayerTimes, OperatorCost
+from nest.instance import Array, Cluster, CollectiveModel, port_seconds
+from nest.spec import Training
+from nest.spec.cluster import COMMUNICATION, MATRIX, VECTOR
+
+MATRIX_KINDS = frozenset({"matmul", "attention", "router"})
+"""Kinds of operator whose FLOP are those of matrix products; everything else that computes is element-wise."""
+
+
+class Direction(Enum):
+    """Which way a layer is run."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+@frozen
+class Timing:
+    """How the times of a layer's operators become the layer's.
+
+    Attributes:
+        model: puts them together.
+        engines: of the device, by name (docs/explanation/operator-scheduling.md).
+        host_launch: seconds the host takes to launch a collective.
+    """
+
+    model: LayerTimes
+    engines: tuple[str, ...]
+    host_launch: float = 0.0
+
+    def seconds(
+        self,
+        times: Sequence[tuple[float, float, float]],
+        engines: Sequence[str],
+        precedence: Sequence[tuple[int, int]],
+        hidden: float = 0.0,
+        host: float = 0.0,
+    ) -> float:
+        """Seconds of a layer in one direction.
+
+        The longer of two things counts: computation with what shows of the collectives, and all collectives. No layer
+        takes less than the host needs to launch it.
+
+        Args:
+            times: of each operator, seconds of computation, of communication that shows, and of communication that a
+                framework hides under what it waits for and what waits for it.
+            engines: the engine of each operator.
+            precedence: `(before, after)`, indices of operators.
+            hidden: seconds of communication that other operators hide, beside those of `times`: it keeps links busy all
+                the same.
+            host: seconds the host takes to launch all of it.
+        """
+        working = self.model.seconds([own + shown for own, shown, _ in times], engines, precedence)
+        communication = sum(shown + hides for _, shown, hides in times)
+        return max(working, communication + hidden, host)
+
+
+def engine_of(operator: Operator, engines: Sequence[str]) -> str:
+    """The engine that runs an operator; the matrix engine stands in for those that are not described."""
+    computing = MATRIX if operator.kind in MATRIX_KINDS else VECTOR
+    wanted = computing if operator.collective is None else COMMUNICATION
+    return wanted if wanted in engines else MATRIX
+
+
+def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
+    """What waits for what, as pairs of indices: in the forward pass the second for the first, else the first for it.
+
+    Whoever reads a tensor waits for the operator of the same layer that wrote it. An operator that writes nothing but
+    has a collective, such as the sum of gradients in front of a split operator, hands on what it reads: the operators
+    behind it in order that read the same tensor wait for it.
+
+    Args:
+        operators: of one layer, in an order in which every tensor is written before it is read.
+    """
+    sources: dict[str, int] = {}
+    found: dict[tuple[int, int], None] = {}
+    for index, operator in enumerate(operators):
+        for tensor in operator.inputs:
+            if tensor.name in sources:
+                found.setdefault((sources[tensor.name], index))
+        handed_on = operator.outputs
+        if operator.collective is not None and not operator.outputs:
+            handed_on = operator.inputs
+        for tensor in handed_on:
+            sources[tensor.name] = index
+    return tuple(found)
+
+
+T = TypeVar("T")
+
+
+@frozen(eq=False)
+class PricedOperator:
+    """An operator and its times, seconds per micro-batch.
+
+    Attributes:
+        operator: the operator.
+        cost: of its computation.
+        forward: communication in the forward pass.
+        backward: communication in the backward pass.
+        hidden: of communication that runs under another operator, what that hides: forward and backward.
+        coefficient: the one that says which share of its communication shows where the framework hides it under the
+            layer's computation; empty: it hides none.
+        exposed: that share.
+        ports: seconds for which its communication occupies a device's port at each level: forward and backward, of
+            shape `(levels,)` each; None: it has none.
+        kept: the operator with what it really saves for its backward pass (`nest.formulate.recompute`).
+    """
+
+    operator: Operator
+    cost: OperatorCost
+    forward: float
+    backward: float
+    hidden: tuple[float, float] = (0.0, 0.0)
+    coefficient: str = ""
+    exposed: float = 1.0
+    ports: tuple[Array, Array] | None = None
+    kept: Operator = field(default=Factory(lambda self: self.operator, takes_self=True))
+
+    def times(self, direction: Direction) -> tuple[float, float, float]:
+        """Seconds of computation, of communication that shows, and of communication that hides, in one direction."""
+        forward = direction is Direction.FORWARD
+        own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
+        shown = self.exposed * sent
+        return own, shown, sent - shown
+
+    def under_another(self, direction: Direction) -> float:
+        """Seconds of `hidden` in one direction."""
+        return self.hidden[0 if direction is Direction.FORWARD else 1]
+
+    def launching(self, direction: Direction, host_launch: float) -> float:
+        """Seconds the host takes to launch it in one direction, `host_launch` for each collective."""
+        if self.operator.collective is None:
+            return self.cost.host if self.times(direction)[0] else 0.0
+        made = self.operator.collective
+        return host_launch * len(made.forward if direction is Direction.FORWARD else made.backward)
+
+
+@frozen(slots=False)
+class PricedLayer:
+    """The operators of one layer.
+
+    Attributes:
+        rows: all, in order.
+        parts: the same, dealt to what is planned: the layer as a whole, or each of its operators.
+        passing: bytes that a cut between parts may leave on their way inside the layer, at most.
+    """
+
+    rows: tuple[PricedOperator, ...]
+    parts: tuple[tuple[PricedOperator, ...], ...]
+    passing: float = 0.0
+    _known: dict[Hashable, Any] = field(factory=dict, init=False, repr=False, eq=False)
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` finds of this layer, computed once: candidates share layers."""
+        if key not in self._known:
+            self._known[key] = compute()
+        found: T = self._known[key]
+        return found
+
+    @cached_property
+    def _precedence(self) -> tuple[tuple[int, int], ...]:
+        return precedence([row.operator for row in self.rows])
+
+    def seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None = None) -> list[float]:
+        """Seconds of each part; they add up to the layer's, and share it in proportion to their operators' times.
+
+        Args:
+            direction: which way the layer runs.
+            timing: how the times of operators become the layer's.
+            among: names of the operators that count; None: all. What the others make is there from the start.
+        """
+        return self.once(("seconds", direction, among), lambda: self._seconds(direction, timing, among))
+
+    def _seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None) -> list[float]:
+        counted = [place for place, row in enumerate(self.rows) if among is None or row.operator.name in among]
+        number = {place: index for index, place in enumerate(counted)}
+        waiting = [(number[a], number[b]) for a, b in self._precedence if a in number and b in number]
+        if direction is Direction.BACKWARD:
+            waiting = [(later, earlier) for earlier, later in waiting]
+        whole = timing.seconds(
+            [self.rows[place].times(direction) for place in counted],
+            [engine_of(self.rows[place].operator, timing.engines) for place in counted],
+            waiting,
+            sum(self.rows[place].under_another(direction) for place in counted),
+            sum(self.rows[place].launching(direction, timing.host_launch) for place in counted),
+        )
+        parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
+        return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])
+
+    def collectives(self, timing: Timing) -> list[float]:
+        """Seconds that collectives add to each part, in both directions: none where all that they take hides."""
+        return self.once("collectives", lambda: self._collectives(timing))
+
+    def _collectives(self, timing: Timing) -> list[float]:
+        found = [0.0] * len(self.parts)
+        for direction in Direction:
+            added = max(sum(self.seconds(direction, timing)) - sum(self.alone.seconds(direction, timing)), 0.0)
+            sent = [sum(sum(row.times(direction)[1:]) for row in part) for part in self.parts]
+            found = [seconds + own for seconds, own in zip(found, shares(added, sent), strict=True)]
+        return found
+
+    @cached_property
+    def alone(self) -> "PricedLayer":
+        """The layer if its collectives took no time."""
+        rows = {id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0)) for row in self.rows}
+        parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
+        return PricedLayer(tuple(rows.values()), parts)
+
+    def ports(self, direction: Direction, levels: int, among: frozenset[str] | None = None) -> list[Array]:
+        """Seconds for which each part's communication occupies a device's port, by level, shape `(levels,)` each.
+
+        Args:
+            direction: which way the layer runs.
+            levels: of the network.
+            among: names of the operators that count; None: all.
+        """
+        which = 0 if direction is Direction.FORWARD else 1
+        return [
+            sum(
+                (row.ports[which] for row in part if row.ports and (among is None or row.operator.name in among)),
+                numpy.zeros(levels),
+            )
+            for part in self.parts
+        ]
+
+
+def shares(whole: float, weights: Sequence[float]) -> list[float]:
+    """`whole` dealt out in proportion to `weights`; nothing where they are all 0."""
+    total = sum(weights)
+    return [whole * (weight / total) if total else 0.0 for weight in weights]
+
+
+Shape = tuple[int, ...]
+
+
+@frozen
+class Phase:
+    """A collective that runs beside the others of a call.
+
+    Attributes:
+        kind: as `Communication.kind`.
+        bytes: as `Communication.bytes`.
+        shape: of its members, per level.
+        members: devices.
+    """
+
+    kind: str
+    bytes: float
+    shape: Shape
+    members: int
+
+
+@frozen
+class Calls:
+    """Prices calls.
+
+    Attributes:
+        cluster: the network.
+        model: the collective model.
+        training: says how tokens reach their experts.
+        inside: levels, from the innermost outwards, of the scale-up network.
+    """
+
+    cluster: Cluster
+    model: CollectiveModel
+    training: Training
+    inside: int
+
+    def seconds(self, call: Communication, shapes: Sequence[Shape], members: int) -> float:
+        """Seconds of one call by groups of so many ranks that lie in these shapes: of the slowest of its phases."""
+        levels, price = self.cluster.levels, self.model.time
+        phases = [each for shape in shapes for each in self._phases(call, shape, members) if each.bytes]
+        return max(
+            (price(each.kind, each.bytes, each.shape, levels, members=each.members) for each in phases), default=0.0
+        )
+
+    def ports(self, call: Communication, shapes: Sequence[Shape], members: int) -> Array:
+        """Seconds for which all of a call occupies a device's port, at the worst of the groups. Shape `(levels,)`."""
+        levels = self.cluster.levels
+        found = numpy.zeros(len(levels))
+        for shape in shapes:
+            every = [
+                port_seconds(self.model, each.kind, numpy.array([each.bytes]), each.shape, levels, each.members)[:, 0]
+                for each in self._phases(call, shape, members)
+            ]
+            found = numpy.maximum(found, sum(every, numpy.zeros(len(levels))))
+        return call.count * found
+
+    def _phases(self, call: Communication, shape: Shape, members: int) -> list[Phase]:
+        """What a call does at the same time.
+
+        Tokens on their way to experts are as many as the rank with the busiest ones gets. Where a node gets one copy of
+        a token, whatever the number of its experts there, it travels to the device of the same place in that node,
+        which forwards it inside to each rank that has some (DeepSeek-V3, arXiv 2412.19437, section 3.2.2). Both ways
+        are under way at once.
+        """
+        if call.routing is None:
+            return [Phase(call.kind, call.bytes, shape, members)]
+        sent = call.bytes * (self.training.expert_imbalance or 1.0)
+        if self.training.dispatch != "per-node":
+            return [Phase(call.kind, sent, shape, members)]
+        here, there = shape[: self.inside], shape[self.inside :]
+        nodes, once = prod(there), sent / call.routing.copies
+        found = [Phase(call.kind, once * call.routing.reached(members), (*here, *(1 for _ in there)), prod(here))]
+        if nodes > 1:
+            across = (*(1 for _ in here), *there)
+            found.append(Phase(call.kind, once * call.routing.reached(nodes), across, nodes))
+        return found

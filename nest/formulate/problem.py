@@ -1,0 +1,364 @@
+"""Reading a problem: from a path, mapping or record to a self-contained problem and its instance."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import evolve, frozen
+
+from nest.catalogue import clusters
+from nest.errors import FieldError, FieldErrors, InputError, InputErrors, NoPlanYet
+from nest.formulate.cluster import build_cluster, cluster_calibration, described, level_order_notice
+from nest.formulate.constraints import (
+    profile_modes,
+)
+from nest.formulate.instance import Formulation, check_names, formulate
+from nest.formulate.layer_classes import layer_classes
+from nest.formulate.model import load_model, resolve_model
+from nest.formulate.shard import micro_batches, sharded_graphs
+from nest.formulate.stack import device_of, stack_notice, with_stack
+from nest.formulate.target import target_limits, untargeted, with_target, within
+from nest.formulate.topology import in_place
+from nest.hooks.protocols import StrategyContext
+from nest.hooks.registry import Registry, registry
+from nest.instance import ChunkedSchedule, Instance, Schedule, SearchProgress, chunks_of
+from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source
+from nest.solve.effort import Deadline
+from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
+from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES, refuse_missing_units
+
+Source = str | Path | Mapping[str, Any]
+Changes = Mapping[str, Mapping[str, Any]]
+"""Keys by section, to stand in place of what is written."""
+
+Record = TypeVar("Record", Problem, PlanDocument)
+
+
+@contextmanager
+def naming(source: object, below: str = "") -> Iterator[None]:
+    """Let errors name the file that `source` is, when it is one, and the line of what they speak of, `below` a key."""
+    try:
+        yield
+    except (InputError, FieldError, FieldErrors) as error:
+        # A decision may make a record that cannot be, such as a micro-batch above the batch.
+        told = error if isinstance(error, InputError) else InputError(f"{error}.")
+        raise placed(Path(source), told, below) if isinstance(source, (str, Path)) else told from None
+
+
+def read_record(
+    source: Source | Record, cls: type[Record], changes: Changes | None = None
+) -> tuple[Record, Mapping[str, Any]]:
+    """What `source` says, as a record and as a mapping without what nobody wrote, with `changes` in its place.
+
+    Raises:
+        InputError: it cannot be read, or is something else.
+    """
+    if isinstance(source, cls):
+        if not changes:
+            return source, source.to_dict()
+        source = source.to_dict()
+    if isinstance(source, (str, Path)):
+        found = read_mapping(Path(source))
+        _check_kind(found.mapping, cls)
+        found = evolve(found, mapping=_changed(found.mapping, changes))
+        return structure_source(found, cls), found.mapping
+    if isinstance(source, Mapping):
+        _check_kind(source, cls)
+        source = _changed(source, changes)
+        return structure(source, cls), source
+    raise InputError(f"expected a path or a mapping, not {type(source).__name__}.")
+
+
+def _changed(mapping: Mapping[str, Any], changes: Changes | None) -> dict[str, Any]:
+    """A copy of `mapping` with keys of its sections in place of its own; a section that is none is left for errors."""
+    found = dict(mapping)
+    for section, keys in (changes or {}).items():
+        written = found.get(section) or {}
+        if isinstance(written, Mapping):
+            found[section] = {**written, **keys}
+    return found
+
+
+def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
+    """Tell a plan given for a problem, and the other way round, in one sentence."""
+    is_plan = "stages" in mapping and "problem" in mapping
+    if is_plan and cls is Problem:
+        raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
+    if not is_plan and cls is PlanDocument and "training" in mapping:
+        raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
+
+
+def whole_problem(
+    source: Source | Problem,
+    known: Registry,
+    fix: Mapping[str, Any] | None = None,
+    changes: Changes | None = None,
+) -> tuple[Problem, Mapping[str, Any]]:
+    """The problem with `changes` in it, `fix` decided and the files it refers to read in, and what was written."""
+    from nest.formulate.fixed_plan import with_decisions
+
+    read, written = read_record(source, Problem, changes)
+    base = Path(source).parent if isinstance(source, (str, Path)) else None
+    whole = self_contained(with_decisions(read, fix) if fix else read, base, known)
+    if not isinstance(source, Problem):
+        refuse_missing_units(whole)
+    return whole, written
+
+
+def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
+    """`problem` with its model, profile, device, topology and stack in place, so that a plan file can carry it alone.
+
+    What its stack fills in is written out (`nest.formulate.stack`). `known` is what is registered; None: all installed.
+
+    Raises:
+        InputError: a file it refers to cannot be read.
+    """
+    known = known or registry()
+    if problem.model is not None:
+        problem = evolve(problem, model=resolve_model(problem.model, base))
+    if isinstance(problem.profile, str):
+        problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
+    cluster = in_place(problem.cluster, known, base)
+    if isinstance(cluster.device, str) and is_file_name(cluster.device):
+        cluster = evolve(cluster, device=described(cluster.device, base))
+    cluster = evolve(cluster, calibration=cluster_calibration(cluster, base))
+    whole = evolve(problem, cluster=_with_machines(cluster))
+    return with_stack(whole, device_of(cluster), known, base)
+
+
+def carried_problem(plan: PlanDocument, known: Registry) -> Problem:
+    """The self-contained problem that a plan carries, as it was planned."""
+    problem = structure(plan.problem, Problem)
+    if problem.model is not None and problem.training.stack is None:  # It was made before there were stacks.
+        problem = evolve(problem, training=evolve(problem.training, stack=NO_STACK))
+    return self_contained(problem, None, known)
+
+
+def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
+    """`cluster` with the accelerators of one machine, where its device alone says how many those are.
+
+    Machines of another size than its levels allow are left to the levels.
+    """
+    if cluster.hosts is not None or cluster.devices_per_host is not None:
+        return cluster
+    named = clusters().get(cluster.name or "")
+    levels = cluster.levels if named is None else named.levels
+    device = device_of(cluster)
+    each = None if device is None else device.devices_per_host
+    if each is None or not levels or levels[0].fanout % each:
+        return cluster
+    return evolve(cluster, devices_per_host=each)
+
+
+def formulated(
+    problem: Source | Problem,
+    known: Registry,
+    progress: Callable[[SearchProgress], None] | None = None,
+    notify: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
+    deadline: Deadline | None = None,
+) -> tuple[Problem, Instance, Formulation]:
+    """A problem, complete, as the instance that solvers see, with what that was made of.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`.
+        known: registered strategies, importers and the like.
+        progress: called now and then with how far the formulation is.
+        notify: called with what is taken for granted of a problem that does not say it, a sentence each.
+        changes: keys of its sections in place of what is written.
+        deadline: as for `formulate`.
+
+    Raises:
+        InputError: the problem cannot be used.
+        NoPlanYet: the time is up before anything could be priced.
+    """
+    with naming(problem):
+        whole, written = whole_problem(problem, known, None, changes)
+        stack = stack_notice(whole, written, known)
+        whole, target = with_target(whole, written, known)
+        if notify is not None:
+            levels = None if whole.model is None else level_order_notice(whole.cluster)
+            length = sequence_length_notice(whole, known)
+            for sentence in (None if target is None else target.sentence, stack, levels, length):
+                if sentence is not None:
+                    notify(sentence)
+        refuse_contradictions(whole, written, known)
+        return whole, *formulate(whole, known, progress=progress, deadline=deadline)
+
+
+def decided_problem(
+    problem: Source | Problem,
+    fix: Mapping[str, Any] | None,
+    known: Registry,
+    notify: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
+) -> Problem:
+    """A problem, complete, with `fix` decided, and without a target unless it names one."""
+    whole, written = whole_problem(problem, known, fix, changes)
+    stack = stack_notice(whole, written, known)
+    if notify is not None and stack is not None:
+        notify(stack)
+    return untargeted(whole, written, known)
+
+
+EVEN = 128
+"""Tokens: kernels' tiles and usual degrees divide multiples of this, of which nothing is told."""
+
+
+def sequence_length_notice(problem: Problem, registry: Registry) -> str | None:
+    """The degrees that `training.sequence_length` rules out and the nearest multiple of `EVEN` would not."""
+    length = problem.training.sequence_length
+    if problem.model is None or length is None or length % EVEN == 0:
+        return None
+    other = max(round(length / EVEN), 1) * EVEN
+    try:
+        limits = target_limits(problem, registry)
+        free = problem if limits is None else within(problem, limits, registry)
+        even, uneven = _degrees(free, other, registry), _degrees(free, length, registry)
+    except InputError:  # Of what is wrong, the search tells; the model may not take the other length.
+        return None
+    lost = {name: sorted(degrees - uneven.get(name, set())) for name, degrees in even.items()}
+    told = " and ".join(f"{name} {', '.join(map(str, degrees))}" for name, degrees in lost.items() if degrees)
+    if not told:
+        return None
+    return f"training.sequence_length: {length} tokens do not divide evenly, which rules out {told}; {other} would not."
+
+
+def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set[int]]:
+    """The degrees of each strategy with samples of so many tokens."""
+    training = evolve(problem.training, sequence_length=length)
+    assert problem.model is not None
+    graph = layer_classes(load_model(problem.model, training, None, registry)).graph
+    context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
+    found: dict[str, set[int]] = {}
+    for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]):
+        for name, degree in block.degrees:
+            found.setdefault(name, set()).add(degree)
+    return found
+
+
+def target_diagnosis(
+    problem: Problem, registry: Registry, feasible: Callable[[Instance, Deadline], bool], deadline: Deadline
+) -> str:
+    """Of a problem without a plan: whether there is one for others than its target; empty where it has none.
+
+    `feasible` says until a deadline whether an instance has a plan; after `deadline` nothing is said.
+    """
+    target = problem.search.framework
+    if target is None:
+        return ""
+    try:
+        opened = evolve(problem, search=evolve(problem.search, target=NO_TARGET))
+        if feasible(formulate(opened, registry, deadline=deadline)[0], deadline):
+            return f" With `search.target: none` there is a plan: what {target} cannot run is what binds."
+    except (InputError, NoPlanYet):  # What the target leaves out may be more than can be searched.
+        return ""
+    return " There is none with `search.target: none` either."
+
+
+@frozen
+class Contradiction:
+    """A decision that a list leaves out.
+
+    Attributes:
+        name: of the decision.
+        value: what `fixed` says.
+        place: path of the list.
+        allowed: what the list says.
+    """
+
+    name: str
+    value: object
+    place: str
+    allowed: tuple[object, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"fixed.{self.name} is {_shown(self.value)}, but {self.place} allows "
+            f"{', '.join(_shown(each) for each in self.allowed)} only; change one of them."
+        )
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> None:
+    """Refuse decisions that the problem's own lists leave out, with both places, and then what else is wrong with it.
+
+    `written` is the problem as a mapping, without the lists that nobody wrote: these contradict nothing.
+
+    Raises:
+        InputErrors: there is such a decision.
+    """
+    found = list(_contradictions(problem, written, registry))
+    if not found:
+        return
+    problems = [str(each) for each in found]
+    others = {str(each): each.place for each in found}
+    try:
+        check_names(problem, registry)
+    except InputErrors as errors:
+        problems += errors.problems
+    except InputError as error:
+        problems.append(str(error))
+    raise InputErrors(problems, others)
+
+
+def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> Iterator[Contradiction]:
+    training, search, decided = problem.training, problem.search, problem.decided
+    lists: tuple[tuple[str, str, Collection[Any] | None, Collection[object] | None], ...] = (
+        ("micro_batch", "training", training.micro_batch, range(1, training.global_batch + 1)),
+        ("schedule", "training", training.schedule, registry.schedules()),
+        ("rank_order", "search", search.rank_order, RANK_ORDERS),
+        ("zero", "search", search.zero, ZERO_STAGES),
+        ("zero_degree", "search", search.zero_degree, None),
+        ("recompute", "search", search.recompute, _modes(problem)),
+    )
+    for name, section, allowed, known in lists:
+        if name not in decided or allowed is None or name not in (written.get(section) or ()):
+            continue
+        value = decided[name]
+        # What is no such value at all is told as that.
+        if value not in allowed and (known is None or value in known):
+            yield Contradiction(name, value, f"{section}.{name}", tuple(allowed))
+    for name, degrees in problem.strategies.items():
+        if name in decided and not any(_same_degree(decided[name], each) for each in degrees):
+            yield Contradiction(name, decided[name], f"strategies.{name}", degrees)
+    yield from _chunks(problem, registry)
+
+
+def _modes(problem: Problem) -> set[str]:
+    return {*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem)}
+
+
+def _same_degree(decided: object, allowed: int | bool) -> bool:
+    """Whether a strategy may have a degree that `fixed` and the list both allow; true is the highest, false 1."""
+    if decided is True or allowed is True:
+        return (decided is True or _is_above_1(decided)) and (allowed is True or _is_above_1(allowed))
+    return max(decided, 1) == max(allowed, 1) if isinstance(decided, int) else True
+
+
+def _is_above_1(degree: object) -> bool:
+    return isinstance(degree, int) and degree > 1
+
+
+def _chunks(problem: Problem, registry: Registry) -> Iterator[Contradiction]:
+    """Chunks that no schedule deals."""
+    chunks, fixed = problem.decided.get("chunks"), problem.decided.get("schedule")
+    names = problem.training.schedule if fixed is None else (fixed,)
+    known = registry.schedules()
+    if (
+        isinstance(chunks, bool)
+        or not isinstance(chunks, int)
+        or chunks < 1
+        or not all(each in known for each in names)
+    ):
+        return
+    if not any(_deals(known[str(each)], chunks) for each in names):
+        yield Contradiction("chunks", chunks, "training.schedule" if fixed is None else "fixed.schedule", names)
+
+
+def _deals(schedule: Schedule, chunks: int) -> bool:
+    return chunks > 1 if isinstance(schedule, ChunkedSchedule) else chunks_of(schedule) == chunks

@@ -1,0 +1,273 @@
+"""Sharded graphs: every combination of allowed strategy degrees and micro-batch sizes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from attrs import frozen
+
+from nest.catalogue import unknown_name
+from nest.errors import InputError
+from nest.graph import Block, OperatorGraph
+from nest.hooks.protocols import Strategy, StrategyContext
+from nest.hooks.registry import Registry
+from nest.spec import Problem, ProfileSpec
+
+FORESEEN = ("tp", "sp", "cp", "ep")
+"""Strategies FORMATS.md names: without a plug-in that offers it, one may be given with degree 1."""
+
+Model = TypeVar("Model")
+
+USUAL_MICRO_BATCHES = (1, 2, 4, 8)
+"""Micro-batch sizes tried when the problem names none, samples; published Megatron-LM runs use no other
+(arXiv 2104.04473, table 1, and arXiv 2205.05198, table 3)."""
+
+
+@frozen
+class Allowed:
+    """Degrees a problem allows one strategy.
+
+    Attributes:
+        place: where it says so, such as `fixed.tp`.
+        degrees: the degrees; True stands for the highest one possible, False for 1.
+        listed: what a list allows, where it or `fixed` speaks of the highest degree: `fixed` is one of the list's then.
+    """
+
+    place: str
+    degrees: tuple[int | bool, ...]
+    listed: "Allowed | None" = None
+
+    def among(self, possible: Sequence[int]) -> tuple[int, ...]:
+        """Those of the `possible` degrees, ascending, that are allowed."""
+        left = possible if self.listed is None else self.listed.among(possible)
+        chosen = {max(left, default=1) if d is True else max(int(d), 1) for d in self.degrees}
+        return tuple(degree for degree in left if degree in chosen)
+
+    def __str__(self) -> str:
+        own = f"{self.place} allows {', '.join(str(d).lower() for d in self.degrees)}"
+        return own if self.listed is None else f"{own} and {self.listed}"
+
+
+def participating(problem: Problem, registered: Mapping[str, Strategy]) -> dict[str, Strategy]:
+    """The strategies candidates are made with.
+
+    A strategy whose `by_default` is false takes part only where `strategies` or `fixed` names it, or where the stages
+    of one plan may differ (`search.mixed`): elsewhere it has little to offer that other decisions have not.
+    """
+    named = {*problem.strategies, *problem.decided}
+    return {
+        name: strategy
+        for name, strategy in registered.items()
+        if problem.search.mixed or name in named or getattr(strategy, "by_default", True)
+    }
+
+
+def profile_degrees(problem: Problem) -> set[str]:
+    """Names of degrees that candidates of a profile have, whatever strategies there are."""
+    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
+    return {name for candidate in candidates for name in candidate.degrees}
+
+
+def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str, Allowed]:
+    """What the problem says of each strategy in `strategies` and `fixed`; one left out may do as it likes.
+
+    Raises:
+        InputError: a degree is not a whole number above 0, or a strategy is unknown or foreseen only.
+    """
+    known = set(registered)
+    found: dict[str, Allowed] = {}
+    for name, degrees in problem.strategies.items():
+        if name not in known | set(FORESEEN):
+            raise unknown_name("strategies", "strategy", name, known | set(FORESEEN), degrees)
+        found[name] = Allowed(f"strategies.{name}", tuple(degrees))
+    for name, value in problem.decided.items():
+        if name in known | set(FORESEEN):
+            listed = found.get(name)
+            highest = listed is not None and any(degree is True for degree in (value, *listed.degrees))
+            decided = (_degree(f"fixed.{name}", value),)
+            found[name] = Allowed(f"fixed.{name}", decided, listed if highest else None)
+    for name, allowed in found.items():
+        for degree in allowed.degrees:
+            _degree(allowed.place, degree)
+        if name not in known and any(degree not in (1, False) for degree in allowed.degrees):
+            raise InputError(
+                f"{allowed}, but no registered strategy is called {name!r}: only degree 1 is possible. "
+                "`nest strategies` lists what is registered."
+            )
+    return found
+
+
+def _degree(place: str, value: object) -> int | bool:
+    if isinstance(value, int) and (isinstance(value, bool) or value >= 1):
+        return value
+    raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1, or true or false.")
+
+
+def micro_batches(problem: Problem) -> tuple[int, ...]:
+    """Samples per micro-batch to plan with, ascending.
+
+    Sizes that leave a remainder of the batch are left out, unless `training.uneven_batch` is set.
+
+    Raises:
+        InputError: `fixed.micro_batch` is no size the batch can have, or no size is left.
+    """
+    training = problem.training
+    place, sizes = "training.micro_batch", training.micro_batch
+    fixed = problem.decided.get("micro_batch")
+    if fixed is not None:
+        if isinstance(fixed, bool) or not isinstance(fixed, int) or not 1 <= fixed <= training.global_batch:
+            raise InputError(
+                f"fixed.micro_batch is {fixed!r}; it must be a whole number from 1 to training.global_batch "
+                f"({training.global_batch})."
+            )
+        place, sizes = "fixed.micro_batch", (fixed,)
+    if sizes is None:
+        sizes = tuple(size for size in USUAL_MICRO_BATCHES if size <= training.global_batch)
+    fitting = sorted({s for s in sizes if training.uneven_batch or training.global_batch % s == 0})
+    if not fitting:
+        raise InputError(
+            f"{place}: none of {', '.join(map(str, sizes))} divides training.global_batch "
+            f"({training.global_batch}); set training.uneven_batch to allow a remainder."
+        )
+    return tuple(fitting)
+
+
+def chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: str) -> Model:
+    """The model called `name`; None: the default, which is what was registered first, a built-in.
+
+    Raises:
+        InputError: there is none; the text names `place`.
+    """
+    wanted = next(iter(registered), "") if name is None else name
+    if wanted not in registered:
+        raise unknown_name(place, kind, wanted, registered)
+    return registered[wanted]
+
+
+def sharded_graphs(
+    graph: OperatorGraph,
+    problem: Problem,
+    registry: Registry,
+    context: StrategyContext,
+    samples: Sequence[int] | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> tuple[Block, ...]:
+    """What `compose` makes of `graph` for `problem`; `samples`: sizes of micro-batches, None: those it allows."""
+    strategies = registry.strategies()
+    sizes = micro_batches(problem) if samples is None else samples
+    allowed = allowed_degrees(problem, strategies)
+    return compose(graph, participating(problem, strategies), allowed, sizes, context, watch)
+
+
+def compose(
+    graph: OperatorGraph,
+    strategies: Mapping[str, Strategy],
+    allowed: Mapping[str, Allowed],
+    micro_batches: Sequence[int],
+    context: StrategyContext,
+    watch: Callable[[], None] = lambda: None,
+) -> tuple[Block, ...]:
+    """Every block the strategies make of `graph`, in the order of micro-batch sizes, then of degrees.
+
+    Args:
+        graph: for one sample.
+        strategies: in the order in which they apply.
+        allowed: restrictions by strategy; a strategy left out may take each of its degrees.
+        micro_batches: samples per micro-batch.
+        context: cluster and training.
+        watch: called before each block; may raise what ends it.
+
+    Raises:
+        InputError: a restriction leaves no degree, or no block can be placed; the text names what excludes them.
+    """
+    refused: dict[str, set[int]] = {}
+    starts = [Block(graph.with_samples(samples), samples) for samples in micro_batches]
+    idle = {name for name in allowed if name in strategies and _idle(strategies[name], starts, context)}
+    wanted = {name: limit for name, limit in allowed.items() if name not in idle}
+    blocks = []
+    for start in starts:
+        for block in _combinations(start, list(strategies.values()), wanted, context, refused):
+            watch()
+            blocks.append(block)
+    placed = tuple(block for block in blocks if context.cluster.admits(block.width))
+    if placed:
+        return placed
+    if refused and not blocks:
+        name = next(name for name in strategies if name in refused)
+        possible = ", ".join(str(degree) for degree in sorted(refused[name]))
+        sizes = " or ".join(str(samples) for samples in micro_batches)
+        raise InputError(
+            f"{allowed[name]}, but with this model, this cluster and micro-batches of {sizes}, "
+            f"{name} can be {possible} only: no combination of strategies is left."
+        )
+    widths = ", ".join(str(width) for width in sorted({block.width for block in blocks}))
+    groups = ", ".join(str(capacity) for capacity in context.cluster.capacities)
+    raise InputError(
+        f"strategies: every combination makes blocks that cannot be aligned with the cluster (widths "
+        f"{widths} on groups of {groups} devices); allow other degrees."
+    )
+
+
+def untried(
+    graph: OperatorGraph,
+    strategies: Mapping[str, Strategy],
+    allowed: Mapping[str, Allowed],
+    micro_batch: int,
+    degrees: Mapping[str, int],
+    context: StrategyContext,
+) -> dict[str, tuple[int, ...]]:
+    """The strategies that `compose` gives other degrees than a block of `micro_batch` samples has, and its own."""
+    found: dict[str, tuple[int, ...]] = {}
+    start = block = Block(graph.with_samples(micro_batch), micro_batch)
+    for name, strategy in strategies.items():
+        degree = degrees.get(name, 1)
+        limit = None if _idle(strategy, [start], context) else allowed.get(name)
+        chosen = _chosen(strategy, limit, block, context)[0]
+        if degree not in chosen:
+            found[name] = chosen
+        block = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
+    return found
+
+
+def _idle(strategy: Strategy, starts: Sequence[Block], context: StrategyContext) -> bool:
+    """Whether a strategy that follows another finds nothing to do in the whole model, so that no restriction counts.
+
+    Where it has something to do and only the degrees of others leave it nothing, the restriction excludes these.
+    """
+    return hasattr(strategy, "follows") and not any({*strategy.degrees(start, context)} - {1} for start in starts)
+
+
+def _combinations(
+    block: Block,
+    strategies: Sequence[Strategy],
+    allowed: Mapping[str, Allowed],
+    context: StrategyContext,
+    refused: dict[str, set[int]],
+) -> Iterator[Block]:
+    """`block` under every allowed combination; notes in `refused` the degrees a restriction left unused."""
+    if not strategies:
+        yield block
+        return
+    strategy, *rest = strategies
+    chosen, possible = _chosen(strategy, allowed.get(strategy.name), block, context)
+    if not chosen:
+        refused.setdefault(strategy.name, set()).update(possible)
+    for degree in chosen:
+        changed = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
+        yield from _combinations(changed, rest, allowed, context, refused)
+
+
+def _chosen(
+    strategy: Strategy, limit: Allowed | None, block: Block, context: StrategyContext
+) -> tuple[tuple[int, ...], list[int]]:
+    """The degrees to try, and all that are possible, ascending."""
+    possible = sorted({1, *strategy.degrees(block, context)})
+    if limit is not None:
+        return limit.among(possible), possible
+    # Of a strategy of which nothing is said, all degrees are tried, or those it thinks worth a search.
+    worth = {1, *strategy.searched(block, context)} if hasattr(strategy, "searched") else possible
+    return tuple(degree for degree in possible if degree in worth), possible
+
+
+def _unchanged(block: Block, strategy: Strategy) -> Block:
+    """The block with `strategy` recorded as taking no part."""
+    return block.applied(strategy.name, 1, block.graph)

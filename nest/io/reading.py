@@ -1,0 +1,194 @@
+"""Records from texts: every mistake with its file, line and path."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nest.errors import FieldError, InputError, InputErrors, PlacedErrors, Steps
+from nest.io.source import MOST_REPORTED, STANDARD_INPUT, Mistake, Source, parse, read_source, read_text_of, shown
+from nest.io.structuring import Mistakes, converter
+from nest.io.survey import survey
+from nest.io.writing import there_is
+
+T = TypeVar("T")
+
+
+def read(path: Path, cls: type[T]) -> T:
+    """The record of class `cls` that the file at `path` holds.
+
+    Raises:
+        InputErrors: every mistake found, each with file, line, path and remedy.
+    """
+    return structure_source(read_mapping(path), cls)
+
+
+def read_text(text: str, cls: type[T], name: str) -> T:
+    """The record of class `cls` that `text` holds; `name` stands for the file in messages and gives the format.
+
+    Raises:
+        InputErrors: every mistake found.
+    """
+    return structure_source(parse(text, name), cls)
+
+
+def read_mapping(path: Path, listed: str = "") -> Source:
+    """The file at `path` as a mapping that remembers where things were written.
+
+    Args:
+        path: of the file; `-` is standard input.
+        listed: the key under which a list at its top is returned; empty: there must be a mapping.
+
+    Raises:
+        InputError: the file cannot be read or is not YAML, JSON or TOML with a mapping at its top.
+    """
+    return read_source(Path(path), listed)
+
+
+def read_mapping_text(text: str, name: str) -> dict[str, Any]:
+    """What `text` says, as a mapping; `name` stands for the file in messages, and its suffix gives the format.
+
+    Raises:
+        InputError: it is not YAML, JSON or TOML with a mapping at its top.
+    """
+    return parse(text, name).mapping
+
+
+def structure(mapping: Mapping[str, Any], cls: type[T]) -> T:
+    """The record of class `cls` that `mapping` describes.
+
+    Raises:
+        InputErrors: every mistake found, each with its path.
+    """
+    source = Source("", "", "", dict(mapping))
+    strange = survey(source.mapping, ())
+    if strange:
+        raise source.errors(Mistake(*row) for row in strange)
+    return structure_source(source, cls)
+
+
+def structure_source(source: Source, cls: type[T]) -> T:
+    """The record of class `cls` that `source` holds.
+
+    Raises:
+        InputErrors: every mistake found, each with its place in the source.
+    """
+    try:
+        return converter().structure(source.mapping, cls)
+    except Mistakes as mistakes:
+        raise source.errors(mistakes.found) from None
+
+
+def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tuple[Any, ...]:
+    """The records in the file at `path`, in the order of its lines; lines without content are passed over.
+
+    Args:
+        path: of the file.
+        class_of: the class of the record a line holds; raises `FieldError` where the line does not tell.
+
+    Raises:
+        InputErrors: every mistake found, each with file, line, path and remedy.
+    """
+    records: list[Any] = []
+    sentences: list[str] = []
+    for source in _sources(Path(path)):
+        try:
+            records.append(_record(source, class_of))
+        except InputErrors as error:
+            sentences += error.problems
+            if len(sentences) >= MOST_REPORTED:
+                break
+    if sentences:
+        raise PlacedErrors(sentences[:MOST_REPORTED])
+    if not records:
+        raise PlacedErrors([f"{path}: the file is empty."])
+    return tuple(records)
+
+
+def _sources(path: Path) -> Iterator[Source]:
+    """The lines with content, as texts of their own whose names are file and line."""
+    for number, line in enumerate(read_text_of(path).split("\n"), 1):
+        if line.strip():
+            yield Source(f"{path}:{number}", line, "json", {})
+
+
+def _record(source: Source, class_of: Callable[[Mapping[str, Any]], Any]) -> Any:
+    twice: list[tuple[dict[str, Any], str]] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        keys = [key for key, _ in items]
+        twice.extend((found, key) for key in found if keys.count(key) > 1)
+        return found
+
+    try:
+        content = json.loads(source.text, object_pairs_hook=pairs)
+    except json.JSONDecodeError as error:
+        raise InputErrors([f"{source.name}: this is not JSON: {error.msg} (column {error.colno})."]) from None
+    except (ValueError, RecursionError):
+        raise InputErrors([f"{source.name}: this is not JSON that can be read."]) from None
+    if not isinstance(content, dict):
+        raise InputErrors([f"{source.name}: each line must hold keys and values, as JSON: {{...}}."])
+    # The name says the line already: without the text no line is looked up within it.
+    line = Source(source.name, "", "json", content)
+    strange = survey(content, twice)
+    if strange:
+        raise line.errors(Mistake(*row) for row in strange)
+    try:
+        return structure_source(line, class_of(content))
+    except FieldError as error:
+        raise line.errors([Mistake(error.steps, error.sentence)]) from None
+
+
+_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[\w-]+|\[\d+\])*")
+_STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
+
+
+def placed(path: Path, error: InputError, below: str = "") -> InputError:
+    """`error`, found after the file at `path` was read, with file and line before each sentence, in the order of lines.
+
+    An error that names its file already stays as it is.
+
+    Args:
+        path: the file.
+        error: its sentences may begin with a path, such as `fixed.tp is 3, ...`.
+        below: the key of the file under which these paths begin; empty: at its top.
+    """
+    if isinstance(error, PlacedErrors):
+        return error
+    sentences = list(error.problems if isinstance(error, InputErrors) else (str(error),))
+    lines: list[int | None] = [None] * len(sentences)
+    if path == STANDARD_INPUT or there_is(path) == "file":  # A pipe cannot be read again.
+        with suppress(InputError):
+            source = read_source(path)
+            paths = [_leading_path(sentence) for sentence in sentences]
+            if below:
+                known = source.mapping.get(below)
+                inside = [isinstance(known, dict) and steps[:1] and steps[0] in known for steps in paths]
+                sentences = [
+                    f"{below}.{told}" if there else told for told, there in zip(sentences, inside, strict=True)
+                ]
+                paths = [(below, *steps) for steps in paths]
+            lines = source.lines(paths)
+            sentences = _with_lines(source, sentences, error.others if isinstance(error, InputErrors) else {})
+    rows = sorted(zip(lines, sentences, strict=True), key=lambda row: row[0] or 0)
+    name = shown(path)
+    return PlacedErrors(f"{name}:{line}: {told}" if line else f"{name}: {told}" for line, told in rows)
+
+
+def _with_lines(source: Source, sentences: list[str], others: Mapping[str, str]) -> list[str]:
+    """The sentences with the line of the second place they name behind it."""
+    lines = source.lines([_leading_path(others.get(told, "")) for told in sentences])
+    return [
+        told.replace(f" {others[told]} ", f" {others[told]} (line {line}) ", 1) if line and told in others else told
+        for told, line in zip(sentences, lines, strict=True)
+    ]
+
+
+def _leading_path(sentence: str) -> Steps:
+    found = _PATH.match(sentence)
+    if found is None:
+        return ()
+    return tuple(int(index) if index else name for index, name in _STEP.findall(found[0]))

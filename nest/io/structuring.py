@@ -1,0 +1,333 @@
+"""Plain mappings to frozen records and back: cattrs dispatches on types, and every mistake is collected with its path.
+
+A record class may say how it is written, by class variables:
+
+- `WRITTEN_UNDER = "transformer"`: in place of other kinds of value it is written as `{transformer: {...}}`.
+- `REST_IN = "values"`: keys that are no fields are gathered in this field.
+- `WRITTEN_SHORT = "name"`: a single word stands for a record with only this field.
+- `KEEP_NONE = True`: fields that are None by default are written too.
+"""
+
+import operator
+import types
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+import attrs
+
+from nest.errors import FieldError, FieldErrors, InputError, Steps
+from nest.io.names import nearest
+from nest.io.source import Mistake
+from nest.units import COUNTS, LARGEST_WHOLE, QUANTITIES, parse, parse_count, shown
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+
+class Mistakes(Exception):  # noqa: N818 - a bundle of mistakes, never shown by this name
+    """Everything wrong with one value."""
+
+    def __init__(self, found: list[Mistake]) -> None:
+        self.found = found
+        super().__init__(found)
+
+    @classmethod
+    def one(cls, sentence: str) -> "Mistakes":
+        """A single mistake, at the value itself."""
+        return cls([Mistake((), sentence)])
+
+    def below(self, *steps: str | int) -> list[Mistake]:
+        """The mistakes as seen from further up."""
+        return [Mistake((*steps, *mistake.steps), mistake.sentence) for mistake in self.found]
+
+
+@cache
+def converter() -> "Converter":
+    """The converter every file goes through."""
+    from cattrs import Converter
+
+    made = Converter(forbid_extra_keys=True, detailed_validation=False)
+    made.register_structure_hook(int, _integer)
+    made.register_structure_hook(float, _float)
+    made.register_structure_hook(bool, _boolean)
+    made.register_structure_hook(str, _word)
+    for kind in QUANTITIES:
+        made.register_structure_hook_func(partial(operator.is_, kind), _quantity)
+    for kind in COUNTS:
+        made.register_structure_hook_func(partial(operator.eq, kind), _count)
+    made.register_structure_hook_factory(attrs.has, partial(_record_hook, made=made))
+    for origins, hook in (((tuple,), _tuple_hook), ((dict,), _mapping_hook), ((Union, types.UnionType), _union_hook)):
+        made.register_structure_hook_factory(partial(_has_origin, origins), partial(hook, made=made))
+    return made
+
+
+def _has_origin(origins: tuple[Any, ...], cls: Any) -> bool:
+    return get_origin(cls) in origins
+
+
+def _integer(value: Any, _: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        quoted = "; leave the quotes out" if isinstance(value, str) and value.strip().isdecimal() else ""
+        raise Mistakes.one(f"must be a whole number, is {shown(value)}{quoted}")
+    if abs(value) > LARGEST_WHOLE:
+        raise Mistakes.one("is too large: whole numbers go up to 2**53")
+    return value
+
+
+def _float(value: Any, _: Any) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        percent = "; write a share, such as 0.05 for 5 %" if isinstance(value, str) and value.endswith("%") else ""
+        raise Mistakes.one(f"must be a number, is {shown(value)}{percent}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("inf")
+    if number != number or number in (float("inf"), float("-inf")):
+        raise Mistakes.one(f"must be a finite number, is {shown(value)}")
+    return number
+
+
+def _boolean(value: Any, _: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Mistakes.one(f"must be true or false, is {shown(value)}")
+    return value
+
+
+def _word(value: Any, _: Any) -> str:
+    if not isinstance(value, str):
+        raise Mistakes.one(f"must be text, is {shown(value)}")
+    return value
+
+
+def _quantity(value: Any, kind: Any) -> float:
+    try:
+        return parse(value, kind)
+    except ValueError as error:
+        raise Mistakes.one(str(error)) from None
+
+
+def _count(value: Any, kind: Any) -> int:
+    try:
+        suffixed = isinstance(value, str) and not value.strip().isdecimal()
+        return _integer(parse_count(value, kind) if suffixed else value, int)
+    except ValueError as error:
+        raise Mistakes.one(str(error)) from None
+
+
+def _tuple_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], tuple[Any, ...]]:
+    """Lists to tuples; where any number of items may stand, one item may stand for a list of one."""
+    arguments = get_args(cls)
+    open_ended = len(arguments) == 2 and arguments[1] is Ellipsis
+
+    def structure(value: Any, _: Any) -> tuple[Any, ...]:
+        if open_ended and isinstance(value, (bool, int, float, str)):
+            return (made.structure(value, arguments[0]),)
+        if not isinstance(value, (list, tuple)):
+            raise Mistakes.one(f"must be a list, is {shown(value)}")
+        if not open_ended and len(value) != len(arguments):
+            raise Mistakes.one(f"must be a list of {len(arguments)} items, has {len(value)}")
+        kinds = [arguments[0]] * len(value) if open_ended else arguments
+        found, mistakes = [], []
+        for index, (item, kind) in enumerate(zip(value, kinds, strict=True)):
+            try:
+                found.append(made.structure(item, kind))
+            except Mistakes as wrong:
+                mistakes += wrong.below(index)
+        if mistakes:
+            raise Mistakes(mistakes)
+        return tuple(found)
+
+    return structure
+
+
+def _mapping_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], dict[str, Any]]:
+    kind = get_args(cls)[1]
+
+    def structure(value: Any, _: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise Mistakes.one(f"must hold keys and values, is {shown(value)}")
+        found, mistakes = {}, []
+        for key, item in value.items():
+            try:
+                found[key] = item if kind is Any else made.structure(item, kind)
+            except Mistakes as wrong:
+                mistakes += wrong.below(key)
+        if mistakes:
+            raise Mistakes(mistakes)
+        return found
+
+    return structure
+
+
+def _union_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
+    """The member of a union that a value is written as: by its kind, and by `WRITTEN_UNDER`."""
+    members = [member for member in get_args(cls) if member is not type(None)]
+    optional = len(members) < len(get_args(cls))
+    records = [member for member in members if attrs.has(member)]
+
+    def structure(value: Any, _: Any) -> Any:
+        if value is None and optional:
+            return None
+        if len(members) == 1:
+            return made.structure(value, members[0])
+        if any(isinstance(value, record) for record in records):
+            return value
+        member = _written_as(value, members)
+        if member is None:
+            raise Mistakes.one(f"must be {_told(members)}, is {shown(value)}")
+        tag = getattr(member, "WRITTEN_UNDER", None)
+        return made.structure(value, member) if tag is None else _below_tag(value, tag, member)
+
+    def _below_tag(value: Mapping[str, Any], tag: str, record: Any) -> Any:
+        extra = [Mistake((key,), f"cannot stand beside {tag}") for key in value if key != tag]
+        if extra:
+            raise Mistakes(extra)
+        try:
+            return made.structure(value[tag], record)
+        except Mistakes as wrong:
+            raise Mistakes(wrong.below(tag)) from None
+
+    return structure
+
+
+def _written_as(value: Any, members: list[Any]) -> Any:
+    """The member of a union that `value` stands for; None: there is none."""
+    for member in members:
+        if type(value) is member:
+            return member
+    return next((member for member in members if _may_stand_for(value, member)), None)
+
+
+def _may_stand_for(value: Any, member: Any) -> bool:
+    if isinstance(value, Mapping):
+        tag = getattr(member, "WRITTEN_UNDER", None)
+        return get_origin(member) is dict or (attrs.has(member) and (tag is None or tag in value))
+    if isinstance(value, (list, tuple)):
+        return get_origin(member) is tuple
+    if isinstance(value, str):
+        return member in QUANTITIES or member in COUNTS or member is str
+    if isinstance(value, bool) or value is None:
+        return False
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return member in QUANTITIES or member is float or ((member is int or member in COUNTS) and whole)
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _told(members: list[Any]) -> str:
+    """What may stand there, in words."""
+    told = [
+        _WORDS.get(int if member in COUNTS else member)
+        or (QUANTITIES[member].sentence if member in QUANTITIES else None)
+        or ("a list" if get_origin(member) is tuple else "keys and values")
+        for member in members
+    ]
+    return " or ".join(dict.fromkeys(told))
+
+
+def _record_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
+    fields = attrs.fields_dict(cls)
+    hints = get_type_hints(cls, include_extras=True)
+    rest = getattr(cls, "REST_IN", None)
+    short = getattr(cls, "WRITTEN_SHORT", None)
+
+    def structure(value: Any, _: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        if short is not None and isinstance(value, str):
+            value = {short: value}
+        if not isinstance(value, Mapping):
+            raise Mistakes.one(f"must hold keys and values, is {shown(value)}")
+        given = {key: item for key, item in value.items() if key in fields and key != rest}
+        others = {key: item for key, item in value.items() if key not in given}
+        mistakes = [] if rest else _unknown(others, fields)
+        found: dict[str, Any] = {}
+        for name, item in given.items():
+            if item is None and fields[name].default is not attrs.NOTHING and type(None) not in get_args(hints[name]):
+                mistakes.append(Mistake((name,), "has no value; give one or leave the key out"))
+                continue
+            mistakes += _into(found, name, (name,), item, hints[name], made)
+        if rest:
+            mistakes += _into(found, rest, (), others, hints[rest], made)
+        missing = [n for n, f in fields.items() if f.default is attrs.NOTHING and n not in value and n != rest]
+        mistakes += [Mistake((name,), "is missing") for name in missing]
+        mistakes += _validate(fields, found)
+        if mistakes:
+            raise Mistakes(mistakes)
+        return _build(cls, found)
+
+    return structure
+
+
+def _into(found: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, made: "Converter") -> list[Mistake]:
+    """Structure one field into `found`; its mistakes otherwise."""
+    try:
+        found[name] = item if hint is Any else made.structure(item, hint)
+    except Mistakes as wrong:
+        return wrong.below(*steps)
+    return []
+
+
+def _unknown(keys: Mapping[str, Any], fields: Mapping[str, Any]) -> list[Mistake]:
+    return [Mistake((key,), f"is not a known key; {nearest(str(key), fields, value)}") for key, value in keys.items()]
+
+
+def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[Mistake]:
+    """Run each field's validator on its own, so that one mistake hides no other."""
+    mistakes = []
+    for name, value in found.items():
+        validator = fields[name].validator
+        if validator is not None:
+            try:
+                validator(None, fields[name], value)
+            except (FieldError, FieldErrors) as error:
+                mistakes += _from_errors(error)
+    return mistakes
+
+
+def _from_errors(error: FieldError | FieldErrors) -> list[Mistake]:
+    errors = error.errors if isinstance(error, FieldErrors) else (error,)
+    return [Mistake(each.steps, each.sentence) for each in errors]
+
+
+def _build(cls: Any, found: Mapping[str, Any]) -> Any:
+    """The record; checks across fields speak up here."""
+    try:
+        return cls(**found)
+    except (FieldError, FieldErrors) as error:
+        raise Mistakes(_from_errors(error)) from None
+    except InputError as error:
+        raise Mistakes.one(str(error).rstrip(".")) from None
+
+
+def unstructure(value: Any) -> Any:
+    """`value` as mappings, lists and scalars, as `structure` reads them.
+
+    A field that is None by default is left out, unless its class says `KEEP_NONE = True`.
+    """
+    if attrs.has(type(value)):
+        written = _record(value)
+        tag = getattr(value, "WRITTEN_UNDER", None)
+        return {tag: written} if tag is not None else written
+    if isinstance(value, Mapping):
+        return {str(key): unstructure(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [unstructure(item) for item in value]
+    return value
+
+
+def _record(record: Any) -> dict[str, Any]:
+    rest = getattr(record, "REST_IN", None)
+    keep = getattr(record, "KEEP_NONE", False)
+    found: dict[str, Any] = {}
+    for field in attrs.fields(type(record)):
+        value = getattr(record, field.name)
+        if field.name == rest:
+            found.update(unstructure(value))
+        elif value is not None or field.default is not None or keep:
+            found[field.name] = unstructure(value)
+    return found

@@ -1,0 +1,277 @@
+"""Writing: files whole or not at all, and mappings as TOML and YAML text."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Any
+
+from nest.errors import InputError
+
+
+def check_writable(path: Path, *read: object) -> None:
+    """Make sure, before hours are spent on what should be written, that `path` can name a file.
+
+    Args:
+        path: to be written.
+        read: what is read; those that are paths must not be the same file, which would be lost.
+
+    Raises:
+        InputError: its folder does not exist, it is a folder itself, or it is read.
+    """
+    if there_is(path) == "folder":
+        raise InputError(f"{path}: cannot write a file here, there is a folder of that name.")
+    if there_is(path.parent) != "folder":
+        raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
+    if any(_is_file(path, each) for each in read if isinstance(each, str | Path)):
+        raise InputError(f"{path}: this is what is read, and would be lost; write to another file.")
+
+
+def there_is(path: Path) -> str:
+    """`file`, `folder` or `other`, what there is at `path`.
+
+    Empty: nothing, or nothing that could be looked at, such as a loop of links or a name that no file can have.
+    """
+    with suppress(OSError, ValueError):
+        mode = path.stat().st_mode
+        return "file" if S_ISREG(mode) else "folder" if S_ISDIR(mode) else "other"
+    return ""
+
+
+def _is_file(path: Path, read: str | Path) -> bool:
+    """Whether both name one file; a terminal or the like, which loses nothing, is none."""
+    with suppress(OSError, ValueError, RuntimeError):
+        return path.is_file() and path.samefile(read)
+    return False
+
+
+def write_text(path: Path, text: str) -> None:
+    """Put `text` at `path` in one step; what a link points to is replaced, and a device is written to as it is.
+
+    Raises:
+        InputError: the folder does not exist or cannot be written to.
+    """
+    try:
+        check_writable(path)
+        target = _target(path)
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8", newline="\n")
+        else:
+            _replace(target, text)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot write here: {reason}.") from None
+
+
+def _target(path: Path) -> Path:
+    """What `path` leads to, which need not be there.
+
+    Raises:
+        OSError: it leads nowhere: a loop of links, a name that is too long.
+    """
+    with suppress(FileNotFoundError):
+        path.stat()
+    return Path(os.path.realpath(path))
+
+
+def write_folder(path: Path, texts: Mapping[str, str]) -> None:
+    """Make a folder with files in it: beside `path`, under another name, which is then changed to that of `path`.
+
+    Args:
+        path: of the folder, which does not exist yet.
+        texts: contents by path in the folder.
+
+    Raises:
+        InputError: there is something at `path`, or it cannot be written to.
+    """
+    if os.path.lexists(path):
+        raise InputError(f"{path}: there is something of that name already, which is left alone.")
+    if there_is(path.parent) != "folder":
+        raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=".nest-", suffix=".tmp"))
+        try:
+            for name, text in texts.items():
+                file = temporary / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8", newline="\n")
+            temporary.chmod(0o777 & ~_umask())
+            temporary.rename(path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot write here: {error.strerror or error}.") from None
+
+
+def write_files(path: Path, texts: Mapping[str, str]) -> None:
+    """Put files into the folder at `path`, made if need be: all of them, or none.
+
+    They are written beside each other first, then take their names; what had these names is put back where that fails.
+    A text that begins as a script, with `#!`, may be executed.
+
+    Args:
+        path: of the folder.
+        texts: contents by path in the folder.
+
+    Raises:
+        InputError: there is a folder, or no regular file, in the place of one of the files, or it cannot be written to.
+    """
+    for name in texts:
+        target = path / name
+        if there_is(target) not in ("", "file"):
+            raise InputError(f"{target}: cannot write a file here, there is something else of that name.")
+    made: list[Path] = []
+    try:
+        made = _made_folders([path, *((path / name).parent for name in texts)])
+        temporary = Path(tempfile.mkdtemp(dir=path, prefix=".nest-", suffix=".tmp"))
+        try:
+            _move_in(temporary, path, texts)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except (OSError, ValueError) as error:
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot write here: {reason}.") from None
+
+
+def _made_folders(folders: Iterable[Path]) -> list[Path]:
+    """Folders that were missing and are made now, the outermost first."""
+    made: list[Path] = []
+    for folder in folders:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            each.mkdir()
+            made.append(each)
+    return made
+
+
+def _move_in(temporary: Path, folder: Path, texts: Mapping[str, str]) -> None:
+    """Write `texts` into a temporary folder, then move each to its place; put back what was there if that fails."""
+    new = [temporary / f"{index}.new" for index in range(len(texts))]
+    for file, text in zip(new, texts.values(), strict=True):
+        file.write_text(text, encoding="utf-8", newline="\n")
+        file.chmod((0o777 if text.startswith("#!") else 0o666) & ~_umask())
+    moved: list[tuple[Path, Path | None]] = []
+    try:
+        for index, (file, name) in enumerate(zip(new, texts, strict=True)):
+            target = _target(folder / name)
+            old = temporary / f"{index}.old" if target.exists() else None
+            if old is not None:
+                shutil.copy2(target, old)
+            file.replace(target)
+            moved.append((target, old))
+    except BaseException:
+        for target, old in moved:
+            if old is None:
+                target.unlink(missing_ok=True)
+            else:
+                old.replace(target)
+        raise
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".nest-", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+"""Keys that need no quotes (TOML 1.0, "Keys")."""
+
+DELETE = "\x7f"
+"""The one control character that JSON leaves in strings and TOML does not allow there."""
+
+
+def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tables of scalars and lists, in the order given, as the standard library's `tomllib` reads them.
+
+    Args:
+        tables: by name; values are text, numbers, truth values and lists of them, also in lists.
+    """
+    return "\n".join(_table(name, values) for name, values in tables.items())
+
+
+def _table(name: str, values: Mapping[str, Any]) -> str:
+    lines = [f"[{_key(name)}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if BARE_KEY.fullmatch(name) else _string(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Sequence):
+        if any(not isinstance(item, str) and isinstance(item, Sequence) for item in value):
+            return "[\n" + "".join(f"  {_value(item)},\n" for item in value) + "]"
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    raise TypeError(f"no TOML for {type(value).__name__}")
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace(DELETE, "\\u007f")
+
+
+WIDTH = 4096
+"""Columns before a line is broken: never, in files that people look for keys in."""
+
+PLAIN = re.compile(r"(?!(?:null|true|false|yes|no|on|off|y|n)$)[a-z_][a-z0-9_./-]*", re.IGNORECASE)
+"""Text that neither YAML 1.1 (https://yaml.org/type/bool.html) nor 1.2 reads as something else; all other is quoted."""
+
+
+@cache
+def _representer() -> Any:
+    """ruamel.yaml's representer, which quotes whatever some reader takes for a number, truth value, date or null."""
+    from ruamel.yaml.representer import SafeRepresenter
+
+    class Representer(SafeRepresenter):
+        def represent_str(self, text: str) -> Any:
+            style = None if PLAIN.fullmatch(text) else '"'
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Representer.add_representer(str, Representer.represent_str)
+    return Representer
+
+
+def yaml_text(mapping: Mapping[str, Any]) -> str:
+    """`mapping` as YAML in block style, in the order given; readers of YAML 1.1 and 1.2 read the same."""
+    from ruamel.yaml import YAML
+
+    writer = YAML(typ="safe", pure=True)
+    writer.Representer = _representer()
+    writer.default_flow_style = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel.yaml types it as None
+    writer.width = WIDTH
+    writer.allow_unicode = True
+    stream = StringIO()
+    writer.dump(dict(mapping), stream)
+    return stream.getvalue()
