@@ -19,7 +19,7 @@ from nest.questions.flips import Flip, flip, turns
 from nest.questions.outcome import decided_values, plan_label
 from nest.questions.prices import Price, price, restrictions
 from nest.questions.solver import Solver
-from nest.report.apart import apart
+from nest.report.runner_up import apart
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument
 from nest.tolerances import BANDWIDTH_SHORTFALL, PROOF
@@ -36,7 +36,7 @@ Told = Callable[[str, float], None]
 """Told what is being asked, and which share of the questions is answered."""
 
 Ready = Callable[[str, "Explanation"], None]
-"""Told which of `nest.report.explanation.STEPS` is done, with the explanation so far."""
+"""Told which of `nest.report.text.explanation.STEPS` is done, with the explanation so far."""
 
 
 @frozen

@@ -19,7 +19,7 @@ from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
 from nest.nearest import Nearest, nearest
 from nest.planner import Progress
-from nest.report.limits import limits_text
+from nest.report.text.export import limits_text
 from nest.spec import PlanDocument, Problem
 from nest.units import format_bytes
 

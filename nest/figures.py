@@ -9,7 +9,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan import PricedPlan
 from nest.report import ModelFacts, figures
-from nest.report.whole_training import whole_training
+from nest.report.plan_summary import whole_training
 from nest.spec import Problem
 
 

@@ -220,7 +220,7 @@ def export(
     """
     from nest import exporting
     from nest.files import write_files
-    from nest.report.nearest import nearest_text
+    from nest.report.text.export import nearest_text
 
     with plugins_in_use(strict_plugins) as known:
         made = exporting.export(plan, (to,), near=nearest, plugins=known)

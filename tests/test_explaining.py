@@ -8,7 +8,7 @@ import pytest
 import nest
 from nest.errors import InputError
 from nest.explaining import PARTS, explain
-from nest.report.explanation import explanation_text
+from nest.report.text.explanation import explanation_text
 
 PROBLEM: dict[str, Any] = {
     "nest": 1,

@@ -14,7 +14,7 @@ from nest import planner
 from nest.errors import InputError
 from nest.exporting import export
 from nest.nearest import nearest
-from nest.report.summary import decisions_text
+from nest.report.decisions import decisions_text
 from nest.spec import PlanDocument
 
 FRAMEWORKS = ("megatron", "torchtitan")

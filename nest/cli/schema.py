@@ -7,11 +7,6 @@ import typer
 from nest.cli.output import to_json, write
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("schema")(schema)
-
-
 def schema(
     name: str | None = typer.Argument(
         None,

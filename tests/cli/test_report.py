@@ -8,7 +8,7 @@ import pytest
 
 from nest import reporting
 from tests.command_line import call
-from tests.reporting.plans import infeasible, quick, solved
+from tests.report.html.plans import infeasible, quick, solved
 from tests.simulate.uniform_plans import uniform_plan
 
 

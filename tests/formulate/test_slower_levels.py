@@ -15,8 +15,8 @@ from nest.hooks.registry import registry
 from nest.plan import solution_of
 from nest.questions.kept import kept_time
 from nest.questions.links import bandwidths
-from nest.report.explanation import explanation_text
-from nest.report.summary import summary
+from nest.report.text.explanation import explanation_text
+from nest.report.text.summary import summary
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL
 from tests.agreement.problems import random_problem

@@ -6,7 +6,7 @@ import pytest
 
 import nest
 from nest.plan import evaluate
-from nest.report.replay import replay_text
+from nest.report.text.replay import replay_text
 from nest.simulate.contradiction import contradiction
 from nest.simulate.records import WAIT
 from nest.simulate.replay import replay
