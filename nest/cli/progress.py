@@ -68,12 +68,13 @@ class Line:
         self._changed = now
         if Line._bar is None:
             Line._bar, Line._phase = _bar(), None
-            Line._bar.start()
-        (task,) = Line._bar.task_ids
         if Line._phase != (phase or self):
             Line._phase = phase or self
-            Line._bar.reset(task, completed=0, total=goal, description=doing, facts=facts, left=left)
-        Line._bar.update(task, completed=done, total=goal, description=doing, facts=facts, left=left)
+            for task in Line._bar.task_ids:
+                Line._bar.remove_task(task)
+            Line._bar.add_task(doing, total=goal, facts=facts, left=left)
+        Line._bar.update(Line._bar.task_ids[0], completed=done, total=goal, description=doing, facts=facts, left=left)
+        Line._bar.start()
 
 
 def _bar() -> "Progress":
@@ -92,17 +93,15 @@ def _bar() -> "Progress":
             return Text(f"{task.description}: {', '.join(known)}", no_wrap=True, overflow="ellipsis")
 
     # Nothing is redirected: what nest prints, it prints after `clear`.
-    shown = Progress(
+    return Progress(
         Words(),
-        console=Console(stderr=True),
+        console=Console(file=sys.stderr),
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
         refresh_per_second=1 / EVERY,
         get_time=time.monotonic,
     )
-    shown.add_task("", facts=(), left="")
-    return shown
 
 
 def rounded(seconds: float) -> str:

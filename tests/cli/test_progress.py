@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     """A terminal of 100 columns, and a clock that goes on by a second whenever somebody looks at it."""
     shown, ticks = Terminal(), itertools.count()
-    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=shown))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
@@ -113,7 +113,7 @@ def test_what_tells_nothing_itself_says_how_long_it_takes(terminal: Terminal, mo
 
 def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, ticks = io.StringIO(), itertools.count()
-    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=shown))
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     line = progress.step_line()
     for done in range(10):
