@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nest.launch_files import Exported
     from nest.plan import CheckReport
     from nest.report import Verdict
-    from nest.report.shortlist import Entry
+    from nest.report.text.summary import Entry
     from nest.simulate.replay import Replay
     from nest.solve.effort import Deadline
     from nest.spec import PlanDocument, Problem
@@ -342,7 +342,7 @@ def explain(
         only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
         time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
         progress: called with what is being asked and which share of the questions is answered.
-        ready: called after each of `nest.report.explanation.STEPS` with the explanation so far; once more for each
+        ready: called after each of `nest.report.text.explanation.STEPS` with the explanation so far; once more for each
             after an object of a plug-in was disabled.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered strategies and the like; left out, those installed.
@@ -496,7 +496,7 @@ def export(
             infeasible or does not hold.
     """
     from nest.io import write_files
-    from nest.report.nearest import nearest_text
+    from nest.report.text.export import nearest_text
 
     made = exported(plan, (to,), near=nearest, strict_plugins=strict_plugins)
     files = {**made.plans, **made.files}
@@ -607,12 +607,12 @@ def report_page(
         nest.errors.InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the
             page cannot be written.
     """
-    from nest import reporting
+    from nest import html_page
     from nest.io import check_writable, write_text
 
     if output is not None:
         check_writable(Path(output), plan)
-    page = reporting.report(plan, without=without, time_limit=time_limit, progress=progress, plugins=plugins)
+    page = html_page.report(plan, without=without, time_limit=time_limit, progress=progress, plugins=plugins)
     if output is not None:
         write_text(Path(output), page)
     return page

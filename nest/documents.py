@@ -31,7 +31,7 @@ from nest.plan import (
     solution_of,
 )
 from nest.report import ModelFacts, Verdict, figures
-from nest.report.whole_training import whole_training
+from nest.report.plan_summary import whole_training
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK

@@ -15,7 +15,7 @@ from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
 from nest.io import structure
-from nest.report.limits import limits_text
+from nest.report.text.export import limits_text
 from nest.spec import PlanDocument, Problem
 from nest.units import format_bytes
 from nest.whatif.nearest_plan import Nearest, Search, nearest_plan

@@ -14,7 +14,7 @@ from nest import api
 from nest.api import nearest
 from nest.errors import InputError
 from nest.launch_files import export
-from nest.report.summary import decisions_text
+from nest.report.decisions import decisions_text
 from nest.spec import PlanDocument
 
 FRAMEWORKS = ("megatron", "torchtitan")

@@ -1,15 +1,18 @@
-"""The command line: one file per command, each added by its `register`."""
+"""The command line: one file per command or group of commands."""
 
 import gc
 import sys
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from nest import __version__
+
+if TYPE_CHECKING:
+    from nest.hooks.registry import Registry
 
 COMMANDS = (
     "init",
@@ -31,7 +34,7 @@ COMMANDS = (
     "plugins",
     "schema",
 )
-"""Modules of this package, each with `register(app)`, in the order `nest --help` shows."""
+"""Modules of this package in the order `nest --help` shows: each has a function of its name, or `register(app)`."""
 
 WIDEST_HELP = 80
 """Columns that help takes at most, margin included: what typer takes."""
@@ -73,20 +76,24 @@ def _options(
 
 
 for _name in COMMANDS:
-    import_module(f"nest.cli.{_name}").register(app)
+    _module = import_module(f"nest.cli.{_name}")
+    if hasattr(_module, "register"):
+        _module.register(app)
+    else:
+        app.command(_name)(getattr(_module, _name))
 
 
-def _tell_whole_sentences(group: typer.Typer) -> None:
-    """Let lists of commands say the whole first sentence of each: left alone, they cut it after 45 characters."""
+def _list_whole_sentences(group: typer.Typer) -> None:
+    """Let lists of commands have the whole first sentence of each: left alone, they cut it after 45 characters."""
     for command in group.registered_commands:
-        told = " ".join((getdoc(command.callback) or "").split("\n\n")[0].split())
-        command.short_help = told.partition(". ")[0].removesuffix(".") + "."
+        first = " ".join((getdoc(command.callback) or "").split("\n\n")[0].split())
+        command.short_help = first.partition(". ")[0].removesuffix(".") + "."
     for each in group.registered_groups:
         if each.typer_instance is not None:
-            _tell_whole_sentences(each.typer_instance)
+            _list_whole_sentences(each.typer_instance)
 
 
-_tell_whole_sentences(app)
+_list_whole_sentences(app)
 
 
 def main() -> None:
@@ -103,17 +110,16 @@ def main() -> None:
 
 def _call() -> None:
     from nest.cli.output import INTERRUPTED
-    from nest.cli.plugin_commands import add_plugin_commands, plugins_first
-    from nest.cli.streams import results_apart
+    from nest.cli.terminal import results_apart
     from nest.hooks.registry import registry
 
     with results_apart() as together:
-        arguments = plugins_first(sys.argv[1:])
+        arguments = _plugins_first(sys.argv[1:])
         registry().be_strict(False)  # Until an option says otherwise.
-        brought = add_plugin_commands(app, registry())
+        brought = _add_plugin_commands(registry())
         try:
             # What a command of a plug-in prints is a result, whichever way it does.
-            found = app(
+            code = app(
                 args=arguments,
                 obj=lambda command: together() if command in brought else None,
                 terminal_width=_help_width(),
@@ -121,26 +127,26 @@ def _call() -> None:
                 standalone_mode=False,
             )
         except _UsageError as error:
-            _tell_usage(error)
-        if found == INTERRUPTED:  # Typer's own code for Ctrl-C.
+            _fail_usage(error)
+        if code == INTERRUPTED:  # Typer's own code for Ctrl-C.
             raise KeyboardInterrupt
-        sys.exit(found if isinstance(found, int) else 0)
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 _UsageError: Any = typer.BadParameter.__base__
 """What typer raises for a command line it cannot read; it has it from click, or from its own copy of that."""
 
 
-def _tell_usage(error: Any) -> NoReturn:
+def _fail_usage(error: Any) -> NoReturn:
     """Say what is wrong with the command line, or that there is none, as other errors are said."""
     from nest.cli.output import fail
 
     if not error.args or type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:
-        told = error.format_message().rstrip(".")
+        message = error.format_message().rstrip(".")
         path = error.ctx.command_path if error.ctx is not None else "nest"
-        fail(f"{told[:1].lower()}{told[1:]}; see `{path} --help`.")
+        fail(f"{message[:1].lower()}{message[1:]}; see `{path} --help`.")
     sys.exit(error.exit_code)
 
 
@@ -150,3 +156,51 @@ def _help_width() -> int | None:
 
     width = width_of(sys.stdout)
     return None if width is None else max(min(width, WIDEST_HELP) - 2, 1)
+
+
+def _plugins_first(arguments: list[str]) -> list[str]:
+    """The command line with each `--plugin FILE.py` in front of the command; the files join `NEST_PLUGINS`.
+
+    Plug-ins add commands, so that they are found before the command line is read.
+    """
+    from nest.hooks.discovery import add_named
+
+    files: list[str] = []
+    others: list[str] = []
+    waiting = iter(arguments)
+    for each in waiting:
+        if each == "--":
+            others += [each, *waiting]
+        elif each == "--plugin":
+            files.append(next(waiting, ""))
+        elif each.startswith("--plugin="):
+            files.append(each.partition("=")[2])
+        else:
+            others.append(each)
+    add_named(files)
+    return [*(f"--plugin={file}" for file in files), *others]
+
+
+def _add_plugin_commands(known: "Registry") -> frozenset[str]:
+    """Add the commands of plug-ins and return their names; a plug-in that names one as another is refused.
+
+    Each plug-in fills a command line of its own: what it does to that can harm no other command.
+    """
+    taken: dict[str, str] = {}
+    brought: set[str] = set()
+    for plugin, own, names in known.commands(typer.Typer, _names):
+        taken = taken or dict.fromkeys(_names(app), "nest")
+        clash = next((name for name in names if name in taken), None)
+        if clash is not None:
+            known.refuse(plugin, f"the command {clash!r} it adds is one of {taken[clash]} already")
+            continue
+        taken.update(dict.fromkeys(names, plugin.origin))
+        brought.update(names)
+        app.registered_commands += own.registered_commands
+        app.registered_groups += own.registered_groups
+    return frozenset(brought)
+
+
+def _names(commands: typer.Typer) -> tuple[str, ...]:
+    """Names of commands and groups; made as they will be called, so that mistakes show."""
+    return tuple(typer.main.get_group(commands).commands)

@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nest.cli.output import screen, to_json, write
+from nest.cli.options import JSON
+from nest.cli.output import show_paragraph, show_table, to_json, write
+from nest.cli.progress import share_line
 
 if TYPE_CHECKING:
     from nest.calibrate.cluster import ComparedRun
-    from nest.calibrate.generations import Calibrated as DeviceCalibration
     from nest.calibrate.generations import ErrorRow
     from nest.calibrate.links import Calibrated
     from nest.calibrate.memory import Share
-    from nest.report.screen import Screen
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-    group.command("collectives")(collectives)
-    group.command("devices")(devices)
-    group.command("memory")(memory)
-    group.command("cluster")(cluster)
+    for command in (collectives, devices, memory, cluster):
+        group.command()(command)
     app.add_typer(group, name="calibrate", help="Fit the catalogue's coefficients to measurements.")
 
 
@@ -34,29 +32,24 @@ def collectives(
         metavar="FILES...",
         help="Measured collectives: tables of aiconfigurator (.parquet), JSON lines (.jsonl), output of nccl-tests.",
     ),
-    output: Path | None = typer.Option(None, "--output", metavar="DIR", help="Write the links into this folder."),
+    output: Path | None = typer.Option(None, "--output", "-o", metavar="DIR", help="Write the links into this folder."),
     link: str | None = typer.Option(None, "--link", help="The link of the catalogue that was measured."),
     prior: str = typer.Option(
         "catalogue", help="What the fit begins at: the catalogue's lines, or the constants NCCL plans with (nccl)."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
 ) -> None:
     """Fit what links cost to measured collectives; print the errors before and after, by table, kind and size.
 
     Exit code 0: done; 2: bad input.
     """
+    from nest.calibrate.collectives import cells
     from nest.calibrate.entries import link_text
     from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
-    from nest.cli.progress import share_line
-    from nest.errors import InputError
     from nest.hooks.registry import registry
-    from nest.io import there_is
-    from nest.report.paragraph import paragraph
 
-    if prior not in (CATALOGUE, NCCL):
-        raise InputError(f"--prior must be {CATALOGUE} or {NCCL}, is {prior!r:.40}.")
-    if output is not None and there_is(output) != "folder":
-        raise InputError(f"--output {output}: there is no such folder.")
+    _check_prior(prior, CATALOGUE, NCCL)
+    _check_folder(output)
     model = next(iter(registry().collective_models().values()))
     with share_line() as tell:
         found = calibrate_links(read_collectives(files, link), model, prior, progress=tell)
@@ -64,19 +57,28 @@ def collectives(
         typer.echo(to_json({"links": {each.link.name: _plain(each) for each in found}}))
     for each in found:
         if not as_json:
-            typer.echo(paragraph(f"{each.link.name}: median and 90th percentile of relative errors", screen()))
-            typer.echo(_link_table(each, screen()) + "\n")
+            show_paragraph(f"{each.link.name}: median and 90th percentile of relative errors")
+            header = ("table", "kind", "bytes", "count", "before", "after")
+            rows = cells(each.before, each.after)
+            show_table(header, rows, (3, 4, 5), least=(0, 14, 17, 5, 13, 13), ruled=False)
+            typer.echo()
         if output is not None:
             write(output / f"{each.link.name}.toml", link_text(each.link))
 
 
-def _link_table(found: Calibrated, shown_on: Screen) -> str:
-    from nest.calibrate.collectives import cells
-    from nest.report.table import table
+def _check_prior(prior: str, *known: str) -> None:
+    from nest.errors import InputError
 
-    header = ("table", "kind", "bytes", "count", "before", "after")
-    rows = cells(found.before, found.after)
-    return table(header, rows, (3, 4, 5), shown_on, least=(0, 14, 17, 5, 13, 13), ruled=False)
+    if prior not in known:
+        raise InputError(f"--prior must be {' or '.join(known)}, is {prior!r:.40}.")
+
+
+def _check_folder(output: Path | None) -> None:
+    from nest.errors import InputError
+    from nest.io import there_is
+
+    if output is not None and there_is(output) != "folder":
+        raise InputError(f"--output {output}: there is no such folder.")
 
 
 def _plain(found: Calibrated) -> dict[str, object]:
@@ -113,11 +115,11 @@ def devices(
     without: list[str] = typer.Option(
         [], "--without", metavar="GROUP", help="Leave out the runs of this group (repeatable)."
     ),
-    output: Path | None = typer.Option(None, "--output", metavar="DIR", help="Write a file per device here."),
+    output: Path | None = typer.Option(None, "--output", "-o", metavar="DIR", help="Write a file per device here."),
     generations: bool = typer.Option(
         False, "--generations", help="Write a file per generation instead, as the catalogue holds them."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
 ) -> None:
     """Fit the coefficients of devices to measured runs and operators; print the errors by group.
 
@@ -128,22 +130,22 @@ def devices(
     """
     from nest.calibrate.entries import calibration_text, device_text, file_name
     from nest.calibrate.generations import CATALOGUE, PUBLISHED, calibrate_devices, error_rows
-    from nest.cli.progress import share_line
-    from nest.errors import InputError
     from nest.hooks.registry import registry
-    from nest.io import there_is
+    from nest.io import unstructure
 
-    if output is not None and there_is(output) != "folder":
-        raise InputError(f"--output {output}: there is no such folder.")
-    if prior not in (CATALOGUE, PUBLISHED):
-        raise InputError(f"--prior must be {CATALOGUE} or {PUBLISHED}, is {prior!r:.40}.")
+    _check_folder(output)
+    _check_prior(prior, CATALOGUE, PUBLISHED)
     with share_line() as tell:
         found = calibrate_devices(files, registry(), device, folds, tell, prior, without)
     rows = error_rows(found)
     if as_json:
-        typer.echo(to_json({"calibrations": [_fitted(each) for each in found], "errors": [_row(row) for row in rows]}))
+        fits = [{"devices": [one.name for one in each.devices], **unstructure(each.calibration)} for each in found]
+        typer.echo(to_json({"calibrations": fits, "errors": [_row(row) for row in rows]}))
     else:
-        typer.echo(_table(rows, screen()))
+        typer.echo("absolute relative errors: mean, median")
+        header = ("group", "count", "before", "fitted", "cross-validated")
+        cells = [(row.group, str(row.count), *map(_shares, _columns(row).values())) for row in rows]
+        show_table(header, cells, (1, 2, 3, 4), least=(0, 5, 16, 16, 16), ruled=False)
     if output is None:
         return
     texts = {each.calibration.name: calibration_text(each.calibration) for each in found}
@@ -153,28 +155,13 @@ def devices(
         write(output / file_name(name), text)
 
 
-def _fitted(found: DeviceCalibration) -> dict[str, object]:
-    from nest.io import unstructure
-
-    return {"devices": [each.name for each in found.devices], **unstructure(found.calibration)}
-
-
 def _row(row: ErrorRow) -> dict[str, object]:
-    told = {name: {"mean": mean, "median": median} for name, (mean, median) in _columns(row).items()}
-    return {"group": row.group, "count": row.count, **told}
+    errors = {name: {"mean": mean, "median": median} for name, (mean, median) in _columns(row).items()}
+    return {"group": row.group, "count": row.count, **errors}
 
 
 def _columns(row: ErrorRow) -> dict[str, tuple[float, float]]:
     return {"before": row.before, "after": row.after, "cross_validated": row.validated}
-
-
-def _table(rows: list[ErrorRow], shown_on: Screen) -> str:
-    from nest.report.table import table
-
-    cells = [(row.group, str(row.count), *map(_shares, _columns(row).values())) for row in rows]
-    header = ("group", "count", "before", "fitted", "cross-validated")
-    told = table(header, cells, (1, 2, 3, 4), shown_on, least=(0, 5, 16, 16, 16), ruled=False)
-    return f"absolute relative errors: mean, median\n{told}"
 
 
 def _shares(errors: tuple[float, float]) -> str:
@@ -199,8 +186,10 @@ def memory(
         "catalogue",
         help="What the fit begins at: what the catalogue knows, or nothing (none).",
     ),
-    output: Path | None = typer.Option(None, "--output", metavar="FILE", help="Write what was found to this file."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="FILE", help="Write what was found to this file."
+    ),
+    as_json: bool = JSON,
 ) -> None:
     """Fit how far needed memory lies from its estimate; print which runs verdicts get wrong, by source.
 
@@ -211,15 +200,11 @@ def memory(
     from attrs import asdict
 
     from nest.calibrate.memory import USUAL, error_text, fit, left_out, shares, verdicts
-    from nest.cli.progress import share_line
-    from nest.errors import InputError
     from nest.formulate.cluster import RISK
     from nest.hooks.registry import registry
-    from nest.report.paragraph import paragraph
 
     risk = RISK if risk is None else risk
-    if prior not in ("catalogue", "none"):
-        raise InputError(f"--prior must be catalogue or none, is {prior!r:.40}.")
+    _check_prior(prior, "catalogue", "none")
     with share_line() as tell:
         seen = verdicts(files, registry(), tell)
     begun = USUAL if prior == "none" else None
@@ -227,25 +212,19 @@ def memory(
     fitted, validated = shares(seen, risk, lambda _: found), shares(seen, risk, others.__getitem__)
     margin = found.factor(risk) - 1
     if as_json:
-        told = {"error": asdict(found), "risk": risk, "margin": margin}
         rows = {"fitted": [asdict(each) for each in fitted], "without_the_source": [asdict(each) for each in validated]}
-        typer.echo(to_json(told | rows))
+        typer.echo(to_json({"error": asdict(found), "risk": risk, "margin": margin, **rows}))
     else:
-        typer.echo(_memory_table(fitted, validated, screen()))
-        for text in (
-            f"Needed over estimated: median {found.median:.3f}, spread of the logarithm {found.spread:.3f}.",
-            f"At a risk of {risk:g}: training: {{memory_margin: {max(margin, 0.0):.3f}}}",
-        ):
-            typer.echo(paragraph(text, screen()))
+        _show_memory(fitted, validated)
+        show_paragraph(f"Needed over estimated: median {found.median:.3f}, spread of the logarithm {found.spread:.3f}.")
+        show_paragraph(f"At a risk of {risk:g}: training: {{memory_margin: {max(margin, 0.0):.3f}}}")
     if output is not None:
         names = " ".join(path.name for path in files)
         sources = [f"nest calibrate memory {names}: likelihood of {len(seen)} runs, {len(others)} sources alike"]
         write(output, error_text(found, sources))
 
 
-def _memory_table(fitted: list[Share], validated: list[Share], shown_on: Screen) -> str:
-    from nest.report.table import table
-
+def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
     header = ("source", "ran", "refused", "without it", "failed", "promised", "without it", "peaks off by")
     rows = [
         (
@@ -260,7 +239,7 @@ def _memory_table(fitted: list[Share], validated: list[Share], shown_on: Screen)
         )
         for each, other in zip(fitted, validated, strict=True)
     ]
-    return table(header, rows, (1, 2, 3, 4, 5, 6, 7), shown_on, ruled=False)
+    show_table(header, rows, (1, 2, 3, 4, 5, 6, 7), ruled=False)
 
 
 def cluster(
@@ -270,9 +249,9 @@ def cluster(
         help="Runs on one cluster, as JSON lines (docs/reference/measurements.md).",
     ),
     output: Path | None = typer.Option(
-        None, "--output", metavar="FILE", help="Write what was found to this file; cluster.calibration names it."
+        None, "--output", "-o", metavar="FILE", help="Write what was found to this file; cluster.calibration names it."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
 ) -> None:
     """Find how much longer all takes on a cluster than predicted, and how sure that is.
 
@@ -283,9 +262,7 @@ def cluster(
     from attrs import asdict
 
     from nest.calibrate.cluster import calibrated, calibration_text, seen_runs
-    from nest.cli.progress import share_line
     from nest.hooks.registry import registry
-    from nest.report.paragraph import paragraph
 
     with share_line() as tell:
         seen = seen_runs(files, registry(), tell)
@@ -294,20 +271,21 @@ def cluster(
     if as_json:
         typer.echo(to_json({"calibration": asdict(found), "runs": [asdict(each) for each in seen]}))
     else:
-        typer.echo(_runs_table(seen, screen()))
-        told = (
+        _show_runs(seen)
+        times = (
             f"{found.time:.3f} times as long as predicted (standard deviation of another run {found.time_spread:.1%})"
         )
-        typer.echo(paragraph(f"Batches take {told}.", screen()))
+        show_paragraph(f"Batches take {times}.")
         if found.memory is not None:
-            told = f"{found.memory:.3f} times the estimate in the median (standard deviation {found.memory_spread:.1%})"
-            typer.echo(paragraph(f"Stages need {told}.", screen()))
+            sizes = (
+                f"{found.memory:.3f} times the estimate in the median (standard deviation {found.memory_spread:.1%})"
+            )
+            show_paragraph(f"Stages need {sizes}.")
     if output is not None:
         write(output, calibration_text(found))
 
 
-def _runs_table(seen: list[ComparedRun], shown_on: Screen) -> str:
-    from nest.report.table import table
+def _show_runs(seen: list[ComparedRun]) -> None:
     from nest.units import format_seconds
 
     rows = [
@@ -319,4 +297,4 @@ def _runs_table(seen: list[ComparedRun], shown_on: Screen) -> str:
         )
         for each in seen
     ]
-    return table(("run", "measured", "predicted", "ratio"), rows, (1, 2, 3), shown_on, ruled=False)
+    show_table(("run", "measured", "predicted", "ratio"), rows, (1, 2, 3), ruled=False)

@@ -1,20 +1,12 @@
 """`nest devices`, `clusters`, `stacks`, `topology profiles`: what the catalogue holds, or one entry with sources."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import typer
 
-from nest.cli import completion
-from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import screen, to_json, warn
-
-if TYPE_CHECKING:
-    from nest.catalogue import ClusterEntry
-    from nest.report.screen import Screen
-    from nest.spec import DeviceSpec, LinkProfile, StackSpec
+from nest.cli.options import JSON, STRICT_PLUGINS, complete_clusters, complete_devices
+from nest.cli.output import screen, show, show_table, to_json, warn_of_plugins
 
 
 def register(app: typer.Typer) -> None:
@@ -26,9 +18,9 @@ def register(app: typer.Typer) -> None:
 
 def devices(
     name: str | None = typer.Argument(
-        None, metavar="[NAME]", autocompletion=completion.devices, help="A device from the list."
+        None, metavar="[NAME]", autocompletion=complete_devices, help="A device from the list."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
 ) -> None:
     """List the devices nest knows, or describe one with the sources of its figures.
 
@@ -38,21 +30,19 @@ def devices(
     from nest.catalogue import devices as known
 
     if name is not None:
-        _tell(device(name, "nest devices"), as_json)
-    elif as_json:
-        typer.echo(to_json({"devices": [_plain(each) for each in known().values()]}))
+        _show_entry(device(name, "nest devices"), as_json)
     else:
-        typer.echo(_device_table(known().values(), screen()))
+        _show_list("devices", known().values(), as_json, _device_table)
 
 
 def clusters(
     name: str | None = typer.Argument(
         None,
         metavar="[NAME]",
-        autocompletion=completion.clusters,
+        autocompletion=complete_clusters,
         help="A cluster from the list; NAME-N is NAME with N devices.",
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
 ) -> None:
     """List the clusters nest knows, or describe one with the sources of its figures.
 
@@ -62,16 +52,14 @@ def clusters(
     from nest.catalogue import named_cluster
 
     if name is not None:
-        _tell(named_cluster(name, "nest clusters"), as_json)
-    elif as_json:
-        typer.echo(to_json({"clusters": [_plain(each) for each in known().values()]}))
+        _show_entry(named_cluster(name, "nest clusters"), as_json)
     else:
-        typer.echo(_described_list(list(known().values()), screen()))
+        _show_list("clusters", known().values(), as_json, _descriptions)
 
 
 def stacks(
     name: str | None = typer.Argument(None, metavar="[NAME]", help="A software stack from the list, or a file of one."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """List the software stacks nest knows, or describe one: what it does by itself, with the sources of that.
@@ -85,18 +73,16 @@ def stacks(
     entries = known.run(
         lambda: [described(each, known, place="nest stacks") for each in (known.stacks() if name is None else (name,))]
     )
-    warn(known.warnings)
+    warn_of_plugins()
     if name is not None:
-        _tell(entries[0], as_json)
-    elif as_json:
-        typer.echo(to_json({"stacks": [_plain(each) for each in entries]}))
+        _show_entry(entries[0], as_json)
     else:
-        typer.echo(_stack_table(entries, screen()))
+        _show_list("stacks", entries, as_json, _stack_table)
 
 
 def profiles(
     name: str | None = typer.Argument(None, metavar="[NAME]", help="A link profile from the list."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
 ) -> None:
     """List the link profiles nest knows, or describe one with the sources of its figures.
 
@@ -106,58 +92,56 @@ def profiles(
     from nest.catalogue import profiles as known
 
     if name is not None:
-        _tell(profile(name, "nest topology profiles"), as_json)
-    elif as_json:
-        typer.echo(to_json({"profiles": [_plain(each) for each in known().values()]}))
+        _show_entry(profile(name, "nest topology profiles"), as_json)
     else:
-        typer.echo(_described_list(list(known().values()), screen()))
+        _show_list("profiles", known().values(), as_json, _descriptions)
 
 
-def _tell(entry: object, as_json: bool) -> None:
-    """Print one entry."""
-    from nest.report.entry import entry_text
+def _show_entry(entry: object, as_json: bool) -> None:
+    from nest.report.text.entry import entry_text
 
-    typer.echo(to_json(_plain(entry)) if as_json else entry_text(entry, screen()))
+    show(as_json, _plain(entry), lambda screen: entry_text(entry, screen))
+
+
+def _show_list(kind: str, entries: Iterable[Any], as_json: bool, table: Callable[[Iterable[Any]], None]) -> None:
+    if as_json:
+        typer.echo(to_json({kind: [_plain(each) for each in entries]}))
+    else:
+        table(entries)
 
 
 def _plain(entry: Any) -> dict[str, Any]:
     """An entry as plain data, without what it leaves open."""
     from attrs import asdict
 
-    return asdict(
-        entry, filter=lambda _, value: value is not None, value_serializer=lambda _, __, value: _listed(value)
-    )
+    def listed(_: object, __: object, value: Any) -> Any:
+        return list(value) if isinstance(value, tuple) else value
+
+    return asdict(entry, filter=lambda _, value: value is not None, value_serializer=listed)
 
 
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _device_table(rows: Iterable[DeviceSpec], shown_on: Screen) -> str:
-    from nest.report.table import table
-
+def _device_table(entries: Iterable[Any]) -> None:
     cells = []
-    for row in rows:
-        peak = row.peak.bf16 or row.peak.fp16 or 0.0
-        memory, bandwidth = f"{row.memory / 1e9:.0f} GB", f"{row.memory_bandwidth / 1e9:.0f} GB/s"
-        cells.append((row.name, memory, bandwidth, f"{peak / 1e12:.1f} TFLOP/s"))
-    return table(("device", "memory", "bandwidth", "peak bf16 or fp16"), cells, (1, 2, 3), shown_on)
+    for each in entries:
+        peak = each.peak.bf16 or each.peak.fp16 or 0.0
+        memory, bandwidth = f"{each.memory / 1e9:.0f} GB", f"{each.memory_bandwidth / 1e9:.0f} GB/s"
+        cells.append((each.name, memory, bandwidth, f"{peak / 1e12:.1f} TFLOP/s"))
+    show_table(("device", "memory", "bandwidth", "peak bf16 or fp16"), cells, (1, 2, 3))
 
 
-def _stack_table(rows: Iterable[StackSpec], shown_on: Screen) -> str:
+def _stack_table(entries: Iterable[Any]) -> None:
     from attrs import asdict
 
-    from nest.report.table import table
-
     cells = []
-    for row in rows:
-        hidden = [key for key, value in asdict(row.training.overlap).items() if value]
-        hidden += [f"pipeline ({', '.join(row.pipeline_overlap)})"] if row.pipeline_overlap else []
-        cells.append((row.name, row.version, ", ".join(hidden) or "nothing", ", ".join(row.targets)))
-    return table(("stack", "version", "what hides", "targets"), cells, (), shown_on)
+    for each in entries:
+        overlaps: Mapping[str, Any] = asdict(each.training.overlap)
+        hidden = [key for key, value in overlaps.items() if value]
+        hidden += [f"pipeline ({', '.join(each.pipeline_overlap)})"] if each.pipeline_overlap else []
+        cells.append((each.name, each.version, ", ".join(hidden) or "nothing", ", ".join(each.targets)))
+    show_table(("stack", "version", "what hides", "targets"), cells)
 
 
-def _described_list(rows: Sequence[ClusterEntry | LinkProfile], shown_on: Screen) -> str:
-    from nest.report.paragraph import figures
+def _descriptions(entries: Iterable[Any]) -> None:
+    from nest.report.text.layout import figures
 
-    return figures([(row.name or "", row.description) for row in rows], shown_on)
+    typer.echo(figures([(each.name or "", each.description) for each in entries], screen()))

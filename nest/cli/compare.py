@@ -5,16 +5,10 @@ from pathlib import Path
 
 import typer
 
-from nest.cli import completion
-from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import JSON, NODES, STRICT_PLUGINS, complete_planners
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import NO_PLAN, screen, tell_assumed, to_json, warn
+from nest.cli.output import NO_PLAN, note_assumed, show, show_table, to_json, warn_of_plugins
 from nest.cli.progress import progress_line, step_line
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("compare")(compare)
 
 
 def compare(
@@ -23,7 +17,7 @@ def compare(
         [],
         "--planner",
         metavar="NAME",
-        autocompletion=completion.planners,
+        autocompletion=complete_planners,
         help="A planner from the list; may be repeated. Left out, all of them.",
     ),
     plans: list[Path] = typer.Option(
@@ -35,14 +29,14 @@ def compare(
         metavar="FILE",
         help="A script (or YAML map) of Megatron-LM flags, priced on this problem; it is read, never run.",
     ),
-    nodes: int | None = typer.Option(None, "--nodes", metavar="N", help="With flags: machines they are launched on."),
+    nodes: int | None = NODES,
     seed: int | None = typer.Option(None, "--seed", metavar="N", help="Seed of planners that draw random numbers (1)."),
     evaluations: int | None = typer.Option(
         None, "--evaluations", metavar="N", help="Plans that a planner which tries plans out may price (1000)."
     ),
     time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
     listing: bool = typer.Option(False, "--list", help="List the planners."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Put the fastest plan beside those of other planners, of plan files and of Megatron-LM flags.
@@ -52,8 +46,7 @@ def compare(
     """
     from nest import api
     from nest.errors import InputError
-    from nest.hooks.registry import registry
-    from nest.report.comparison import comparison_text
+    from nest.report.text.comparison import comparison_text
 
     if listing:
         _list(as_json)
@@ -65,7 +58,7 @@ def compare(
     steps = step_line()
     with progress_line("searching") as progress, ExitStack() as ended:
         ended.callback(steps.clear)
-        found = api.compare(
+        comparison = api.compare(
             problem,
             planners=planners or None,
             plans=plans,
@@ -77,25 +70,23 @@ def compare(
             progress=progress,
             step=steps.tell,
         )
-    warn(registry().warnings)
-    tell_assumed(found.ours.problem["cluster"].get("assumed", ()))
-    told = found.to_dict()
-    typer.echo(to_json(told) if as_json else comparison_text(told, screen()))
-    found.assert_unbeaten()
-    if found.ours.status == "infeasible":
+    warn_of_plugins()
+    note_assumed(comparison.ours.problem["cluster"].get("assumed", ()))
+    document = comparison.to_dict()
+    show(as_json, document, lambda screen: comparison_text(document, screen))
+    comparison.assert_unbeaten()
+    if comparison.ours.status == "infeasible":
         raise typer.Exit(NO_PLAN)
 
 
 def _list(as_json: bool) -> None:
     """Print what planners there are."""
-    from nest.hooks.registry import registry
-    from nest.report.table import table
     from nest.whatif.compare import planner_rows
 
     rows = planner_rows()
-    warn(registry().warnings)
+    warn_of_plugins()
     if as_json:
         typer.echo(to_json({"planners": rows}))
     else:
         cells = [(row["name"], row["summary"], row["distribution"]) for row in rows]
-        typer.echo(table(("name", "plans", "from"), cells, screen=screen()))
+        show_table(("name", "plans", "from"), cells)

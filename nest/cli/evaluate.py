@@ -1,16 +1,14 @@
-"""`nest evaluate`: the price of a plan that is already decided."""
+"""`nest evaluate`: the price of a plan that is already decided, or that flags of a framework run today."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 
-from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of
-from nest.cli.output import screen, tell_assumed, tell_implied, tell_outside, tell_violated, to_json, warn
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("evaluate")(evaluate)
+from nest.cli.options import NODES, STRICT_PLUGINS, TOKENS, VOCABULARY, changes_of
+from nest.cli.output import NO_PLAN, note, note_once, note_plan, screen, to_json, warn, warn_of_plugins
+from nest.cli.progress import progress_line
 
 
 def evaluate(
@@ -30,10 +28,8 @@ def evaluate(
     cluster: str | None = typer.Option(
         None, "--cluster", metavar="NAME|FILE", help="With flags: the cluster, in place of the problem's."
     ),
-    nodes: int | None = typer.Option(None, "--nodes", metavar="N", help="With flags: machines they are launched on."),
-    vocabulary: int | None = typer.Option(
-        None, "--vocabulary", metavar="N", help="With flags: tokens of the vocabulary, where a tokenizer has them."
-    ),
+    nodes: int | None = NODES,
+    vocabulary: int | None = VOCABULARY,
     against_best: bool = typer.Option(
         False, "--against-best", help="With flags: also search for the fastest plan, and say how far from it they are."
     ),
@@ -50,28 +46,22 @@ def evaluate(
     """
     from nest import api
     from nest.errors import InputError
-    from nest.hooks.registry import registry
     from nest.report import summary
 
     decisions = dict(_decision(text) for text in fix)
-    if from_megatron is not None and tokens is not None:
-        raise InputError("--tokens goes with problem files; with flags, give a problem with training.tokens.")
     if from_megatron is not None:
-        from nest.cli.from_flags import Asked, evaluate_flags
-
-        evaluate_flags(
-            Asked(
-                flags=from_megatron,
-                framework="megatron",
-                problems=tuple(problems or ()),
-                cluster=cluster,
-                nodes=nodes,
-                vocabulary=vocabulary,
-                decisions=decisions,
-                against_best=against_best,
-                write_problem=write_problem,
-                as_json=as_json,
-            )
+        if tokens is not None:
+            raise InputError("--tokens goes with problem files; with flags, give a problem with training.tokens.")
+        _evaluate_flags(
+            from_megatron,
+            problems or [],
+            cluster=cluster,
+            nodes=nodes,
+            vocabulary=vocabulary,
+            decisions=decisions,
+            against_best=against_best,
+            write_problem=write_problem,
+            as_json=as_json,
         )
         return
     if cluster is not None or nodes is not None or vocabulary is not None or against_best or write_problem is not None:
@@ -83,14 +73,11 @@ def evaluate(
     for problem in problems:
         implied: list[str] = []
         plan = api.evaluate(problem, fix=decisions, message=implied.append, changes=changes_of(tokens=tokens))
-        warn(registry().warnings)
-        tell_outside(plan.outside or (), problem)
-        tell_violated(plan.violates, problem)
-        tell_assumed(plan.problem["cluster"].get("assumed", ()))
+        note_plan(plan, problem)
         if as_json or len(problems) > 1:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
-            tell_implied(implied)
+            note_once(implied)
             typer.echo(summary(plan, screen()))
 
 
@@ -103,3 +90,64 @@ def _decision(text: str) -> tuple[str, object]:
     if not equals or not name.strip() or not value.strip():
         raise InputError(f"--fix takes NAME=VALUE, such as --fix tp=8; got {text!r}.")
     return name.strip(), read_value(value.strip())
+
+
+def _evaluate_flags(
+    flags: Path,
+    problems: list[Path],
+    *,
+    cluster: str | None,
+    nodes: int | None,
+    vocabulary: int | None,
+    decisions: Mapping[str, object],
+    against_best: bool,
+    write_problem: Path | None,
+    as_json: bool,
+) -> None:
+    """Price flags of Megatron-LM and print the result."""
+    from nest import api
+    from nest.errors import InputError
+    from nest.formulate.from_flags import start
+    from nest.io import check_writable, write_text
+    from nest.report import summary
+    from nest.report.text.layout import paragraph
+
+    framework = "megatron"
+    if len(problems) > 1:
+        raise InputError("--from-megatron takes one problem at most, which says what the flags do not.")
+    if write_problem is not None:
+        check_writable(write_problem, flags, *problems)
+    problem = next(iter(problems), None)
+    found = start(flags, framework, problem, cluster=cluster, nodes=nodes, vocabulary=vocabulary)
+    for text in found.notes:
+        note(f"note: {flags}: {text}")
+    plan = api.evaluate(found.problem, fix=decisions or None)
+    opened = found.opened(framework) if against_best or write_problem is not None else None
+    if opened is not None and write_problem is not None:
+        write_text(write_problem, json.dumps(opened.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    best = None
+    if against_best and opened is not None:
+        with progress_line("searching") as progress:
+            best = api.solve(opened, progress=progress)
+    warn_of_plugins()
+    for each in plan.violates:
+        warn(f"{flags}: the constraint `{each}` does not hold of this plan, which is priced all the same.")
+    if as_json:
+        document = plan.to_dict()
+        typer.echo(to_json(document if best is None else {"plan": document, "best": best.to_dict()}))
+    else:
+        typer.echo(summary(plan, screen()))
+        if best is not None:
+            compared = _compared(plan.batch_time or 0.0, best.batch_time)
+            typer.echo(f"\n{paragraph(compared, screen())}\n\n{summary(best, screen())}")
+    if best is not None and best.batch_time is None:
+        raise typer.Exit(NO_PLAN)
+
+
+def _compared(today: float, best: float | None) -> str:
+    """How much less time the best plan takes."""
+    if best is None:
+        return "No plan fits the memory of this cluster."
+    if best > today:
+        return f"The best plan that fits takes {best / today - 1:.1%} more time a batch than the flags:"
+    return f"The best plan takes {1 - best / today:.1%} less time a batch, {today / best:.2f} times as fast:"

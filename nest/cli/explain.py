@@ -6,22 +6,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import JSON, PLAN, STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import NO_PLAN, screen, to_json, warn
+from nest.cli.output import NO_PLAN, screen, to_json, warn_of_plugins
 from nest.cli.progress import clear_line, share_line
 
 if TYPE_CHECKING:
     from nest.whatif.explain import Explanation
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("explain")(explain)
-
-
 def explain(
-    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+    plan: Path = PLAN,
     only: list[str] = typer.Option(
         [],
         "--only",
@@ -29,7 +24,7 @@ def explain(
         help="One part: binding, constraints, alternatives or flips; may be repeated. Left out, all of them.",
     ),
     time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Explain a plan: what binds, what restrictions cost, the next best by decision, and what would change the answer.
@@ -39,24 +34,23 @@ def explain(
     that nothing is feasible, which is explained, too; 2: bad input.
     """
     from nest import api
-    from nest.hooks.registry import registry
-    from nest.report.explanation import explanation_section
+    from nest.report.text.explanation import explanation_section
 
-    shown = dict[str, str]()
+    printed = dict[str, str]()
 
     def show(step: str, found: "Explanation") -> None:
         """Print what a step has found, once."""
-        section = "" if as_json or step in shown else explanation_section(found.to_dict(), step, screen())
+        section = "" if as_json or step in printed else explanation_section(found.to_dict(), step, screen())
         if section:
             clear_line()
-            warn(registry().warnings)
-            typer.echo("\n" * any(shown.values()) + section)
+            warn_of_plugins()
+            typer.echo("\n" * any(printed.values()) + section)
             sys.stdout.flush()
-        shown.setdefault(step, section)
+        printed.setdefault(step, section)
 
     with share_line() as tell:
         found = api.explain(plan, only=only, time_limit=time_limit, progress=tell, ready=show)
-    warn(registry().warnings)
+    warn_of_plugins()
     if as_json:
         typer.echo(to_json(found.to_dict()))
     if found.plan.status == "infeasible":

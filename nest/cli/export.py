@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 from attrs import evolve
 
-from nest.cli import completion
-from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, note, screen, to_json, warn
+from nest.cli.options import JSON, STRICT_PLUGINS, complete_exporters
+from nest.cli.output import NO_PLAN, note, show_table, to_json, warn_of_plugins
 from nest.cli.progress import progress_line
 
 if TYPE_CHECKING:
     from nest.launch_files import Exported
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("export")(export)
 
 
 def export(
@@ -31,7 +25,7 @@ def export(
         [],
         "--to",
         metavar="NAME",
-        autocompletion=completion.exporters,
+        autocompletion=complete_exporters,
         help="An exporter from the list; may be repeated.",
     ),
     output: Path | None = typer.Option(
@@ -41,7 +35,7 @@ def export(
         False, "--nearest", help="Where the framework cannot run the plan, export the nearest that it can, and say so."
     ),
     listing: bool = typer.Option(False, "--list", help="List the exporters, and what each can express."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Write a plan as the files of a framework, a launcher or another tool. The plan is checked first.
@@ -51,9 +45,8 @@ def export(
     """
     from nest import api
     from nest.errors import InputError
-    from nest.hooks.registry import registry
     from nest.launch_files import NothingNear
-    from nest.report.nearest import nearest_text
+    from nest.report.text.export import nearest_text
 
     if listing:
         _list(None if plan is None else api.read_plan(plan), as_json)
@@ -72,7 +65,7 @@ def export(
     except NothingNear as nothing:
         note(str(nothing))
         raise typer.Exit(NO_PLAN) from None
-    warn((*registry().warnings, *made.warnings))
+    warn_of_plugins(*made.warnings)
     for found in made.nearest.values():
         note(nearest_text(found.to_dict()))
     if output is not None:
@@ -96,10 +89,9 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
     Those that cannot be exported are told, and the others are written.
     """
     from nest.errors import InputError, InputErrors
-    from nest.hooks.registry import registry
     from nest.io import write_files
     from nest.launch_files import Exported, NothingNear
-    from nest.report.nearest import nearest_text
+    from nest.report.text.export import nearest_text
 
     plans = sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name))
     if not plans or output is None:
@@ -113,7 +105,7 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
         except (InputError, NothingNear) as error:
             refused.append(f"{path}: {error}")
             continue
-        warn((*registry().warnings, *(f"{path}: {each}" for each in made.warnings)))
+        warn_of_plugins(*(f"{path}: {each}" for each in made.warnings))
         for found in made.nearest.values():
             note(f"{path}: {nearest_text(found.to_dict())}")
         own = {"plan.json": path.read_text(encoding="utf-8"), **made.plans, **made.files}
@@ -144,14 +136,11 @@ def _tell(made: "Exported", output: Path | None, as_json: bool) -> None:
 
 def _list(plan: Any, as_json: bool) -> None:
     """Print what exporters there are."""
-    from nest.hooks.registry import registry
     from nest.launch_files import exporters
-    from nest.report.table import table
 
     rows = exporters(plan)
-    warn(registry().warnings)
+    warn_of_plugins()
     if as_json:
         typer.echo(to_json({"exporters": rows}))
     else:
-        cells = [(row["name"], row["summary"], row["limits"]) for row in rows]
-        typer.echo(table(("name", "writes", "limits"), cells, screen=screen()))
+        show_table(("name", "writes", "limits"), [(row["name"], row["summary"], row["limits"]) for row in rows])

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import typer
 
-from nest.cli import completion
-from nest.cli.options import count
+from nest.cli.options import complete_clusters, complete_devices, complete_models, count
 
 TEXT = """\
 # A problem: `nest solve {file}` finds its fastest plan. Keys that are commented out may be left out.
@@ -50,31 +49,26 @@ ASKED = {
 """What is asked on a terminal, by the option that says it."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("init")(init)
-
-
 def init(
     model: str | None = typer.Option(
         None,
         "--model",
         metavar="NAME|FILE",
-        autocompletion=completion.models,
+        autocompletion=complete_models,
         help="A config.json, or a name that `nest models` lists.",
     ),
     cluster: str | None = typer.Option(
         None,
         "--cluster",
         metavar="NAME|FILE",
-        autocompletion=completion.clusters,
+        autocompletion=complete_clusters,
         help="A cluster that `nest clusters` lists, NAME-N for N devices of it, or a file of one.",
     ),
     device: str | None = typer.Option(
         None,
         "--device",
         metavar="NAME",
-        autocompletion=completion.devices,
+        autocompletion=complete_devices,
         help="The device, where the file of the cluster does not say it.",
     ),
     global_batch: str | None = typer.Option(None, "--global-batch", metavar="N", help="Samples per optimizer step."),

@@ -5,17 +5,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import note, screen, to_json, warn
+from nest.cli.options import NODES, STRICT_PLUGINS, VOCABULARY
+from nest.cli.output import note, screen, to_json, warn_of_plugins
 
 if TYPE_CHECKING:
     from nest.calibrate.measured import Measured
-    from nest.report.screen import Screen
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("measure")(measure)
+    from nest.report.text.layout import Screen
 
 
 def measure(
@@ -30,10 +25,8 @@ def measure(
     cluster: str | None = typer.Option(
         None, "--cluster", metavar="NAME|FILE", help="With flags or arguments in the log: the cluster."
     ),
-    nodes: int | None = typer.Option(None, "--nodes", metavar="N", help="With flags: machines they are launched on."),
-    vocabulary: int | None = typer.Option(
-        None, "--vocabulary", metavar="N", help="With flags: tokens of the vocabulary, where a tokenizer has them."
-    ),
+    nodes: int | None = NODES,
+    vocabulary: int | None = VOCABULARY,
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="FILE", help="Write the measurements to this file instead of printing them."
     ),
@@ -53,7 +46,7 @@ def measure(
     if output is not None:
         check_writable(output, *logs)
     found = measure_all(logs, RunOptions(problem, cluster, nodes, vocabulary), registry())
-    warn(registry().warnings)
+    warn_of_plugins()
     for each in found:
         for text in each.notes:
             note(f"note: {each.log}: {text}")
@@ -71,8 +64,8 @@ def measure(
 
 def _table(found: "list[Measured]", shown_on: "Screen") -> str:
     """The runs, the fastest of one task first, beside what is predicted of them."""
-    from nest.report.paragraph import paragraph
-    from nest.report.table import table
+    from nest.report.text.layout import paragraph
+    from nest.report.text.table import table
 
     ranked = _ranked(found)
     header = ("log", "framework", "steps", "measured", "predicted", "ratio", "peak memory", "estimated")

@@ -6,27 +6,21 @@ from typing import TYPE_CHECKING, Any
 import typer
 from attrs import evolve
 
-from nest.cli import completion
-from nest.cli.options import STRICT_PLUGINS, positions
-from nest.cli.output import screen, to_json, warn
+from nest.cli.options import JSON, STRICT_PLUGINS, complete_models, positions
+from nest.cli.output import show, warn_of_plugins
 
 if TYPE_CHECKING:
-    from nest.report.screen import Screen
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("models")(models)
+    from nest.report.text.layout import Screen
 
 
 def models(
     source: str | None = typer.Argument(
         None,
         metavar="[SOURCE]",
-        autocompletion=completion.models,
+        autocompletion=complete_models,
         help="A config.json, a file with `transformer:`, an operator graph, an exported program, or a name listed.",
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
     sequence_length: int | None = typer.Option(
         None,
         "--sequence-length",
@@ -43,11 +37,9 @@ def models(
     from nest.hooks.registry import registry
 
     content = _list() if source is None else registry().run(lambda: _describe(source, sequence_length))
-    warn(registry().warnings)
-    if as_json:
-        typer.echo(to_json(content))
-    else:
-        typer.echo(_list_text(content, screen()) if source is None else _text(content, screen()))
+    warn_of_plugins()
+    text = _list_text if source is None else _text
+    show(as_json, content, lambda screen: text(content, screen))
 
 
 def _list() -> dict[str, Any]:
@@ -81,7 +73,7 @@ def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
 
 
 def _list_text(content: dict[str, Any], shown_on: "Screen") -> str:
-    from nest.report.paragraph import paragraph
+    from nest.report.text.layout import paragraph
 
     width = max(len(model["name"]) for model in content["models"])
     lines = [
@@ -94,8 +86,8 @@ def _list_text(content: dict[str, Any], shown_on: "Screen") -> str:
 
 
 def _text(content: dict[str, Any], shown_on: "Screen") -> str:
-    from nest.report.paragraph import figures, paragraph
-    from nest.report.table import table
+    from nest.report.text.layout import figures, paragraph
+    from nest.report.text.table import table
 
     tied = "shares the word embedding's" if content["tied_embeddings"] else ""
     rows = [

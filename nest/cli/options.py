@@ -1,6 +1,6 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what the shell completes: names that nest knows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,16 @@ STRICT_PLUGINS = typer.Option(
 )
 """Takes effect as it is read, so that a command only has to declare it: `strict_plugins: bool = STRICT_PLUGINS`."""
 
+JSON = typer.Option(False, "--json", help="Print one JSON document and nothing else.")
+
+PLAN = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it.")
+
+NODES = typer.Option(None, "--nodes", metavar="N", help="With flags: machines they are launched on.")
+
+VOCABULARY = typer.Option(
+    None, "--vocabulary", metavar="N", help="With flags: tokens of the vocabulary, where a tokenizer has them."
+)
+
 TOKENS = typer.Option(
     None,
     "--tokens",
@@ -46,13 +56,9 @@ def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Chan
     return changes
 
 
-def time_limit(told: str) -> Any:
-    """The option `--time-limit`: seconds, or a time with its unit.
-
-    Args:
-        told: what it limits.
-    """
-    return typer.Option(None, "--time-limit", metavar="S", parser=_seconds, help=f"{told} Seconds, or as in 5min.")
+def time_limit(limits: str) -> Any:
+    """The option `--time-limit`: seconds, or a time with its unit; `limits` says of what."""
+    return typer.Option(None, "--time-limit", metavar="S", parser=_seconds, help=f"{limits} Seconds, or as in 5min.")
 
 
 def _seconds(text: str) -> float:
@@ -83,16 +89,63 @@ def count(text: str, kind: object, option: str | None = None) -> int:
     from nest.units import parse_count
 
     with _usage(option):
-        found = int(text) if text.strip().isdecimal() else parse_count(text, kind)
-        if found < 1:
-            raise ValueError(f"must be at least 1, is {found}")
-        return found
+        number = int(text) if text.strip().isdecimal() else parse_count(text, kind)
+        if number < 1:
+            raise ValueError(f"must be at least 1, is {number}")
+        return number
 
 
 @contextmanager
 def _usage(option: str | None = None) -> Iterator[None]:
-    """Tell what is wrong with an option's value as typer does."""
+    """Turn what is wrong with an option's value into an error of the command line."""
     try:
         yield
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def complete_exporters(incomplete: str) -> list[str]:
+    """Names of exporters."""
+    from nest.hooks.registry import registry
+
+    return _beginning(incomplete, registry().exporters())
+
+
+def complete_targets(incomplete: str) -> list[str]:
+    """What `search.target` may name: exporters that say what their framework can run."""
+    from nest.hooks.registry import registry
+
+    able = (name for name, each in registry().exporters().items() if hasattr(each, "limits"))
+    return _beginning(incomplete, [*able, "none"])
+
+
+def complete_planners(incomplete: str) -> list[str]:
+    """Names of planners."""
+    from nest.hooks.registry import registry
+
+    return _beginning(incomplete, registry().planners())
+
+
+def complete_devices(incomplete: str) -> list[str]:
+    """Names of devices."""
+    from nest.catalogue import devices
+
+    return _beginning(incomplete, devices())
+
+
+def complete_clusters(incomplete: str) -> list[str]:
+    """Names of clusters."""
+    from nest.catalogue import clusters
+
+    return _beginning(incomplete, clusters())
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """Names of models."""
+    from nest.catalogue import library_models
+
+    return _beginning(incomplete, library_models())
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

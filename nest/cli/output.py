@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,14 @@ from nest.cli.terminal import is_coloured, width_of
 from nest.errors import InputError, InternalError, NestError, NoPlanYet
 
 if TYPE_CHECKING:
-    from nest.report.screen import Screen, Tone
+    from nest.report.text.layout import Screen, Tone
+    from nest.spec import PlanDocument
 
 DONE, NO_PLAN, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: done; no feasible plan or a failed check; bad input or usage; Ctrl-C, as shells have it."""
 
-_told: set[str] = set()
-"""Warnings printed so far."""
+_noted: set[str] = set()
+"""What was printed so far of what is printed once."""
 
 
 def run(command: Callable[[], Any]) -> int:
@@ -38,7 +39,7 @@ def run(command: Callable[[], Any]) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - silences the flush at exit
         return DONE
     except InputError as error:
-        _warn_of_plugins()
+        _warn_before_error()
         fail(str(error))
         return BAD_INPUT
     except NoPlanYet as error:
@@ -58,18 +59,18 @@ def run(command: Callable[[], Any]) -> int:
         return BAD_INPUT
 
 
-def _warn_of_plugins() -> None:
-    """Tell what was disabled before an error: it may be what the input asks for."""
+def _warn_before_error() -> None:
+    """Tell which plug-ins were disabled before an error: one may be what the input asks for."""
     from nest.hooks.registry import registry
 
     with suppress(InputError):
         if not registry().strict:
-            warn(registry().warnings)
+            warn_of_plugins()
 
 
 def screen(*, errors: bool = False) -> "Screen":
     """What texts are laid out for on standard output, or standard error: a terminal, or lines of any length."""
-    from nest.report.screen import Screen
+    from nest.report.text.layout import Screen
 
     stream = sys.stderr if errors else sys.stdout
     width = width_of(stream)
@@ -86,7 +87,26 @@ _STYLES: dict[str, dict[str, Any]] = {
     "FAIR": {"fg": typer.colors.YELLOW},
     "BAD": {"fg": typer.colors.RED},
 }
-"""How what stands out looks, by `nest.report.screen.Tone`."""
+"""How what stands out looks, by `nest.report.text.layout.Tone`."""
+
+
+def show(as_json: bool, document: dict[str, Any], text: "Callable[[Screen], str]") -> None:
+    """Print a result as JSON, or for people."""
+    typer.echo(to_json(document) if as_json else text(screen()))
+
+
+def show_table(header: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = (), **layout: Any) -> None:
+    """Print a table (`nest.report.text.table`)."""
+    from nest.report.text.table import table
+
+    typer.echo(table(tuple(header), [tuple(row) for row in rows], tuple(right), screen(), **layout))
+
+
+def show_paragraph(text: str, indent: int = 0, *, errors: bool = False) -> None:
+    """Print a sentence or two; `indent` is that of their second and later lines."""
+    from nest.report.text.layout import paragraph
+
+    typer.echo(paragraph(text, screen(errors=errors), indent), err=errors)
 
 
 def note(text: str, begin: str = "", tone: str = "") -> None:
@@ -97,19 +117,18 @@ def note(text: str, begin: str = "", tone: str = "") -> None:
         begin: how lines begin that stand out, the program's name included.
         tone: name of the tone in which that is written.
     """
-    told = [f"nest: {line}" for line in text.splitlines()]
+    lines = [f"nest: {line}" for line in text.splitlines()]
     if sys.stderr.isatty():
-        from nest.report.paragraph import opening, paragraph
-        from nest.report.screen import Tone
+        from nest.report.text.layout import Tone, opening, paragraph
 
         shown_on, further = screen(errors=True), len("nest: ")
-        told = [
+        lines = [
             opening(begin, Tone[tone], line.removeprefix(begin), shown_on, further)
             if begin and line.startswith(begin)
             else paragraph(line, shown_on, further)
-            for line in told
+            for line in lines
         ]
-    for line in told:
+    for line in lines:
         typer.echo(line, err=True)
 
 
@@ -118,41 +137,53 @@ def fail(text: str) -> None:
     note(text, "nest:", "BAD")
 
 
-def warn(lines: tuple[str, ...]) -> None:
+def warn(line: str) -> None:
+    """Print a warning to standard error."""
+    note(f"warning: {line}", "nest: warning:", "FAIR")
+
+
+def warn_of_plugins(*more: str) -> None:
+    """Print warnings of plug-ins that were disabled, and `more` of them, each once."""
+    from nest.hooks.registry import registry
+
+    warn_once((*registry().warnings, *more))
+
+
+def warn_once(lines: Iterable[str]) -> None:
     """Print warnings to standard error, each once."""
+    _once(lines, warn)
+
+
+def note_once(sentences: Iterable[str], begin: str = "") -> None:
+    """Print what an importer assumed, or what a problem leaves to its cluster, a line each, each once."""
+    _once((f"{begin}{each}" for each in sentences), note)
+
+
+def _once(lines: Iterable[str], say: Callable[[str], None]) -> None:
     for line in lines:
-        if line not in _told:
-            _told.add(line)
-            note(f"warning: {line}", "nest: warning:", "FAIR")
+        if line not in _noted:
+            _noted.add(line)
+            say(line)
 
 
-def tell_assumed(sentences: Sequence[str]) -> None:
+def note_plan(plan: "PlanDocument", source: Path) -> None:
+    """Print what is to be known before a plan is read: plug-ins, what `fixed` adds to the space searched, constraints.
+
+    Args:
+        plan: searched or decided.
+        source: its problem or flags.
+    """
+    warn_of_plugins()
+    for each in plan.outside or ():
+        warn(f"{source}: outside the space searched: {each}.")
+    for each in plan.violates:
+        warn(f"{source}: the constraint `{each}` does not hold of this plan, which is priced all the same.")
+    note_assumed(plan.problem["cluster"].get("assumed", ()))
+
+
+def note_assumed(sentences: Iterable[str]) -> None:
     """Print what the importer of a cluster's file took for granted, a line each, each once."""
-    for sentence in sentences:
-        if sentence not in _told:
-            _told.add(sentence)
-            note(f"assumed: {sentence}")
-
-
-def tell_outside(sentences: Sequence[str], source: Path) -> None:
-    """Print what a search without `fixed` does not try of a plan, a line each."""
-    for sentence in sentences:
-        note(f"warning: {source}: outside the space searched: {sentence}.", "nest: warning:", "FAIR")
-
-
-def tell_implied(sentences: Sequence[str]) -> None:
-    """Print the target and the stack that a problem leaves to its cluster, a line each, once for each."""
-    for sentence in sentences:
-        if sentence not in _told:
-            _told.add(sentence)
-            note(sentence)
-
-
-def tell_violated(constraints: Sequence[str], source: Path) -> None:
-    """Print the constraints that a plan already decided does not satisfy, a line each."""
-    for text in constraints:
-        told = f"warning: {source}: the constraint `{text}` does not hold of this plan, which is priced all the same."
-        note(told, "nest: warning:", "FAIR")
+    note_once(sentences, "assumed: ")
 
 
 def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:

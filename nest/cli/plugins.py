@@ -1,20 +1,34 @@
-"""`nest plugins`: the distributions that bring plug-ins, and what became of them."""
+"""`nest plugins`: the distributions that bring plug-ins, whether their objects conform, and a plug-in to begin with."""
 
+from __future__ import annotations
+
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nest.cli import plugins_doctor, plugins_new
-from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import screen, to_json, warn
+from nest.cli.options import JSON, STRICT_PLUGINS
+from nest.cli.output import DONE, NO_PLAN, screen, show_paragraph, to_json, warn_of_plugins
 
 if TYPE_CHECKING:
     from nest.hooks.loader import PluginState
-
-JSON = typer.Option(False, "--json", help="Print one JSON document and nothing else.")
+    from nest.hooks.registry import Registry
+    from nest.testing import Finding
 
 HANGING = 26
 """Columns after which names go on below each other: beside those of the hooks."""
+
+PATIENCE = 120.0
+"""Seconds after which the checks of one object are given up: a hundred times what those of a built-in take."""
+
+FAILED = "  FAILED"
+"""How the line of a check begins that an object does not pass."""
+
+FURTHER = 8
+"""Columns further right that the line of a check goes on below itself."""
+
+Row = tuple[str, str, str, str, "tuple[Finding, ...]"]
+"""Distribution, version, kind and name of an object, and what was found."""
 
 
 def register(app: typer.Typer) -> None:
@@ -22,8 +36,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
     group.callback()(by_default)
     group.command("list")(list_plugins)
-    plugins_doctor.register(group)
-    plugins_new.register(group)
+    group.command("doctor")(doctor)
+    group.command("new")(new)
     app.add_typer(group, name="plugins", help="List, check and begin plug-ins.")
 
 
@@ -42,17 +56,23 @@ def list_plugins(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) ->
     Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
     from nest.hooks.registry import registry
-    from nest.report.paragraph import paragraph
 
     rows = registry().states()
-    warn(registry().warnings)
+    warn_of_plugins()
     if as_json:
         typer.echo(to_json({"plugins": [_plain(row) for row in rows]}))
-    else:
-        typer.echo("\n".join(paragraph(line, screen(), HANGING) for row in rows for line in _lines(row)))
+        return
+    for row in rows:
+        show_paragraph(f"{_origin(row):26}  {row.state}", HANGING)
+        for hook, names in row.hooks.items():
+            show_paragraph(f"  {hook:24}  {', '.join(names)}".rstrip(), HANGING)
 
 
-def _plain(row: "PluginState") -> dict[str, Any]:
+def _origin(row: PluginState) -> str:
+    return f"{row.distribution} {row.version}".rstrip()
+
+
+def _plain(row: PluginState) -> dict[str, Any]:
     return {
         "distribution": row.distribution,
         "version": row.version,
@@ -62,9 +82,137 @@ def _plain(row: "PluginState") -> dict[str, Any]:
     }
 
 
-def _lines(row: "PluginState") -> list[str]:
-    origin = f"{row.distribution} {row.version}".rstrip()
-    return [
-        f"{origin:26}  {row.state}",
-        *(f"  {hook:24}  {', '.join(names)}".rstrip() for hook, names in row.hooks.items()),
+def doctor(
+    distributions: list[str] = typer.Argument(
+        None, metavar="[NAME]...", help="Installed distributions; none: all that bring plug-ins."
+    ),
+    built_ins: bool = typer.Option(False, "--built-ins", help="Check what ships with nest too."),
+    as_json: bool = JSON,
+) -> None:
+    """Try every object that plug-ins bring on small models and clusters, and explain what does not conform.
+
+    Exit code 0: all of them conform; 1: one does not, or is disabled; 2: no such distribution.
+    """
+    from nest.hooks.discovery import DISTRIBUTION
+    from nest.hooks.registry import registry
+
+    known = registry()
+    states = {state.distribution: state for state in known.states()}
+    chosen = _chosen(distributions or [], list(states))
+    if built_ins and DISTRIBUTION not in chosen:
+        chosen.insert(0, DISTRIBUTION)
+    rows = _examined(known, chosen)
+    troubles = {name: list(states[name].faults) for name in chosen if states[name].faults}
+    healthy = not troubles and all(finding.passed for row in rows for finding in row[-1])
+    warn_of_plugins()
+    if as_json:
+        typer.echo(to_json(_document(rows, troubles, healthy)))
+    else:
+        for line in _findings(rows, [states[name] for name in chosen]):
+            _show_finding(line)
+    raise typer.Exit(DONE if healthy else NO_PLAN)
+
+
+def _show_finding(line: str) -> None:
+    from nest.report.text.layout import Tone, opening
+
+    if line.startswith(FAILED):
+        typer.echo(opening(FAILED, Tone.BAD, line.removeprefix(FAILED), screen(), FURTHER))
+    else:
+        show_paragraph(line, FURTHER if line.startswith("  ") else 2)
+
+
+def _chosen(named: list[str], installed: list[str]) -> list[str]:
+    """The distributions to look at, as they call themselves; without names all but that of the built-ins.
+
+    Raises:
+        InputError: one is not installed, or brings no plug-in.
+    """
+    from nest.catalogue import unknown_name
+    from nest.hooks.discovery import DISTRIBUTION, normal_name
+
+    if not named:
+        return [name for name in installed if name != DISTRIBUTION]
+    by_name = {normal_name(name): name for name in installed}
+    for name in named:
+        if normal_name(name) not in by_name:
+            raise unknown_name("nest plugins doctor", "distribution with plug-ins", name, installed)
+    return list(dict.fromkeys(by_name[normal_name(name)] for name in named))
+
+
+def _examined(known: Registry, distributions: list[str]) -> list[Row]:
+    """Every object of the distributions, checked."""
+    from nest.hooks.kinds import KINDS
+    from nest.testing.conformance import check_within
+
+    rows: list[Row] = []
+    for kind in KINDS:
+        for name in getattr(known, kind)():
+            distribution, version = known.origin(kind, name)
+            if distribution in distributions:
+                findings = check_within(PATIENCE, known.unguarded(kind, name), kind)
+                rows.append((distribution, version, kind, name, findings))
+    return sorted(rows, key=lambda row: distributions.index(row[0]))
+
+
+def _document(rows: list[Row], troubles: dict[str, list[str]], healthy: bool) -> dict[str, object]:
+    objects = [
+        {
+            "distribution": distribution,
+            "version": version,
+            "kind": kind,
+            "name": name,
+            "findings": [{"check": f.check, "passed": f.passed, "told": f.told} for f in findings],
+        }
+        for distribution, version, kind, name, findings in rows
     ]
+    return {"healthy": healthy, "objects": objects, "set_aside": troubles}
+
+
+def _findings(rows: list[Row], states: list[PluginState]) -> list[str]:
+    """The findings for people: what passed in short, what failed with its reason."""
+    from nest.hooks.kinds import KINDS
+
+    lines = []
+    for distribution, version, kind, name, findings in rows:
+        passed = sum(finding.passed for finding in findings)
+        verdict = f"{passed} of {len(findings)} checks passed"
+        lines.append(f"{f'{distribution} {version}'.rstrip()}, {KINDS[kind].word} {name}: {verdict}")
+        for finding in findings:
+            if finding.passed:
+                lines.append(f"  passed  {finding.check} ({finding.told})")
+            else:
+                lines += [f"{FAILED}  {finding.check}", f"          {finding.told}"]
+    registered = {row[0] for row in rows}
+    for state in states:
+        if state.faults or state.distribution not in registered:
+            lines.append(f"{_origin(state)}: {state.state}")
+    if not states:
+        lines.append("no plug-ins of other distributions are installed; `nest plugins new` begins one")
+    return lines
+
+
+def new(
+    name: str = typer.Argument(..., metavar="NAME", help="The name of the distribution, and of its folder."),
+    kind: str = typer.Option(
+        ...,
+        "--kind",
+        "-k",
+        metavar="KIND",
+        help="What it brings: strategy, collective-model, cost-model, layer-times, schedule, model-importer, "
+        "topology-importer, planner, exporter or stack.",
+    ),
+    output: Path = typer.Option(Path(), "--output", "-o", metavar="DIR", help="Make the folder in this one."),
+) -> None:
+    """Write a plug-in that works, with tests that pass: pyproject.toml, a module, tests and a README.
+
+    Exit code 0: done; 2: the name cannot be used or is taken, or there is such a folder already.
+    """
+    from nest.io import write_folder
+    from nest.testing.skeleton import skeleton
+
+    texts = skeleton(name, kind)
+    folder = output / name
+    write_folder(folder, texts)
+    for path in texts:
+        typer.echo(str(folder / path))

@@ -2,112 +2,144 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Timer
 from typing import TYPE_CHECKING, ClassVar
 
-from nest.cli.terminal import width_of
-from nest.cli.time_left import TimeLeft, rounded
-from nest.cli.time_left import at_most as bounded
-
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from nest.instance import SearchProgress
 
 PATIENCE = 2.0
 """Seconds before the line appears: what is quicker than that needs none."""
 
 EVERY = 0.5
-"""Seconds between two lines."""
-
+"""Seconds between two changes of the line."""
 
 PROVING = "proving"
 """What a second solver does."""
 
 
-class _Line:
-    """One line on standard error, fitted to the terminal so that it never wraps; removed by `clear`."""
+class Line:
+    """One line on standard error, cut to the terminal's width so that it never wraps; removed by `clear`."""
 
-    _shown: ClassVar[str] = ""
-    """What stands on it now, whoever wrote it: there is one line for all."""
+    _bar: ClassVar["Progress | None"] = None
+    """What is shown now, whoever tells it: there is one line for all."""
+
+    _phase: ClassVar[object] = None
+    """Of what the pace is known."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
-        self._told = 0.0
+        self._changed = 0.0
         self._terminal = sys.stderr.isatty()
 
     def clear(self) -> None:
         """Remove the line."""
-        if self._terminal and self._shown:
-            self._put("")
+        if Line._bar is not None:
+            Line._bar.stop()
+            Line._bar = None
 
-    def wait(self, doing: str, ended: Event) -> None:
-        """Show how long something takes, until it has ended."""
-        while self._terminal and not ended.wait(EVERY):
-            now = self._due()
-            if now is not None:
-                self._show(doing, [f"{now - self._begun:.0f} s so far"])
+    def show(
+        self,
+        doing: str,
+        facts: tuple[str, ...] = (),
+        *,
+        done: float = 0.0,
+        goal: float = 1.0,
+        left: str = "about {} left",
+        phase: object = None,
+    ) -> None:
+        """Show what is being done, now and then.
 
-    def _due(self) -> float | None:
-        """The time, when a line is to be shown now."""
+        Args:
+            doing: in a few words.
+            facts: what is known of it, the most important first; what does not fit on the terminal is cut.
+            done: how far it is; 0: nobody knows.
+            goal: where it is done; it may move.
+            left: how the time left is told.
+            phase: something else from which on the pace is another one; None: the same as long as this line.
+        """
         now = time.monotonic()
-        if not self._terminal or now - self._begun < PATIENCE or now - self._told < EVERY:
-            return None
-        self._told = now
-        return now
+        if not self._terminal or now - self._begun < PATIENCE or now - self._changed < EVERY:
+            return
+        self._changed = now
+        if Line._bar is None:
+            Line._bar, Line._phase = _bar(), None
+        if Line._phase != (phase or self):
+            Line._phase = phase or self
+            for task in Line._bar.task_ids:
+                Line._bar.remove_task(task)
+            Line._bar.add_task(doing, total=goal, facts=facts, left=left)
+        Line._bar.update(Line._bar.task_ids[0], completed=done, total=goal, description=doing, facts=facts, left=left)
+        Line._bar.start()
 
-    def _show(self, doing: str, told: Sequence[str | None]) -> None:
-        """Show what is being done and what is told of it, the most important first, as much as there is room for."""
-        room = (width_of(sys.stderr) or 80) - 1  # A terminal wraps when its last column is written to.
-        line = doing
-        for part in (each for each in told if each):
-            longer = f"{line}{': ' if line is doing else ', '}{part}"
-            line = longer if len(longer) <= room else line
-        self._put(line[:room])
 
-    def _put(self, line: str) -> None:
-        sys.stderr.write("\r" + line.ljust(len(self._shown)) + ("" if line else "\r"))
-        sys.stderr.flush()
-        _Line._shown = line
+def _bar() -> "Progress":
+    """A line of rich, which measures the pace."""
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, Task
+    from rich.text import Text
+
+    class Words(ProgressColumn):
+        """What is being done, and what is known of it."""
+
+        def render(self, task: Task) -> Text:
+            known = [*task.fields["facts"], f"{task.elapsed or 0.0:.0f} s so far"]
+            if task.time_remaining:
+                known.insert(1, task.fields["left"].format(rounded(task.time_remaining)))
+            return Text(f"{task.description}: {', '.join(known)}", no_wrap=True, overflow="ellipsis")
+
+    # Nothing is redirected: what nest prints, it prints after `clear`.
+    return Progress(
+        Words(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        refresh_per_second=1 / EVERY,
+        get_time=time.monotonic,
+    )
+
+
+def rounded(seconds: float) -> str:
+    """A time as roughly as it is known: `8 s`, `40 s`, `5 min`."""
+    if seconds < 9.5:
+        return f"{max(round(seconds), 1)} s"
+    if seconds < 57.5:
+        return f"{5 * round(seconds / 5)} s"
+    return f"{max(round(seconds / 60), 1)} min" if seconds < 3570 else f"{seconds / 3600:.1f} h"
 
 
 def clear_line() -> None:
     """Remove the line, whoever shows it: something is printed."""
-    _Line().clear()
+    Line().clear()
 
 
-class ProgressLine(_Line):
+class ProgressLine(Line):
     """How far a search or a proof is: the share explored, the time left, the best plan, the bound."""
 
     def __init__(self, doing: str) -> None:
         super().__init__()
-        self._begin(doing)
-
-    def _begin(self, doing: str) -> None:
-        """Something else is done from now on."""
-        self._doing, self._begun = doing, time.monotonic()
-        self._pricing, self._bound, self._explored = TimeLeft(), TimeLeft(), TimeLeft()
+        self._doing = doing
 
     def __call__(self, standing: "SearchProgress") -> None:
         """Show how far it is, now and then."""
-        if standing.proving and self._doing != PROVING:
-            self._begin(PROVING)
-        now = self._due()
-        if now is None:
-            return
-        seconds = f"{now - self._begun:.0f} s"
         if standing.priced < 1:
-            left = self._pricing.tell(now, standing.priced, 1.0)
-            self._show("pricing candidates", [f"{standing.priced:.0%}", rounded(left), f"{seconds} so far"])
+            facts: tuple[str, ...] = (f"{standing.priced:.0%}",)
+            self.show("pricing candidates", facts, done=standing.priced, phase="pricing")
             return
         best, bound = standing.best, standing.bound
-        # A search ends when its bound reaches its best plan, mostly earlier than it seems: plans get better meanwhile.
-        left = self._explored.tell(now, standing.explored, 1.0) if best is None else self._bound.tell(now, bound, best)
-        told = [f"{standing.explored:.1%} explored", bounded(left)]
-        told.append("no plan yet" if best is None else f"best {best:.6g} s")
+        doing = PROVING if standing.proving else self._doing
+        facts = (f"{standing.explored:.1%} explored", "no plan yet" if best is None else f"best {best:.6g} s")
         if bound > 0:
-            told += [None if best is None else f"gap {best / bound - 1:.2%}", f"no plan is faster than {bound:.6g} s"]
-        self._show(f"{self._doing} for {seconds}", told)
+            facts += () if best is None else (f"gap {best / bound - 1:.2%}",)
+            facts += (f"no plan is faster than {bound:.6g} s",)
+        # A search ends when its bound reaches its best plan, mostly earlier than it seems: plans get better meanwhile.
+        done, goal = (standing.explored, 1.0) if best is None else (bound, best)
+        self.show(doing, facts, done=done, goal=goal, left="{} left at most", phase=(doing, best is None))
 
 
 @contextmanager
@@ -123,29 +155,15 @@ def progress_line(doing: str) -> Iterator[ProgressLine | None]:
         line.clear()
 
 
-class ShareLine(_Line):
-    """What is being done, the share that is, and the time left."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._left = TimeLeft()
-
-    def tell(self, doing: str, share: float) -> None:
-        """Show what is being done, now and then."""
-        now = self._due()
-        if now is not None:
-            self._show(doing, [f"{share:.0%}", rounded(self._left.tell(now, share, 1.0))])
-
-
 @contextmanager
 def share_line() -> Iterator[Callable[[str, float], None] | None]:
     """Give what shows what is being done and the share that is, where standard error is a terminal; None elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
-    line = ShareLine()
+    line = Line()
     try:
-        yield line.tell
+        yield lambda doing, share: line.show(doing, (f"{share:.0%}",), done=share)
     finally:
         line.clear()
 
@@ -153,23 +171,19 @@ def share_line() -> Iterator[Callable[[str, float], None] | None]:
 @contextmanager
 def waiting(doing: str) -> Iterator[None]:
     """Show what is being done and for how long, while it is: of what itself tells nothing."""
-    line, ended = _Line(), Event()
-    thread = Thread(target=line.wait, args=(doing, ended), daemon=True)
-    thread.start()
+    line = Line()
+    timer = Timer(PATIENCE, line.show, (doing,))
+    timer.start()
     try:
         yield
     finally:
-        ended.set()
-        thread.join()
+        timer.cancel()
+        timer.join()
         line.clear()
 
 
-class StepLine(_Line):
+class StepLine(Line):
     """A walk of several steps, such as problems to solve: what is being done, which step it is, and the time left."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._left = TimeLeft()
 
     def tell(self, doing: str, done: int, of: int | None, *, at_most: bool = False) -> None:
         """Show how far the walk is, now and then.
@@ -180,14 +194,12 @@ class StepLine(_Line):
             of: steps there are; None where nobody knows.
             at_most: whether there may be fewer.
         """
-        now = self._due()
-        if now is None:
-            return
         if of is None:
-            self._show(doing, [f"{done} done"])
+            self.show(doing, (f"{done} done",))
+        elif at_most:
+            self.show(doing, (f"{done} of at most {of}",), done=done, goal=of, left="{} left at most")
         else:
-            left, most = self._left.tell(now, done, of), "at most " if at_most else ""
-            self._show(doing, [f"{done} of {most}{of}", bounded(left) if at_most else rounded(left)])
+            self.show(doing, (f"{done} of {of}",), done=done, goal=of)
 
 
 def step_line() -> StepLine:

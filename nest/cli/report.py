@@ -4,22 +4,17 @@ from pathlib import Path
 
 import typer
 
-from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import PLAN, STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import warn, write
+from nest.cli.output import warn_of_plugins, write
 from nest.cli.progress import step_line
 
 USUAL_OUTPUT = Path("report.html")
 """In the current folder, where nobody says another place."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("report")(report)
-
-
 def report(
-    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+    plan: Path = PLAN,
     output: Path = typer.Option(USUAL_OUTPUT, "--output", "-o", metavar="FILE", help="Write the page to this file."),
     without: list[str] = typer.Option(
         [],
@@ -36,21 +31,20 @@ def report(
     bandwidth are worth takes searches of their own.
     Exit code 0: done, also for a plan that says that nothing is feasible; 2: bad input.
     """
-    from nest import reporting
-    from nest.hooks.registry import registry
+    from nest import html_page
     from nest.io import check_writable
 
     check_writable(output, plan)
     line = step_line()
     try:
-        text = reporting.report(
+        text = html_page.report(
             plan,
             without=without,
             time_limit=time_limit,
-            progress=lambda asking, done, most: line.tell(asking, done, most, at_most=True),
+            progress=lambda search, done, most: line.tell(search, done, most, at_most=True),
         )
     finally:
         line.clear()
-    warn(registry().warnings)
+    warn_of_plugins()
     write(output, text)
     typer.echo(output)

@@ -18,11 +18,6 @@ NAMES = {
 """Records and keys that hold names of registered objects, with their kinds (`nest.hooks.kinds`)."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("schema")(schema)
-
-
 def schema(
     name: str | None = typer.Argument(
         None,

@@ -4,18 +4,13 @@ from pathlib import Path
 
 import typer
 
-from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, note, screen, to_json, warn, write
+from nest.cli.options import JSON, PLAN, STRICT_PLUGINS
+from nest.cli.output import NO_PLAN, note, show, warn_of_plugins, write
 from nest.cli.progress import share_line
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("simulate")(simulate)
-
-
 def simulate(
-    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+    plan: Path = PLAN,
     trace: Path | None = typer.Option(
         None, "--trace", metavar="FILE", help="Write the timeline to this file, for Perfetto (ui.perfetto.dev)."
     ),
@@ -35,7 +30,7 @@ def simulate(
         help="A stage, counted from 1, of which a device computes FACTOR times as long; STAGE/REPLICA=FACTOR says in "
         "which replica, counted from 0. May be repeated.",
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Replay a plan's batch, pass by pass in the order of its schedule, beside what the closed form says.
@@ -45,9 +40,8 @@ def simulate(
     """
     from nest import api
     from nest.errors import InputError
-    from nest.hooks.registry import registry
     from nest.io import check_writable
-    from nest.report.replay import replay_text
+    from nest.report.text.replay import replay_text
 
     if trace is not None:
         check_writable(trace, plan)
@@ -64,20 +58,15 @@ def simulate(
         raise typer.Exit(NO_PLAN)
     with share_line() as tell:
         found = api.simulate(
-            read,
-            source=plan,
-            jitter=jitter,
-            seed=seed or 0,
-            runs=runs,
-            slow_devices=slow,
-            progress=tell,
+            read, source=plan, jitter=jitter, seed=seed or 0, runs=runs, slow_devices=slow, progress=tell
         )
-    warn(registry().warnings)
+    warn_of_plugins()
     if trace is not None:
         from nest.simulate.trace import trace as trace_text
 
         write(trace, trace_text(found))
-    typer.echo(to_json(found.to_dict()) if as_json else replay_text(found.to_dict(), read, screen()))
+    document = found.to_dict()
+    show(as_json, document, lambda screen: replay_text(document, read, screen))
 
 
 def _slow_device(text: str) -> tuple[str, float]:

@@ -6,29 +6,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 import typer.core
 
-from nest.cli import completion
-from nest.cli.interrupts import stoppable
-from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of
+from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of, complete_targets
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import (
-    DONE,
-    NO_PLAN,
-    fail,
-    screen,
-    tell_assumed,
-    tell_implied,
-    tell_outside,
-    to_json,
-    unwritten,
-    warn,
-)
+from nest.cli.output import DONE, NO_PLAN, fail, note_once, note_plan, screen, to_json, unwritten
 from nest.cli.progress import progress_line
+from nest.cli.terminal import stoppable
 
 if TYPE_CHECKING:
     from nest.formulate.problem import Changes
-    from nest.report.screen import Screen
     from nest.solve.effort import Deadline
-    from nest.spec import PlanDocument
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +49,7 @@ def solve(
         None,
         "--target",
         metavar="NAME",
-        autocompletion=completion.targets,
+        autocompletion=complete_targets,
         help="The framework that must be able to run the plan, in place of the problem's; `none`: any may.",
     ),
     tokens: str | None = TOKENS,
@@ -107,12 +93,12 @@ def solve(
         check_writable(output, *problems)
     code = DONE
     for done, problem in enumerate(problems):
-        deadline, taken = Deadline.of(time_limit) if done else deadline, list[str]()
+        deadline, implied = Deadline.of(time_limit) if done else deadline, list[str]()
         try:
             with progress_line("searching") as progress, stoppable(deadline):
                 plan = api.solve(
                     problem,
-                    message=taken.append,
+                    message=implied.append,
                     changes=changes,
                     time_limit=deadline,
                     progress=progress,
@@ -125,17 +111,17 @@ def solve(
             fail(f"{problem}: {error}")
             code = NO_PLAN
             continue
-        _tell(plan, problem)
+        note_plan(plan, problem)
         failed = unwritten(output, to_json(plan.to_dict()) + "\n") if output is not None else None
         if as_json or len(problems) > 1 or failed is not None:
             typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
         else:
-            tell_implied(taken)
+            note_once(implied)
             typer.echo(summary(plan, screen()))
             if plan.verification is not None:
                 typer.echo("\n" + verdict_text(plan.verification, screen()))
         if explain_search:
-            typer.echo(_statistics(plan.statistics, screen(errors=True)), err=True)
+            typer.echo(_statistics(plan.statistics), err=True)
         if plan.status == "infeasible" or (plan.verification or {}).get("status", "proved") != "proved":
             code = NO_PLAN
         if failed is not None:  # With --output there is one problem.
@@ -146,54 +132,40 @@ def solve(
 
 
 def _shortlist(
-    problem: Path,
-    changes: "Changes",
-    count: int,
-    output: Path | None,
-    as_json: bool,
-    deadline: "Deadline",
+    problem: Path, changes: "Changes", count: int, output: Path | None, as_json: bool, deadline: "Deadline"
 ) -> NoReturn:
     """Print the best plans, and write a file of each."""
     from nest.api import shortlist
     from nest.io import write_files
     from nest.report import summary
-    from nest.report.shortlist import shortlist_document, shortlist_text
+    from nest.report.text.summary import shortlist_document, shortlist_text
 
-    taken = list[str]()
+    implied = list[str]()
     with progress_line("searching") as progress, stoppable(deadline):
         entries = shortlist(
-            problem, count, time_limit=deadline, progress=progress, message=taken.append, changes=changes
+            problem, count, time_limit=deadline, progress=progress, message=implied.append, changes=changes
         )
     plan = entries[0].plan
-    _tell(plan, problem)
+    note_plan(plan, problem)
     if output is not None and plan.status != "infeasible":
         files = {f"plan-{place}.json": to_json(each.plan.to_dict()) + "\n" for place, each in enumerate(entries, 1)}
         write_files(output, files)
     if as_json:
         typer.echo(to_json(shortlist_document(entries)))
     else:
-        tell_implied(taken)
+        note_once(implied)
         typer.echo(summary(plan, screen()))
         if plan.status != "infeasible":
             typer.echo("\n" + shortlist_text(entries, screen()))
     raise typer.Exit(NO_PLAN if plan.status == "infeasible" else DONE)
 
 
-def _tell(plan: "PlanDocument", problem: Path) -> None:
-    """Print what is to be known before a plan is read."""
-    from nest.hooks.registry import registry
-
-    warn(registry().warnings)
-    tell_outside(plan.outside or (), problem)
-    tell_assumed(plan.problem["cluster"].get("assumed", ()))
-
-
-def _statistics(statistics: dict[str, Any], shown_on: "Screen") -> str:
-    from nest.report.paragraph import figures
+def _statistics(statistics: dict[str, Any]) -> str:
+    from nest.report.text.layout import figures
 
     rows: list[tuple[str, Any]] = []
     for name, value in statistics.items():
         parts = value if isinstance(value, dict) else {}
         rows.append((name.replace("_", " "), sum(parts.values()) if parts else value))
         rows += [(f"  {part}", count) for part, count in parts.items()]
-    return figures([(name, str(value)) for name, value in rows], shown_on)
+    return figures([(name, str(value)) for name, value in rows], screen(errors=True))

@@ -4,37 +4,28 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import screen, to_json, warn
+from nest.cli.options import JSON, STRICT_PLUGINS
+from nest.cli.output import show_table, to_json, warn_of_plugins
 
 if TYPE_CHECKING:
     from nest.hooks.registry import Registry
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("strategies")(strategies)
-
-
-def strategies(
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
-    strict_plugins: bool = STRICT_PLUGINS,
-) -> None:
+def strategies(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> None:
     """List the registered strategies in the order in which they apply.
 
     Exit code 0: done; 2: strategies that each come after another.
     """
     from nest.hooks.registry import registry
-    from nest.report.table import table
 
     known = registry()
     rows = known.run(lambda: _rows(known))
-    warn(known.warnings)
+    warn_of_plugins()
     if as_json:
         typer.echo(to_json({"strategies": rows}))
         return
     cells = [(row["name"], ", ".join(row["after"]), f"{row['distribution']} {row['version']}".rstrip()) for row in rows]
-    typer.echo(table(("name", "after", "from"), cells, screen=screen()))
+    show_table(("name", "after", "from"), cells)
 
 
 def _rows(known: "Registry") -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`nest topology`: a network reduced to levels."""
+"""`nest topology`: a network reduced to levels, and files of other tools as `cluster:` sections."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from nest.cli.catalogue import profiles
-from nest.cli.options import STRICT_PLUGINS
-from nest.cli.output import screen, tell_assumed, to_json, warn, write
+from nest.cli.options import JSON, STRICT_PLUGINS
+from nest.cli.output import note_assumed, show, to_json, warn_of_plugins, write
 from nest.cli.progress import waiting
-from nest.cli.topology_import import check_kind, import_file
 
 if TYPE_CHECKING:
     from nest.instance import Cluster
@@ -23,20 +22,22 @@ FILE = typer.Argument(
     "`cluster:` section, or a problem.",
 )
 
+OUTPUT = typer.Option(None, "--output", "-o", help="Write to this file instead of printing.")
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-    group.command("show")(show)
+    group.command("show")(show_levels)
     group.command("levels")(levels)
     group.command("import")(import_file)
     group.command("profiles")(profiles)
     app.add_typer(group, name="topology", help="Reduce a network of devices and switches to levels.")
 
 
-def show(
+def show_levels(
     file: Path = FILE,
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    as_json: bool = JSON,
     message: str = typer.Option(
         "1 MiB", "--message", metavar="SIZE", help="Size of the message that stretch is measured with."
     ),
@@ -46,47 +47,121 @@ def show(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.hooks.registry import registry
-    from nest.report.topology import topology_figures, topology_text
+    from nest.report.text.cluster import topology_figures, topology_text
 
-    size = _size(message)
-    with waiting(f"reducing {file.name} to levels"):
-        spec, found = registry().run(lambda: _read_in(file, size))
-    warn(registry().warnings)
-    tell_assumed(spec.assumed or ())
-    if as_json:
-        typer.echo(to_json({"source": str(file), **topology_figures(found)}))
-    else:
-        typer.echo(topology_text(found, screen()))
+    _, network = _read(file, _size(message))
+    document = {"source": str(file), **topology_figures(network)}
+    show(as_json, document, lambda screen: topology_text(network, screen))
 
 
-def levels(
-    file: Path = FILE,
-    output: Path | None = typer.Option(None, "--output", "-o", help="Write to this file instead of printing."),
-    strict_plugins: bool = STRICT_PLUGINS,
-) -> None:
+def levels(file: Path = FILE, output: Path | None = OUTPUT, strict_plugins: bool = STRICT_PLUGINS) -> None:
     """Write the levels of a network as the `cluster:` section of a problem, in YAML.
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.hooks.registry import registry
     from nest.io import check_writable
-    from nest.report.cluster_section import section_text
-    from nest.report.topology import cluster_text
+    from nest.report.text.cluster import cluster_text, section_text
 
     if output is not None:
         check_writable(output, file)
-        check_kind(output, ".toml", ".json")
-    with waiting(f"reducing {file.name} to levels"):
-        spec, found = registry().run(lambda: _read_in(file))
-    warn(registry().warnings)
-    tell_assumed(spec.assumed or ())
+        _check_suffix(output, ".toml", ".json")
+    spec, network = _read(file)
     named = any(level.link is not None for level in spec.levels or ())  # What collectives do goes by the links' names.
-    text = section_text(spec) if named else cluster_text(spec, found)
+    _print_or_write(section_text(spec) if named else cluster_text(spec, network), output)
+
+
+def import_file(
+    file: str = typer.Argument(
+        ...,
+        metavar="FILE",
+        help="A file that describes a network, as other tools write it; FILE#NAME is one part of it.",
+    ),
+    link_profile: str | None = typer.Option(
+        None,
+        "--link-profile",
+        metavar="NAME|FILE",
+        help="What the file leaves out: a name `nest topology profiles` lists, or a file of figures.",
+    ),
+    importer: str | None = typer.Option(
+        None, "--format", metavar="NAME", help="The importer to read it with; left out, the first that knows the file."
+    ),
+    hosts: int = typer.Option(
+        1,
+        "--hosts",
+        metavar="N",
+        min=1,
+        help="Where the file describes one machine: how many there are, joined by their network adapters.",
+    ),
+    output: Path | None = OUTPUT,
+    as_json: bool = JSON,
+    strict_plugins: bool = STRICT_PLUGINS,
+) -> None:
+    """Write the network in a file of another tool as the `cluster:` section of a problem, in YAML.
+
+    What the file does not say, and where it was taken from, is told on standard error, a line each. Exit code 0: done;
+    2: bad input.
+    """
+    from nest.formulate.topology import from_file
+    from nest.hooks.registry import registry
+    from nest.io import check_writable
+    from nest.report.text.cluster import section, section_text
+    from nest.spec import ClusterSpec
+
+    if output is not None:
+        check_writable(output, file, file.partition("#")[0])
+        _check_suffix(output, ".toml")
+    spec = ClusterSpec(topology=file, link_profile=link_profile)
+    with waiting(f"reading {file}"):
+        found = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
+    warn_of_plugins()
+    assumed = found.assumed or ()
+    note_assumed(assumed)
+    if output is not None and output.suffix.lower() == ".json":
+        text = to_json({"cluster": section(found)}) + "\n"
+    elif as_json:
+        text = to_json({"cluster": section(found), "assumed": list(assumed)}) + "\n"
+    else:
+        text = section_text(found, [f"From {file}, as `nest topology import` read it.", *assumed])
+    _print_or_write(text, output)
+
+
+def _print_or_write(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text, nl=False)
     else:
         write(output, text)
+
+
+def _check_suffix(output: Path, *others: str) -> None:
+    """Refuse a file whose name says that something else than a section in YAML is in it: nobody could read it."""
+    from nest.errors import InputError
+
+    if output.suffix.lower() in others:
+        raise InputError(f"{output}: the section is not written as {output.suffix[1:].upper()}; call the file `.yaml`.")
+
+
+def _read(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Cluster | Reduced]":
+    """The cluster section of a file with its topology read, and the network; a `Cluster` where levels give it."""
+    from nest.errors import InputError
+    from nest.formulate.topology import in_place, network
+    from nest.hooks.registry import registry
+    from nest.io import placed
+    from nest.network import REFERENCE_MESSAGE
+
+    known = registry()
+
+    def read() -> "tuple[ClusterSpec, Cluster | Reduced]":
+        try:
+            spec = in_place(_cluster(file), known, file.parent)
+            return spec, network(spec, known, file.parent, message or REFERENCE_MESSAGE)
+        except InputError as error:
+            raise placed(file, error) from None
+
+    with waiting(f"reducing {file.name} to levels"):
+        spec, found = known.run(read)
+    warn_of_plugins()
+    note_assumed(spec.assumed or ())
+    return spec, found
 
 
 def _cluster(file: Path) -> "ClusterSpec":
@@ -105,21 +180,6 @@ def _cluster(file: Path) -> "ClusterSpec":
         if set(source.mapping) == {"cluster"}:
             return structure_source(source, ClusterOfFile).cluster
     return ClusterSpec(topology=file.name)
-
-
-def _read_in(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Cluster | Reduced]":
-    """The cluster section of a file with its topology read, and the network; a `Cluster` where levels give it."""
-    from nest.errors import InputError
-    from nest.formulate.topology import in_place, network
-    from nest.hooks.registry import registry
-    from nest.io import placed
-    from nest.network import REFERENCE_MESSAGE
-
-    try:
-        spec = in_place(_cluster(file), registry(), file.parent)
-        return spec, network(spec, registry(), file.parent, message or REFERENCE_MESSAGE)
-    except InputError as error:
-        raise placed(file, error) from None
 
 
 def _size(text: str) -> float:

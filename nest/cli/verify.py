@@ -4,20 +4,15 @@ from pathlib import Path
 
 import typer
 
-from nest.cli.interrupts import stoppable
-from nest.cli.options import STRICT_PLUGINS
+from nest.cli.options import PLAN, STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import DONE, NO_PLAN, screen, to_json, unwritten, warn
+from nest.cli.output import DONE, NO_PLAN, screen, show_paragraph, to_json, unwritten, warn_of_plugins, warn_once
 from nest.cli.progress import PROVING, progress_line
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("verify")(verify)
+from nest.cli.terminal import stoppable
 
 
 def verify(
-    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it."),
+    plan: Path = PLAN,
     time_limit: float | None = time_limit_option("Time after which what is not proved is left open."),
     free: bool = typer.Option(
         False, "--free", help="Also let blocks lie anywhere and in any order, and say what keeping their order costs."
@@ -33,32 +28,30 @@ def verify(
     first, or the check failed; 2: bad input.
     """
     from nest import api
-    from nest.hooks.registry import registry
     from nest.io import check_writable
     from nest.report import summary, verdict_text
-    from nest.report.paragraph import paragraph
     from nest.solve.effort import Deadline
 
     if output is not None:
         check_writable(output, plan)
     checked = api.check(plan)
-    warn(checked.notes)
+    warn_once(checked.notes)
     if not checked.ok:
         for sentence in checked.disagreements:
-            typer.echo(paragraph(sentence, screen(errors=as_json), 2), err=as_json)
+            show_paragraph(sentence, 2, errors=as_json)
         raise typer.Exit(NO_PLAN)
     deadline = Deadline.of(time_limit)
     with progress_line(PROVING) as progress, stoppable(deadline):
         verdict = api.verify(plan, free=free, time_limit=deadline, workers=workers, progress=progress)
-    warn(registry().warnings)
+    warn_of_plugins()
     better = verdict.better
     failed = None if output is None or better is None else unwritten(output, to_json(better.to_dict()) + "\n")
     if as_json or failed is not None:
         typer.echo(to_json(verdict.to_dict()))
     else:
         typer.echo(verdict_text(verdict.verification, screen()))
-        if verdict.better is not None:
-            typer.echo("\n" + summary(verdict.better, screen()))
+        if better is not None:
+            typer.echo("\n" + summary(better, screen()))
     if failed is not None:
         raise failed
     raise typer.Exit(DONE if verdict.status == "proved" else NO_PLAN)

@@ -14,7 +14,7 @@ from nest.instance.protocols import (
 )
 from nest.instance.solution import Result, SearchProgress, Solution, StageDecision
 
-Standing = SearchProgress
+SearchProgress = SearchProgress
 """The name of `SearchProgress` up to version 0.1, for plug-ins."""
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "Solution",
     "Space",
     "StageDecision",
-    "Standing",
     "chunks_of",
     "port_seconds",
     "read_only",

@@ -1,7 +1,11 @@
 """What a plan decides, and what another decides differently, as people write it."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+
+from nest.spec import PlanDocument
+from nest.tolerances import SIMPLER
 
 Decided = Mapping[str, Sequence[str]]
 """Decisions by name: one value, or one for each stage in pipeline order."""
@@ -25,7 +29,7 @@ def whole(decided: Decided) -> str:
     degrees = [name for name in decided if name not in _REST]
     usual = {name: set(values_of(decided, _FOLLOWS.get(name, ""))) for name in degrees}
     said = [name for name in decided if set(decided[name]) != (usual[name] if name in usual else _UNSAID.get(name))]
-    return ", ".join(told(name, decided[name]) for name in in_usual_order(said))
+    return ", ".join(decision_text(name, decided[name]) for name in in_usual_order(said))
 
 
 def degrees_text(candidates: Sequence[Mapping[str, int]]) -> list[str]:
@@ -49,9 +53,12 @@ def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> 
     """
     found = _differing(before, now)
     if found:
-        return ", ".join(told(name, values_of(now, name)) for name in found if name not in without)
-    placed = [name for name in in_usual_order([*before, *now]) if values_of(before, name) != values_of(now, name)]
-    return ", ".join(f"{told(name, now[name])} on other stages" for name in placed if name not in without) or THE_SAME
+        return ", ".join(decision_text(name, values_of(now, name)) for name in found if name not in without)
+    placed = [
+        name for name in in_usual_order([*before, *now]) if list(values_of(before, name)) != list(values_of(now, name))
+    ]
+    moved = [f"{decision_text(name, now[name])} on other stages" for name in placed if name not in without]
+    return ", ".join(moved) or THE_SAME
 
 
 def differs(name: str, before: Decided, now: Decided) -> bool:
@@ -59,7 +66,7 @@ def differs(name: str, before: Decided, now: Decided) -> bool:
     return name in _differing(before, now)
 
 
-def told(name: str, values: Sequence[str]) -> str:
+def decision_text(name: str, values: Sequence[str]) -> str:
     """One decision: `tp 4`, `2 replicas`, `ZeRO 0-1`, `recompute none, full on 2 of 8 stages`."""
     if name == "replicas":
         return counted(int(values[0]), "replica")
@@ -122,3 +129,62 @@ def _by_stages(values: Sequence[str]) -> str:
     (usual, _), *others = Counter(values).most_common()
     rarer = " and ".join(f"{value} on {count}" for value, count in others)
     return f"{usual}, {rarer} of {len(values)} stages" if others else usual
+
+
+def is_simplest(plan: PlanDocument) -> bool:
+    """Whether a plan is the simplest of those that are hardly slower than the best, which it is known not to be."""
+    asked = plan.problem.get("search", {}).get("prefer") == "simplest"
+    within = (plan.batch_time or 0.0) <= (plan.lower_bound or 0.0) * (1 + SIMPLER)
+    return asked and within and plan.status == "feasible"
+
+
+def decisions_text(plan: PlanDocument) -> str:
+    """What is decided for all stages of a feasible plan, but for the order of ranks."""
+    assert plan.candidate is not None
+    degrees = degrees_text([plan.candidate.degrees])
+    if is_mixed(plan):
+        degrees = [f"{len({stage.candidate for stage in plan.stages})} candidates mixed"]
+    parts = [
+        *degrees,
+        f"pp {len(plan.stages)}",
+        f"replicas {plan.data_parallel}",
+        *([] if plan.zero_degree is None else [f"shard groups of {plan.zero_degree}"]),
+        f"micro-batch {plan.candidate.micro_batch or plan.candidate.samples} x {plan.micro_batches}",
+        f"schedule {plan.schedule}" + (f" of {plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
+    ]
+    return ", ".join(parts)
+
+
+def is_mixed(plan: PlanDocument) -> bool:
+    """Whether stages use different candidates."""
+    return len({stage.candidate for stage in plan.stages}) > 1
+
+
+LONGEST_LIST = 60
+"""Characters of layer names in one row; longer lists are cut short."""
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+def ranges(names: Sequence[str]) -> str:
+    """Layer names in short: runs such as `layers.0 layers.1 layers.2` become `layers.0-2`, long lists are cut."""
+    parts: list[str] = []
+    stem, first, last = "", -1, -1
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        number = int(match[2]) if match else -1
+        if match and parts and match[1] == stem and number == last + 1 and last >= 0:
+            last = number
+            parts[-1] = f"{stem}{first}-{last}"
+        else:
+            parts.append(name)
+            stem, first, last = (match[1], number, number) if match else ("", -1, -1)
+    text = ", ".join(parts)
+    if len(text) <= LONGEST_LIST:
+        return text
+    text = parts[0]
+    for part in parts[1:]:
+        if len(text) + len(part) > LONGEST_LIST - 20:
+            break
+        text += f", {part}"
+    return f"{text}, ... ({len(names)} layers)"

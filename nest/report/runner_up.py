@@ -11,7 +11,7 @@ from nest.instance import Instance, Solution
 from nest.io import structure, unstructure
 from nest.plan import PricedPlan, document
 from nest.report.decisions import degrees_text
-from nest.report.evaluation import time_shares
+from nest.report.plan_summary import time_shares
 from nest.spec import CandidateSummary, Decisions, OtherRisk, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
 
@@ -53,7 +53,7 @@ def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float
     """What of the batch time another plan spends more (or, where it is faster, less) on than this one, and less.
 
     Args:
-        mine: time shares of the plan asked about, seconds (`nest.report.evaluation.time_shares`).
+        mine: time shares of the plan asked about, seconds (`nest.report.plan_summary.time_shares`).
         other: those of the other plan.
         batch_time: of the plan asked about, seconds; what differs is told as a share of it.
         slower: whether the other plan is slower.
@@ -202,3 +202,11 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
         other_risks=(),
         placement=None,
     )
+
+
+def apart(plan: PlanDocument) -> float:
+    """The least share of the batch time by which another plan of one cluster is known to be slower; 0: any is.
+
+    Times of measured layers are taken as they are.
+    """
+    return 0.0 if plan.batch_time_range is None else time_spread().apart

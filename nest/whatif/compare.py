@@ -22,7 +22,7 @@ from nest.plan import document
 from nest.plan import evaluate as price
 from nest.plan.document import solution_of
 from nest.plan.legality import permission_violations, structure_violations
-from nest.report.apart import apart
+from nest.report.runner_up import apart
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 

@@ -8,7 +8,7 @@ from attrs import evolve, field, frozen
 
 from nest.errors import InputError
 from nest.formulate.problem import carried_problem
-from nest.report.apart import apart
+from nest.report.runner_up import apart
 from nest.spec import PlanDocument
 from nest.tolerances import BANDWIDTH_SHORTFALL, PROOF
 from nest.whatif.alternatives import Alternative, Question, alternative, questions
@@ -30,7 +30,7 @@ Progress = Callable[[str, float], None]
 """Called with what is being asked, and which share of the questions is answered."""
 
 Ready = Callable[[str, "Explanation"], None]
-"""Called with each of `nest.report.explanation.STEPS` that is done, and the explanation so far."""
+"""Called with each of `nest.report.text.explanation.STEPS` that is done, and the explanation so far."""
 
 
 @frozen

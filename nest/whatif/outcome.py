@@ -13,7 +13,7 @@ from nest.hooks.registry import Registry
 from nest.plan import evaluate as price
 from nest.plan.document import solution_of
 from nest.report import figures
-from nest.report.evaluation import SHARE_NAMES
+from nest.report.plan_summary import SHARE_NAMES
 from nest.report.runner_up import grown, why
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT

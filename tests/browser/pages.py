@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nest import reporting
+from nest import html_page
 from tests.browser.plans import PLANS
 
 SEARCHED_LONG = {"many-stages"}
@@ -13,6 +13,6 @@ def written(name: str, folder: Path) -> Path:
     """The page of a plan of `PLANS`, in a file."""
     path = folder / f"{name}.html"
     if not path.exists():
-        without = reporting.PARTS if name in SEARCHED_LONG else ()
-        path.write_text(reporting.report(PLANS[name](), without=without), encoding="utf-8")
+        without = html_page.PARTS if name in SEARCHED_LONG else ()
+        path.write_text(html_page.report(PLANS[name](), without=without), encoding="utf-8")
     return path

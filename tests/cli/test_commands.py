@@ -39,7 +39,7 @@ def test_the_stack_that_a_problem_leaves_to_its_device_is_told_beside_the_table(
         "cluster: {device: b200-sxm, levels: [{fanout: 2, link: nvlink5}]}\n"
     )
     for command in ("solve", "evaluate"):
-        monkeypatch.setattr(output, "_told", set())
+        monkeypatch.setattr(output, "_noted", set())
         assert call(monkeypatch, command, str(path), "--json") == 0
         assert capsys.readouterr().err == ""
         assert call(monkeypatch, command, str(path)) == 0

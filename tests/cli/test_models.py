@@ -16,7 +16,7 @@ from nest.errors import InputError
 def call():
     app = typer.Typer()
     app.callback()(lambda: None)
-    models.register(app)
+    app.command()(models.models)
 
     def run(*arguments):
         result = CliRunner().invoke(app, ["models", *arguments])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nest import reporting
+from nest import html_page
 from tests.command_line import call
-from tests.reporting.plans import infeasible, quick, solved
+from tests.report.html.plans import infeasible, quick, solved
 from tests.simulate.uniform_plans import uniform_plan
 
 
@@ -24,7 +24,7 @@ def test_the_page_is_written(
 ) -> None:
     output = tmp_path / "page.html"
     output.write_text("what was there before")
-    without = [word for part in reporting.PARTS for word in ("--without", part)]
+    without = [word for part in html_page.PARTS for word in ("--without", part)]
     assert call(monkeypatch, "report", str(plan), "-o", str(output), *without) == 0
     assert capsys.readouterr().out == f"{output}\n"
     assert output.read_text() == quick(solved())
@@ -91,6 +91,6 @@ def test_what_cannot_be_reported_on_is_refused(
 def test_a_place_that_is_none_is_told_first(
     plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(reporting, "report", lambda *_, **__: pytest.fail("work was done first"))
+    monkeypatch.setattr(html_page, "report", lambda *_, **__: pytest.fail("work was done first"))
     assert call(monkeypatch, "report", str(plan), "-o", str(tmp_path / "nowhere" / "page.html")) == 2
     assert "there is no folder" in capsys.readouterr().err

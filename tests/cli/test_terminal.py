@@ -16,7 +16,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from nest.cli.app import app
-from nest.report.screen import columns
+from nest.report.text.layout import columns
 from tests import processes
 
 REPOSITORY = Path(__file__).resolve().parents[2]

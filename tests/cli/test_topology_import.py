@@ -23,7 +23,7 @@ SLOWER = 'device = "h100-sxm"\n[[tiers]]\nlink = "infiniband-ndr"\n[[tiers]]\nli
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "topology.conf").write_text(CONF)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(output, "_told", set())
+    monkeypatch.setattr(output, "_noted", set())
     return tmp_path
 
 

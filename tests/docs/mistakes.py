@@ -212,7 +212,7 @@ def answer(mistake: Mistake) -> tuple[int, str]:
         os.chdir(folder)
         Path(FILE).write_text(mistake.written if isinstance(mistake.written, str) else _text(mistake))
         printed, told, code = io.StringIO(), io.StringIO(), 0
-        output._told.clear()  # A note is told once a process.
+        output._noted.clear()  # A note is told once a process.
         sys.argv = ["nest", *mistake.command]
         try:
             with redirect_stdout(printed), redirect_stderr(told):

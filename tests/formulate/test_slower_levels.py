@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import nest
-from nest import reporting
+from nest import html_page
 from nest.formulate.instance import formulate
 from nest.formulate.substitute_network import slower_times
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan import solution_of
-from nest.report.explanation import explanation_text
-from nest.report.summary import summary
+from nest.report.text.explanation import explanation_text
+from nest.report.text.summary import summary
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL
 from nest.whatif.parameters import bandwidths
@@ -84,7 +84,7 @@ def test_a_plan_that_needs_the_last_per_cents_of_a_level_says_so() -> None:
     assert found["plan_batch_time"] == pytest.approx(20 + 46 / 9)
     assert found["batch_time"] == pytest.approx(25 + 0.5 / 9)
     assert LOSES in summary(plan)
-    assert LOSES in reporting.report(plan, without=reporting.PARTS)
+    assert LOSES in html_page.report(plan, without=html_page.PARTS)
 
 
 def test_a_plan_that_wins_without_them_says_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import nest
 from nest.plan import evaluate
-from nest.report.replay import replay_text
+from nest.report.text.replay import replay_text
 from nest.simulate.replay import contradiction, replay
 from nest.simulate.trace import trace
 from nest.simulate.work import WAIT, stage_works

@@ -8,7 +8,7 @@ import pytest
 import nest
 from nest.api import explain
 from nest.errors import InputError
-from nest.report.explanation import explanation_text
+from nest.report.text.explanation import explanation_text
 from nest.whatif.explain import PARTS
 
 PROBLEM: dict[str, Any] = {

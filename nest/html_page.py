@@ -1,0 +1,210 @@
+"""A plan as one HTML page: what the page tells of other plans is searched here, and drawn by `nest.report.html`."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from attrs import define, evolve
+
+from nest.catalogue.names import unknown_name
+from nest.documents import plan_summary
+from nest.errors import InputError
+from nest.formulate.cluster import build_cluster
+from nest.formulate.fixed_plan import decided_formulation
+from nest.formulate.problem import Source, carried_problem, naming, read_record
+from nest.hooks.registry import Registry, registry
+from nest.io import placed, structure
+from nest.launch_files import export_checked
+from nest.plan import evaluate
+from nest.plan.document import solution_of
+from nest.report.decisions import whole
+from nest.report.html import page, page_without_plan
+from nest.report.html.pareto_chart import OwnPlan, pareto_figure
+from nest.report.html.records import Cell, Section, Subject
+from nest.report.html.sensitivity_chart import quantity, sensitivity_figure
+from nest.report.html.why import alternatives_section, freeing_section, why_section
+from nest.solve.effort import check_effort
+from nest.spec import PlanDocument, Problem
+from nest.whatif.alternatives import questions, recipe
+from nest.whatif.explain import unrefuted
+from nest.whatif.outcome import decided_values
+from nest.whatif.parameters import Parameter, parameters
+from nest.whatif.pareto_front import MEMORIES, device_counts, pareto_front
+from nest.whatif.sensitivity import FACTORS, responses
+from nest.whatif.shadow_prices import relaxations, shadow_price
+from nest.whatif.solver import Solver, require_held
+
+PARTS = ("alternatives", "frontier", "sensitivity")
+"""Parts of the page that take searches, and can be left out."""
+
+RECIPE = "manual"
+"""The planner whose plan stands for what one would launch without a planner."""
+
+MORE = {"memory": (1.1, 1.25, 1.5, 2.0), "devices": (2.0, 4.0)}
+"""Times a number of an infeasible problem that is asked whether a plan then fits, until one does."""
+
+NOT_REPORTED_ON = "so it is not reported on"
+"""What follows where a plan does not hold."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is searched, for which part, how many searches were done before, and how many there are at most."""
+
+
+def report(
+    plan: Source | PlanDocument,
+    *,
+    without: Collection[str] = (),
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    plugins: Registry | None = None,
+) -> str:
+    """The HTML page of a plan whose numbers hold.
+
+    Args:
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; one that says that nothing is feasible gives a
+            page that says so.
+        without: of `PARTS`, those that are left out; each takes searches.
+        time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
+        progress: called with what is searched, how many searches are done, and how many there are at most.
+        plugins: registered exporters and the like; left out, those installed.
+
+    Raises:
+        InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the time limit
+            is none.
+    """
+    for name in without:
+        if name not in PARTS:
+            raise unknown_name("--without", "part of the page that takes searches", name, PARTS)
+    check_effort(time_limit)
+    known = plugins or registry()
+    return known.run(lambda: _page(plan, known, without, time_limit, progress))
+
+
+@define
+class _Searching:
+    """Passes on what a solver tells, with the part of the page it searches for."""
+
+    progress: Progress | None
+    most: int
+    part: str = PARTS[0]
+
+    def __call__(self, search: str, done: int) -> None:
+        if self.progress is not None:
+            self.progress(f"{self.part}: {search}", done, self.most)
+
+
+def _page(
+    plan: Source | PlanDocument,
+    known: Registry,
+    without: Collection[str],
+    time_limit: float | None,
+    progress: Progress | None,
+) -> str:
+    with naming(plan):
+        read = read_record(plan, PlanDocument)[0]
+    try:
+        if read.status == "infeasible":
+            return _without_plan(read, known, without, time_limit, progress)
+        found = subject(read, known)
+    except InputError as error:
+        raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
+    wanted = "alternatives" not in without and read.lower_bound is not None and found.batch_time > 0
+    asked = questions(found.plan, found.problem, known) if wanted else None
+    searching = _Searching(progress, most_searches(found.problem, without, known) + len(asked or ()))
+    solver = Solver(known, time_limit=time_limit, progress=searching)
+    if read.status == "optimal":
+        solver.know(found.problem, found.plan)
+    why = why_section(found.plan)
+    if asked is not None:
+        decided = decided_values(found.plan, known)
+        alternatives = [unrefuted(found.plan, question, solver).to_dict() for question in asked]
+        has_recipe = RECIPE in known.planners()
+        usual = recipe(found.plan, found.problem, RECIPE, solver).to_dict() if has_recipe else None
+        why = (alternatives_section(found.plan, decided, alternatives, usual),)
+
+    def export(to: tuple[str, ...]) -> tuple[Mapping[str, str], Sequence[str]]:
+        made = export_checked(found.plan, to, known)
+        return made.files, made.warnings
+
+    return page(found, export, why, tuple(_answers(found, solver, without, searching)))
+
+
+def subject(read: PlanDocument, known: Registry) -> Subject:
+    """What a page is of; what the plan's file does not sum up, as files of older versions may not, is worked out.
+
+    Args:
+        read: a feasible plan.
+        known: registered exporters and the like.
+
+    Raises:
+        InputError: the plan's problem cannot be used, or its numbers do not hold.
+    """
+    require_held(read, read, known, NOT_REPORTED_ON)
+    problem = carried_problem(read, known)
+    instance, formulation = decided_formulation(problem, read, known)
+    solution = solution_of(instance, read)
+    priced = evaluate(instance, solution)
+    figures = plan_summary(instance, solution, priced, problem, known, formulation)
+    plan = evolve(read, summary={**figures, **read.summary})
+    return Subject(plan, problem, instance, formulation, solution, priced, known)
+
+
+def most_searches(problem: Problem, without: Collection[str], known: Registry) -> int:
+    """Searches that the frontier and the sensitivity take at most; most of the answers are implied by others.
+
+    Args:
+        problem: of the plan, self-contained.
+        without: parts that are left out.
+        known: offers topology importers.
+    """
+    cluster, _ = build_cluster(problem.cluster, known)
+    most = {
+        "frontier": len(device_counts(cluster)) * len(MEMORIES),
+        "sensitivity": len(parameters(problem, known)) * len(FACTORS),
+    }
+    return sum(count for part, count in most.items() if part not in without)
+
+
+def _answers(subject: Subject, solver: Solver, without: Collection[str], searching: _Searching) -> Iterator[Section]:
+    """What more or less of something is worth: the sections of the parts that are wanted."""
+    if "frontier" not in without:
+        searching.part, priced = "frontier", subject.priced
+        memory = max(stage.upper_memory for stage in priced.stages)
+        throughput, fixed = subject.plan.throughput or 0.0, subject.problem.fixed is not None
+        own = OwnPlan(memory, throughput, priced.device_memory, fixed)
+        yield Section("frontier", "Pareto front", figures=(pareto_figure(pareto_front(subject.plan, solver), own),))
+    if "sensitivity" not in without:
+        searching.part = "sensitivity"
+        if found := responses(subject.plan, solver):
+            yield Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(found),))
+        else:
+            why = "No number of this problem can be varied." if subject.batch_time else "The batch takes no time."
+            yield Section("sensitivity", "Sensitivity", paragraphs=(why,))
+
+
+def _without_plan(
+    plan: PlanDocument, known: Registry, without: Collection[str], time_limit: float | None, progress: Progress | None
+) -> str:
+    """The page of a problem without a plan."""
+    require_held(plan, plan, known, NOT_REPORTED_ON)
+    problem, freeing = carried_problem(plan, known), []
+    if "alternatives" not in without:
+        most = len(relaxations(problem, known)) + sum(map(len, MORE.values()))
+        solver = Solver(known, time_limit=time_limit, progress=_Searching(progress, most))
+        solver.know(problem, plan)
+        prices = [shadow_price(plan, each, solver).to_dict() for each in relaxations(problem, solver.plugins)]
+        enough = [row for each in parameters(problem, known) for row in _enough(each, problem, solver)]
+        more = " or ".join(f"{factors[-1]:g} times the {name}" for name, factors in MORE.items())
+        freeing.append(freeing_section(prices, enough, more))
+    return page_without_plan(plan, structure(plan.problem, Problem), known, freeing)
+
+
+def _enough(parameter: Parameter, problem: Problem, solver: Solver) -> Iterator[tuple[Cell, ...]]:
+    """The first of `MORE` of a number with which a plan fits, as a row of `freeing_section`; none: nothing does."""
+    for factor in MORE.get(parameter.name, ()):
+        value = quantity(parameter.value * factor, parameter.unit)
+        best = solver.plan(parameter.changed(problem, parameter.value * factor), f"{parameter.name} {value}")
+        if best is not None and best.batch_time is not None:
+            decided = whole(decided_values(best, solver.plugins))
+            now = f"{parameter.name} {quantity(parameter.value, parameter.unit)}"
+            yield Cell(now), Cell(value), Cell(decided), Cell.seconds(best.batch_time)
+            return

@@ -1,0 +1,68 @@
+"""A plan as one HTML page: drawn from templates, with everything in it that it needs.
+
+Nothing is searched here: `nest.html_page` asks what further searches answer, and hands it over.
+"""
+
+from collections.abc import Sequence
+
+from nest.formulate.cluster import build_cluster
+from nest.hooks.registry import Registry
+from nest.instance import Cluster
+from nest.report.html.cluster import cluster_figure
+from nest.report.html.headline import batch_size, cluster_size, headline, model_size, standing, title
+from nest.report.html.launch import Export, launch
+from nest.report.html.records import Figure, Heading, Section, Subject
+from nest.report.html.rendering import rendered
+from nest.report.html.stage_bars import memory_figure, time_figure
+from nest.report.html.stages import reproduce, stage_table
+from nest.report.html.timeline import timeline
+from nest.spec import PlanDocument, Problem
+
+
+def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequence[Section]) -> str:
+    """The HTML file of a feasible plan.
+
+    Args:
+        subject: the plan.
+        export: gives the files of exporters for it.
+        why: what the plan beats.
+        answers: what more or less of something is worth.
+    """
+    sections = (
+        headline(subject),
+        *why,
+        launch(subject, export),
+        _drawn("cluster", "Cluster", cluster_figure(subject)),
+        timeline(subject),
+        _drawn("memory", "Memory", memory_figure(subject)),
+        _drawn("time", "Time", time_figure(subject)),
+        *answers,
+        stage_table(subject),
+        reproduce(subject.plan),
+    )
+    heading = _heading(subject.problem, subject.instance.cluster, subject.known)
+    return rendered(heading, standing(subject.plan), sections)
+
+
+def page_without_plan(plan: PlanDocument, problem: Problem, known: Registry, freeing: Sequence[Section]) -> str:
+    """The HTML file of a problem without a plan: what is tightest, what would let one fit, and what was asked.
+
+    Args:
+        plan: says that there is none.
+        problem: its problem, as written.
+        known: registered importers and the like.
+        freeing: what would let a plan fit.
+    """
+    heading = _heading(problem, build_cluster(problem.cluster, known, None)[0], known)
+    diagnosis = Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")
+    return rendered(heading, standing(plan), (diagnosis, *freeing, reproduce(plan)))
+
+
+def _drawn(name: str, title: str, figure: Figure) -> Section:
+    return Section(name, title, figures=(figure,))
+
+
+def _heading(problem: Problem, cluster: Cluster, known: Registry) -> Heading:
+    """Of a page: model and cluster."""
+    sizes = (model_size(problem, known), cluster_size(problem, cluster), batch_size(problem))
+    return Heading(title(problem, cluster.size), tuple(each for each in sizes if each))

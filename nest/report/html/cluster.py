@@ -1,0 +1,301 @@
+"""The cluster, level by level, with the stage of every device."""
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from attrs import frozen
+from markupsafe import Markup
+
+from nest.deployment.ranks import named_seats, seats
+from nest.errors import InputError
+from nest.formulate.embedding import irregular
+from nest.plan import first_devices, replica_size, widest
+from nest.report.html.nested_boxes import LABEL, PAD, Layout, fanouts_of_cells, gathered
+from nest.report.html.palette import STAGES, stage_style
+from nest.report.html.records import Cell, Drawing, Figure, Subject, Table
+from nest.report.html.svg import WIDTH, WIDTHS, boxes, element, fits, joined, number, text
+
+
+@frozen
+class Place:
+    """Where a device of a plan stands.
+
+    Attributes:
+        replica: from 0.
+        stage: from 0.
+    """
+
+    replica: int
+    stage: int
+
+
+@frozen
+class Devices:
+    """The devices of a cluster along its levels.
+
+    Attributes:
+        places: of each device; None: the plan does not use it.
+        names: of each device, as its network calls them; empty: they have but numbers.
+        hosts: of each device, the name of its machine; empty: nobody named the machines.
+    """
+
+    places: tuple[Place | None, ...]
+    names: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    def blocks(self, stage: int) -> tuple[tuple[int, ...], ...]:
+        """For each replica, the devices of a stage in ascending order."""
+        found: dict[int, list[int]] = {}
+        for device, place in enumerate(self.places):
+            if place is not None and place.stage == stage:
+                found.setdefault(place.replica, []).append(device)
+        return tuple(tuple(found[replica]) for replica in sorted(found))
+
+
+def devices(subject: Subject) -> Devices:
+    """The devices of a plan; on a network that is no hierarchy, those that its placement names."""
+    size = subject.instance.cluster.size
+    places: list[Place | None] = [None] * size
+    placement = subject.plan.placement
+    if placement is not None:
+        pairs = irregular(subject.problem.cluster, subject.known)
+        assert pairs is not None  # The plan holds, and placements are of such networks only.
+        number = {name: device for device, name in enumerate(pairs.names)}
+        for replica, blocks in enumerate(placement.replicas):
+            for stage, block in enumerate(blocks):
+                for name in block:
+                    places[number[name]] = Place(replica, stage)
+        named = named_seats(pairs.names)
+        hosts = tuple(seat.node for seat in named) if named is not None and named[0].named else ()
+        return Devices(tuple(places), pairs.names, hosts)
+    solution, instance = subject.solution, subject.instance
+    room = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
+    for stage, decided in enumerate(solution.stages):
+        width = instance.candidates[decided.candidate].width
+        for replica, first in enumerate(first_devices(solution, room, decided.offset, width).tolist()):
+            places[first : first + width] = [Place(replica, stage)] * width
+    return Devices(tuple(places), (), _hosts(subject, size))
+
+
+def _hosts(subject: Subject, size: int) -> tuple[str, ...]:
+    """The machine of each device, where somebody named them."""
+    cluster = subject.problem.cluster
+    if not cluster.hosts:
+        return ()
+    try:
+        found = seats(size, cluster.hosts, cluster.devices_per_host, subject.instance.cluster.capacities[0])
+    except InputError:  # Hosts that do not hold the devices stop who starts processes, not who draws.
+        return ()
+    return tuple(seat.node for seat in found)
+
+
+MOST_CELLS = 2048
+"""Cells drawn one by one; of larger clusters, neighbours of one stage are one cell."""
+
+_LARGE, _SMALL = (22.0, 2.0), (16.0, 2.0)
+"""Side of a cell and room between cells, px: of few cells, and of more than `_FEW`."""
+
+_FEW = 192
+
+LONGEST = 12
+"""Characters of an innermost group's name that are tried; longer ones are cut."""
+
+
+@frozen
+class _Picture:
+    """What is drawn.
+
+    Attributes:
+        layout: of the boxes.
+        levels: name of each level that has boxes, innermost first.
+        many: devices of a cell.
+        cells: drawn, from the first on.
+        found: the devices.
+    """
+
+    layout: Layout
+    levels: tuple[str, ...]
+    many: int
+    cells: int
+    found: Devices
+
+    def place(self, cell: int) -> Place | None:
+        """The stage of a cell."""
+        return self.found.places[cell * self.many]
+
+
+def cluster_figure(subject: Subject) -> Figure:
+    """Nested boxes with a numbered cell for each device, and the devices of each stage as a table."""
+    found = devices(subject)
+    stages = len(subject.plan.stages)
+    used = sum(place is not None for place in found.places)
+    caption = _caption(subject, _picture(subject, found, WIDTH), used)
+
+    def drawn(room: float) -> tuple[Drawing, ...]:
+        picture = _picture(subject, found, room)
+        width, height = picture.layout.size(len(picture.layout.fanouts) - 1)
+        body = joined([*_frames(picture), *_cells(picture)])
+        title = f"The {len(found.places):,} devices of the cluster by stage"
+        return (Drawing(max(width, 1.0), height + 1, body, title, caption),)
+
+    rows = tuple(_row(index, found) for index in range(stages))
+    words = (0, 3)
+    header = ("stage", "devices in a replica", "devices", "which")
+    table = Table("Devices by stage", header, rows, words)
+    return Figure("cluster", "Where the stages lie", caption, tuple(map(drawn, WIDTHS)), table)
+
+
+def _picture(subject: Subject, found: Devices, room: float) -> _Picture:
+    cluster = subject.instance.cluster
+    many = gathered(found.places, cluster.capacities, MOST_CELLS)
+    fanouts = fanouts_of_cells(cluster.capacities, many, MOST_CELLS)
+    cells = prod(fanouts)
+    cell, between = _LARGE if cells <= _FEW else _SMALL
+    names = [level.name for level in cluster.levels]
+    capacities = dict(zip(reversed(cluster.capacities), reversed(names), strict=True))
+    inside = [many * prod(fanouts[: level + 1]) for level in range(len(fanouts))]
+    return _Picture(
+        Layout(fanouts, cell, between, room), tuple(capacities.get(each, "") for each in inside), many, cells, found
+    )
+
+
+def _caption(subject: Subject, picture: _Picture, used: int) -> str:
+    """What is drawn, and what is not."""
+    plan, found = subject.plan, picture.found
+    size = len(found.places)
+    what = "device" if picture.many == 1 else f"run of {picture.many:,} devices of one stage"
+    boxes_of = ", ".join(dict.fromkeys(reversed(picture.levels)))
+    told = [f"Each cell is a {what}, coloured and numbered by its pipeline stage; boxes are levels of the network"]
+    told[0] += f": {boxes_of}." if boxes_of else "."
+    replicas = plan.data_parallel or 1
+    if replicas > 1:
+        told.append(f"There are {replicas:,} replicas of {_stages(len(plan.stages))}; the first one has an outline.")
+    if used < size:
+        told.append(f"{size - used:,} of {size:,} devices are not used; their cells are empty.")
+    drawn = picture.cells * picture.many
+    if drawn < size:
+        told.append(f"Drawn are the first {drawn:,} of {size:,} devices; the table has all of them.")
+    if len(plan.stages) > len(STAGES):
+        told.append(f"Colours repeat after {len(STAGES)} stages, numbers do not.")
+    if plan.placement is not None:
+        told.append(
+            "Devices are where the placement on the network itself puts them; boxes are the levels it comes near."
+        )
+    return " ".join(told)
+
+
+def _stages(count: int) -> str:
+    return "1 stage" if count == 1 else f"{count} stages"
+
+
+def _frames(picture: _Picture) -> Iterable[Markup]:
+    """The boxes of each level with their names, the outermost first."""
+    layout = picture.layout
+    for level in range(len(layout.fanouts) - 1, -1, -1):
+        width, height = layout.size(level)
+        places = [layout.origin(level, group) for group in range(layout.groups(level))]
+        style = "panel" if level == 0 else "frame"
+        yield element("path", class_=style, d=boxes((x + 0.5, y + 0.5, width - 1, height - 1) for x, y in places))
+        labels = [
+            text(x + PAD, y + LABEL - 1, name)
+            for group, (x, y) in enumerate(places)
+            if (name := _name(picture, level, group, width - 2 * PAD))
+        ]
+        yield element("g", joined(labels), class_="tick small")
+
+
+def _name(picture: _Picture, level: int, group: int, width: float) -> str:
+    """What a box is called, as far as there is room."""
+    inside = prod(picture.layout.fanouts[: level + 1]) * picture.many
+    hosts = picture.found.hosts[group * inside : (group + 1) * inside]
+    name = f"{picture.levels[level] or 'group'} {group + 1}"
+    if hosts and len(set(hosts)) == 1:
+        name = hosts[0]
+    return next((told for told in (name, name[: LONGEST - 1] + "…", str(group + 1)) if fits(told, width, 10)), "")
+
+
+def _cells(picture: _Picture) -> Iterable[Markup]:
+    """The cells of each stage as one path, the outline of the first replica, and the numbers."""
+    layout = picture.layout
+    at = [layout.origin(-1, cell) for cell in range(picture.cells)]
+    by_stage: dict[int, list[int]] = {}
+    empty: list[int] = []
+    for cell in range(picture.cells):
+        place = picture.place(cell)
+        (empty if place is None else by_stage.setdefault(place.stage, [])).append(cell)
+    for stage, members in sorted(by_stage.items()):
+        named = element("title", f"stage {stage + 1}")
+        yield element("path", named, class_=stage_style(stage), d=_squares(members, at, layout.cell))
+    if empty:
+        yield element("path", element("title", "not used"), class_="frame", d=_squares(empty, at, layout.cell))
+    first = [cell for members in by_stage.values() for cell in members if _is_first(picture.place(cell))]
+    if any(not _is_first(picture.place(cell)) for members in by_stage.values() for cell in members):
+        yield element("path", class_="line strong", d=_squares(sorted(first), at, layout.cell))
+    numbers = [
+        _numbered(stage + 1, *at[cell], layout.cell) for stage, members in sorted(by_stage.items()) for cell in members
+    ]
+    yield element("g", joined(numbers), class_="cells", text_anchor="middle")
+
+
+def _numbered(stage: int, x: float, y: float, side: float) -> Markup:
+    """A stage's number in the middle of a cell; one of two digits is set smaller in a small cell."""
+    tight = ' class="tight"' if stage >= 10 and side < _LARGE[0] else ""
+    return Markup(f'<text{tight} x="{number(x + side / 2)}" y="{number(y + side / 2 + 3.5)}">{stage}</text>')
+
+
+def _is_first(place: Place | None) -> bool:
+    return place is not None and place.replica == 0
+
+
+def _squares(cells: Sequence[int], at: Sequence[tuple[float, float]], side: float) -> str:
+    return boxes((*at[cell], side, side) for cell in cells)
+
+
+def _row(stage: int, found: Devices) -> tuple[Cell, ...]:
+    blocks = found.blocks(stage)
+    count = sum(len(block) for block in blocks)
+    named = found.names
+    which = told(blocks) if not named else "; ".join(" ".join(named[each] for each in block) for block in blocks)
+    return Cell(str(stage + 1)), Cell(f"{len(blocks[0]):,}", len(blocks[0])), Cell(f"{count:,}", count), Cell(which)
+
+
+def runs(numbers: tuple[int, ...]) -> list[tuple[int, int]]:
+    """First and last of each run of neighbours among ascending numbers."""
+    found: list[tuple[int, int]] = []
+    for each in numbers:
+        if found and found[-1][1] == each - 1:
+            found[-1] = found[-1][0], each
+        else:
+            found.append((each, each))
+    return found
+
+
+def told(blocks: tuple[tuple[int, ...], ...]) -> str:
+    """The devices of a stage in all replicas, in words: `0-7 (16 times, 64 apart)`."""
+    spans = runs(tuple(sorted(device for block in blocks for device in block)))
+    parts: list[str] = []
+    place = 0
+    while place < len(spans):
+        first, last = spans[place]
+        again = _repeats(spans, place)
+        text = f"{first}-{last}" if last > first else str(first)
+        if again >= 4:
+            step = spans[place + 1][0] - first
+            parts.append(f"{text} ({again} times, {step} apart)")
+            place += again
+        else:
+            parts.append(text)
+            place += 1
+    return ", ".join(parts)
+
+
+def _repeats(spans: list[tuple[int, int]], place: int) -> int:
+    """Runs from `place` on that are equally long and equally far apart."""
+    if place + 1 >= len(spans):
+        return 1
+    first, last = spans[place]
+    step = spans[place + 1][0] - first
+    count = 1
+    while place + count < len(spans) and spans[place + count] == (first + count * step, last + count * step):
+        count += 1
+    return count

@@ -1,0 +1,302 @@
+"""What a page is about, how good its plan is, and what it decides: in figures, and in the words of an engineer."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import PurePath
+from typing import Any
+
+from nest.catalogue import library_models
+from nest.errors import InputError
+from nest.formulate.model import CONTEXT_KEYS, load_model
+from nest.hooks.registry import Registry
+from nest.instance import Cluster
+from nest.report.decisions import counted, decisions_text, is_simplest, listed
+from nest.report.html.records import Cell, Fact, SearchProgress, Section, Subject
+from nest.spec import PlanDocument, Problem
+from nest.spec.problem import NO_TARGET
+from nest.units import format_bytes, format_seconds
+
+SECONDS_PER_DAY = 86400
+
+
+def headline(subject: Subject) -> Section:
+    """The plan in words, and the figures that stand out."""
+    plan = subject.plan
+    decided = f"In short: {decisions_text(plan)}, rank order {plan.rank_order}."
+    facts = tuple(_facts(subject))
+    return Section("headline", "The plan", lead=plan_in_words(subject), paragraphs=(decided,), facts=facts)
+
+
+def _facts(subject: Subject) -> Iterator[Fact]:
+    """The figures, those that people decide by first."""
+    plan, found, batch_time = subject.plan, subject.summary, subject.batch_time
+    span = plan.batch_time_range
+    between = f"{_between(span.low, span.high)}, {span.probability:.0%} likely" if span is not None else ""
+    yield Fact("Batch time", Cell.seconds(batch_time), between)
+    if "tokens_per_second" in found:
+        yield Fact("Model FLOP utilisation (MFU)", Cell.share(found["model_flops_utilisation"]))
+    yield from _training(found.get("training"))
+    if plan.throughput is not None:
+        yield Fact("Throughput", Cell(f"{plan.throughput:.4g} samples/s", plan.throughput))
+    if "tokens_per_second" in found:
+        each = found["tokens_per_second_per_device"]
+        a_day = f"{in_words(found['tokens_per_second'] * SECONDS_PER_DAY)} a day in all"
+        yield Fact("Tokens per second and device", Cell(f"{each:,.0f}", each), a_day)
+    fullest = max(stage.memory for stage in plan.stages)
+    likely = "" if plan.fit_probability is None else f"{plan.fit_probability:.0%} likely to fit"
+    memory = f"{format_bytes(fullest)} of {format_bytes(subject.priced.device_memory)}"
+    yield Fact("Memory of the fullest stage", Cell(memory, fullest), likely)
+    used = found["devices_used"]
+    yield Fact("Devices used", Cell(f"{used:,} of {found['devices']:,}", float(used)))
+    bubble = found["time_shares"]["bubble"] / batch_time if batch_time else 0.0
+    yield Fact("Idle, average of stages", Cell.share(found["idle_share"]), f"pipeline bubble {bubble:.1%}")
+
+
+def _training(found: Mapping[str, Any] | None) -> Iterator[Fact]:
+    """Time and cost of the whole training, where the problem says how many tokens it takes."""
+    if found is None:
+        return
+    tokens, hours = f"{in_words(found['tokens'])} tokens", found["device_hours"]
+    between = f"{_between(found['low'], found['high'])}; " if found.get("low") is not None else ""
+    yield Fact("Time to train", Cell.seconds(found["time"]), f"{between}{tokens}")
+    if found.get("cost") is None:
+        yield Fact("Device hours to train", Cell(in_words(hours), hours), tokens)
+        return
+    least, most = found.get("cost_low"), found.get("cost_high")
+    between = f"{in_words(least)} to {in_words(most)}; " if least is not None and most is not None else ""
+    cost = Cell(in_words(found["cost"]), found["cost"])
+    yield Fact("Cost to train", cost, f"{between}{in_words(hours)} device hours")
+
+
+def _between(low: float, high: float) -> str:
+    return f"{format_seconds(low)} to {format_seconds(high)}"
+
+
+def standing(plan: PlanDocument) -> SearchProgress:
+    """The status of a plan and what is proved of it."""
+    if plan.status == "infeasible":
+        return SearchProgress("Infeasible", "bad", "No plan of this problem fits.")
+    if not plan.fits:
+        return SearchProgress("Does not fit", "bad", "A stage may need more memory than a device has.")
+    if plan.lower_bound is None:
+        return SearchProgress("As decided", "poor", "This plan was given and priced; nothing is claimed of others.")
+    status = ("Feasible", "poor")
+    if plan.status == "optimal":
+        target = plan.problem.get("search", {}).get("target")
+        whose = "of this problem" if target in (None, NO_TARGET) else f"that {target} can run"
+        status, proof = ("Optimal", "good"), f"No plan {whose} is faster."
+    elif not plan.lower_bound:
+        proof = "The search was stopped; a faster plan may exist."
+    else:
+        gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
+        proof = f"No plan is faster than {format_seconds(plan.lower_bound)}, gap {gap:.2%}."
+        status = ("Simplest", "good") if is_simplest(plan) else status
+    return SearchProgress(*status, f"{proof} {_verified(plan)}".strip())
+
+
+def _verified(plan: PlanDocument) -> str:
+    """What a second solver said."""
+    verdict = plan.verification
+    if verdict is None:
+        return ""
+    solver = verdict.get("solver", "a second solver")
+    return {
+        "proved": f"Proved a second time by {solver}.",
+        "refuted": f"{solver} found it when it was asked to prove another.",
+        "open": f"{solver} was asked for a proof and left it open: {verdict.get('reason') or 'no reason is given'}.",
+    }.get(str(verdict.get("status")), "")
+
+
+PARALLELISM = {"tp": "tensor", "sp": "sequence", "cp": "context", "ep": "expert", "etp": "expert-tensor"}
+"""Kinds of parallelism by their degree; others are called by their name."""
+
+SHARDED = {
+    0: "Every data-parallel rank holds the whole optimizer state (ZeRO 0)",
+    1: "The optimizer state is sharded over data-parallel ranks (ZeRO 1)",
+    2: "Optimizer state and gradients are sharded over data-parallel ranks (ZeRO 2)",
+    3: "Weights, gradients and optimizer state are sharded over data-parallel ranks (ZeRO 3)",
+}
+
+RECOMPUTED = {"none": "nothing is recomputed", "full": "every layer is recomputed in the backward pass"}
+
+_NUMBERED = re.compile(r"\.[0-9]+$")
+
+
+def plan_in_words(subject: Subject) -> str:
+    """How the work is divided, and what memory is saved by, in two sentences."""
+    plan = subject.plan
+    pipeline = _pipeline(plan)
+    parts = [_inside(subject), *([pipeline] if pipeline else []), _replicas(plan)]
+    divided = "; ".join(parts)
+    return f"{divided[0].upper()}{divided[1:]}. {_saved(plan)}."
+
+
+def choices(each: Sequence[str]) -> str:
+    """What all stages choose, or the choices with the number of stages that make them."""
+    counts = Counter(each)
+    return (
+        each[0]
+        if len(counts) == 1
+        else ", ".join(f"{choice} on {count}" for choice, count in counts.items()) + " stages"
+    )
+
+
+def _inside(subject: Subject) -> str:
+    """What the devices of one stage do together, and how near each other they are."""
+    plan = subject.plan
+    assert plan.candidate is not None
+    used = dict.fromkeys(stage.candidate for stage in plan.stages)
+    if len(used) > 1:
+        return f"stages divide their layers in {len(used)} ways ({', '.join(used)})"
+    kinds: dict[int, list[str]] = {}
+    for name, degree in plan.candidate.degrees.items():
+        if degree > 1 and not (name == "sp" and degree == plan.candidate.degrees.get("tp")):
+            kinds.setdefault(degree, []).append(PARALLELISM.get(name, name))
+    told = [f"{listed(names)} parallelism {degree}" for degree, names in kinds.items()]
+    if not told:
+        width = plan.candidate.width
+        return "one device for each stage" if width == 1 else f"{width} devices for each stage"
+    levels = subject.instance.cluster.capacities
+    names = [level.name for level in subject.instance.cluster.levels]
+    around = next((name for name, size in zip(names, levels, strict=True) if size >= plan.candidate.width), None)
+    near = f" inside a {around}" if around and plan.placement is None else ""
+    return listed(told) + near
+
+
+def _pipeline(plan: PlanDocument) -> str:
+    """How many stages of how many layers; empty: there is but one."""
+    if len(plan.stages) == 1:
+        return ""
+    blocks = [sum(_NUMBERED.search(layer) is not None for layer in stage.layers) for stage in plan.stages]
+    counts = blocks if all(blocks) else [len(stage.layers) for stage in plan.stages]
+    least, most = min(counts), max(counts)
+    layers = f"{counted(most, 'layer')} each" if least == most else f"{least} to {most} layers"
+    chunks = f" of {plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""
+    return f"{len(plan.stages)} pipeline stages of {layers}, schedule {plan.schedule}{chunks}"
+
+
+def _replicas(plan: PlanDocument) -> str:
+    assert plan.candidate is not None
+    size = plan.candidate.micro_batch or plan.candidate.samples
+    batch = f"{counted(plan.micro_batches or 0, 'micro-batch', 'es')} of {counted(size, 'sample')}"
+    count = plan.data_parallel or 1
+    return f"{count:,} replicas of {batch} each" if count > 1 else f"a single replica, {batch}"
+
+
+def _saved(plan: PlanDocument) -> str:
+    """What is sharded over data-parallel ranks, and what is computed again."""
+    zero = {stage.zero for stage in plan.stages}
+    sharded = SHARDED[zero.pop()] if len(zero) == 1 else f"ZeRO {choices([str(stage.zero) for stage in plan.stages])}"
+    groups = f", in groups of {plan.zero_degree}" if plan.zero_degree is not None else ""
+    modes = choices([stage.recompute for stage in plan.stages])
+    return f"{sharded}{groups}; {RECOMPUTED.get(modes, f'recomputation: {modes}')}"
+
+
+SAYS_NOTHING = frozenset({*CONTEXT_KEYS, "architectures", "tie_word_embeddings"})
+"""Keys of a configuration by which models are not told apart: they may be left out, or differ for one shape."""
+
+
+def title(problem: Problem, devices: int) -> str:
+    """Model and cluster of a problem.
+
+    Args:
+        problem: of the plan.
+        devices: of its cluster.
+    """
+    cluster = problem.cluster
+    device = cluster.device if isinstance(cluster.device, str) else getattr(cluster.device, "name", None)
+    return f"{model_name(problem)} on {devices:,} {device or ('device' if devices == 1 else 'devices')}"
+
+
+def model_size(problem: Problem, known: Registry) -> str:
+    """How large the model is, as far as the problem says: `80 layers, 70.6 billion parameters`.
+
+    Args:
+        problem: of the plan.
+        known: registered importers of models.
+    """
+    return ", ".join([*_layers(problem), *_parameters(problem, known)])
+
+
+def cluster_size(problem: Problem, cluster: Cluster) -> str:
+    """The cluster level by level, `4 racks of 4 nodes of 8 devices`; empty: its network has no levels of its own."""
+    if problem.cluster.topology is not None:
+        return ""
+    told = ["1 device" if cluster.levels[0].fanout == 1 else f"{cluster.levels[0].fanout} devices"]
+    for inside, level in pairwise(cluster.levels):
+        what = "group" if inside.name.startswith("level ") else inside.name
+        told.insert(0, f"{level.fanout:,} {what}{'s' * (level.fanout != 1)}")
+    named = f"{problem.cluster.name}: " if problem.cluster.name else ""
+    return named + " of ".join(told)
+
+
+def batch_size(problem: Problem) -> str:
+    """What is trained on in a step: `1,024 samples of 8,192 tokens a batch`."""
+    training = problem.training
+    tokens = f" of {training.sequence_length:,} tokens" if training.sequence_length and problem.model else ""
+    return f"{training.global_batch:,} {'sample' if training.global_batch == 1 else 'samples'}{tokens} a batch"
+
+
+def model_name(problem: Problem) -> str:
+    """What people call the model, as far as the problem says."""
+    model = problem.to_dict().get("model")
+    if isinstance(model, str):
+        return PurePath(model).stem
+    if isinstance(model, Mapping):
+        return _described(model)
+    return "Profile of measured layers"
+
+
+def _described(model: Mapping[str, Any]) -> str:
+    for key in ("_name_or_path", "name"):
+        if isinstance(model.get(key), str) and model[key]:
+            return str(model[key])
+    alike = [each for each in library_models().values() if _is_that(model, each.config)]
+    if alike:  # Of those of one shape, such as Llama 3 and 3.1, the one that says the most of what this one says.
+        return max(alike, key=lambda each: sum(model.get(key) == value for key, value in each.config.items())).name
+    name = model.get("model_type") or model.get("family")
+    if isinstance(name, str) and name:
+        return name
+    return "Transformer" if isinstance(model.get("transformer"), Mapping) else "Model"
+
+
+def _is_that(model: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a configuration says of widths, counts and family what a named model's says."""
+    told = {key: value for key, value in config.items() if key not in SAYS_NOTHING}
+    return all(model.get(key) == value for key, value in told.items())
+
+
+def _layers(problem: Problem) -> tuple[str, ...]:
+    """How many layers the problem says that the model has."""
+    model = problem.to_dict().get("model")
+    if not isinstance(model, Mapping):
+        return ()
+    transformer = model.get("transformer")
+    shape = transformer if isinstance(transformer, Mapping) else model
+    found = (shape.get(key) for key in ("num_hidden_layers", "n_layer", "layers"))
+    return next((("1 layer" if each == 1 else f"{each} layers",) for each in found if _whole(each)), ())
+
+
+def _parameters(problem: Problem, known: Registry) -> tuple[str, ...]:
+    """How many parameters the model has, tied ones counted once; nothing of a model that cannot be read here."""
+    if problem.model is None:
+        return ()
+    try:
+        graph = load_model(problem.model, problem.training, None, known)
+    except InputError:  # Of a plan that says that nothing is feasible, all is shown that there is.
+        return ()
+    return (f"{in_words(graph.parameter_count)} parameters",)
+
+
+def in_words(value: float) -> str:
+    """A large number in words: `70.6 billion`."""
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if value >= size:
+            return f"{value / size:.3g} {word}"
+    return f"{value:,.0f}"
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,256 @@
+"""What a page is of, and what it is made of: figures, tables and keys of colours, ready to be set."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+from markupsafe import Markup
+
+from nest.formulate.instance import Formulation
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Solution
+from nest.plan import PricedPlan
+from nest.spec import PlanDocument, Problem
+from nest.units import format_bytes, format_seconds
+
+
+@frozen
+class Subject:
+    """A feasible plan, and what follows from it.
+
+    Attributes:
+        plan: as read.
+        problem: the plan's, self-contained.
+        instance: its problem in numbers.
+        formulation: what that was made of.
+        solution: its decisions.
+        priced: every number of it.
+        known: registered exporters and the like.
+    """
+
+    plan: PlanDocument
+    problem: Problem
+    instance: Instance
+    formulation: Formulation
+    solution: Solution
+    priced: PricedPlan
+    known: Registry
+
+    @property
+    def batch_time(self) -> float:
+        """Seconds per optimizer step."""
+        return self.priced.batch_time
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Derived figures."""
+        return self.plan.summary
+
+
+@frozen
+class Cell:
+    """One cell of a table.
+
+    Attributes:
+        text: as people read it.
+        value: the figure in full, SI units, for whoever reads the page with a program; None: the text says it all.
+    """
+
+    text: str
+    value: float | None = None
+
+    @property
+    def full(self) -> str:
+        """The figure, digit for digit."""
+        return "" if self.value is None else repr(self.value)
+
+    @classmethod
+    def seconds(cls, value: float) -> "Cell":
+        """A time."""
+        return cls(format_seconds(value), value)
+
+    @classmethod
+    def size(cls, value: float) -> "Cell":
+        """A size."""
+        return cls(format_bytes(value), value)
+
+    @classmethod
+    def share(cls, value: float) -> "Cell":
+        """A share, in per cent."""
+        return cls(f"{value:.1%}", value)
+
+
+@frozen
+class Table:
+    """Rows under a header; the first cell of a row names it.
+
+    Attributes:
+        caption: what the rows are.
+        header: of the columns.
+        rows: as many cells each as the header has.
+        words: columns that are words, set flush left; the others are numbers.
+    """
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    words: tuple[int, ...] = (0,)
+
+
+@frozen
+class Key:
+    """What a colour of a figure stands for.
+
+    Attributes:
+        label: in words.
+        style: class of the style sheet that fills it, such as `cause-compute`.
+        form: of a mark (`nest.report.html.svg.outline`); empty: a filled square.
+    """
+
+    label: str
+    style: str
+    form: str = ""
+
+
+@frozen
+class Drawing:
+    """An SVG picture.
+
+    Attributes:
+        width: of its view box; it is shown as wide where there is room.
+        height: of its view box.
+        body: its elements, escaped.
+        title: what it shows, in a few words.
+        description: what there is to see, for people who do not see it.
+    """
+
+    width: float
+    height: float
+    body: Markup
+    title: str
+    description: str
+
+
+@frozen
+class Figure:
+    """A drawing with what it means, in words and in numbers.
+
+    Attributes:
+        name: unique on the page, for links: `memory`.
+        title: heading.
+        caption: what is drawn, and what was left out; `backquoted` words are set as code.
+        sizes: for each of `nest.report.html.svg.WIDTHS`, the drawings from top to bottom.
+        table: the same figures as numbers.
+        keys: legend, in the order of the drawing.
+        more: further tables.
+    """
+
+    name: str
+    title: str
+    caption: str
+    sizes: tuple[tuple[Drawing, ...], ...]
+    table: Table
+    keys: tuple[Key, ...] = ()
+    more: tuple[Table, ...] = ()
+
+
+@frozen
+class Fact:
+    """A figure of the headline.
+
+    Attributes:
+        name: what it is called, unique on the page.
+        cell: the figure.
+        note: what to know about it.
+    """
+
+    name: str
+    cell: Cell
+    note: str = ""
+
+
+@frozen
+class Listing:
+    """Text to be copied.
+
+    Attributes:
+        name: of the file, or of the command.
+        text: as it stands.
+        note: what to know about it.
+    """
+
+    name: str
+    text: str
+    note: str = ""
+
+
+@frozen
+class Fold:
+    """What belongs together, folded away.
+
+    Attributes:
+        name: what is in it, in a line.
+        listings: from top to bottom.
+        tables: below them.
+    """
+
+    name: str
+    listings: tuple[Listing, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+@frozen
+class Section:
+    """A part of the page under a heading of its own.
+
+    Attributes:
+        name: unique on the page, for links.
+        title: heading.
+        paragraphs: what stands above figures and listings; `backquoted` words are set as code.
+        figures: drawings and their numbers.
+        tables: numbers without a drawing.
+        listings: to be copied, the most useful first.
+        more: further listings, folded away.
+        more_title: what these are.
+        facts: figures that stand out.
+        lead: a sentence or two in front of all else.
+    """
+
+    name: str
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    listings: tuple[Listing, ...] = ()
+    more: tuple[Fold, ...] = ()
+    more_title: str = ""
+    facts: tuple[Fact, ...] = ()
+    lead: str = ""
+
+
+@frozen
+class SearchProgress:
+    """How far a plan is to be trusted.
+
+    Attributes:
+        name: in a word or two.
+        style: class of the style sheet: `good`, `poor` or `bad`.
+        proof: a sentence on what is proved.
+    """
+
+    name: str
+    style: str
+    proof: str
+
+
+@frozen
+class Heading:
+    """What a page is about.
+
+    Attributes:
+        title: model and cluster.
+        sizes: of both and of the batch, in words.
+    """
+
+    title: str
+    sizes: tuple[str, ...] = ()

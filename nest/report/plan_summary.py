@@ -1,0 +1,142 @@
+"""The `summary` of a plan document: shares of the batch time, utilisation, tokens per second, the whole training."""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from attrs import frozen
+
+from nest.instance import Instance, Solution
+from nest.plan import PricedPlan, PricedStage, time_range
+from nest.spec import Problem
+from nest.units import format_seconds
+
+SHARE_NAMES = {
+    "compute": "compute",
+    "collectives": "collectives inside layers",
+    "recompute": "recompute",
+    "pipeline": "stage boundaries",
+    "sharding": "ZeRO per micro-batch",
+    "ports": "waiting for ports",
+    "bubble": "bubble",
+    "sync": "gradients and update",
+}
+"""What tables call the parts of the batch time (`time_shares`)."""
+
+NOTICEABLE = 1e-3
+"""Share of the batch time from which collectives inside layers are listed one by one."""
+
+SECONDS_AN_HOUR = 3600.0
+
+
+def collectives_text(summary: Mapping[str, Any], batch_time: float) -> str:
+    """What collectives inside layers take of a batch on the slowest stage, and what is exposed; empty: too little."""
+    parts = [
+        f"{each['strategy']} over {each['level']} {format_seconds(each['seconds'])}, {_exposed(each)} of it exposed"
+        for each in summary.get("collectives", ())
+        if each["seconds"] > NOTICEABLE * batch_time
+    ]
+    return f"Collectives inside layers: {'; '.join(parts)}" if parts else ""
+
+
+def _exposed(each: Mapping[str, Any]) -> str:
+    """The share of a collective's seconds that does not overlap with compute."""
+    share = each["shown"] / each["seconds"]
+    return "none" if share < NOTICEABLE else "all" if share > 1 - NOTICEABLE else f"{share:.0%}"
+
+
+@frozen
+class ModelFacts:
+    """What is known of the model beside its layers' costs.
+
+    Attributes:
+        sequence_length: tokens per sample.
+        flops_per_token: forward model FLOP per token (`nest models` prints the convention).
+        peak: matrix peak of a device at the precision trained in, FLOP per second.
+    """
+
+    sequence_length: int
+    flops_per_token: float
+    peak: float
+
+
+def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:
+    """What a stage does with all micro-batches of a batch, in seconds by cause (PROBLEM.md section 4).
+
+    `collectives` is what is exposed of those inside layers, `pipeline` what the stage receives over its boundaries,
+    `sharding` ZeRO communication in every micro-batch, `ports` what its busiest port needs beyond these. Collectives
+    that are recomputed are part of `recompute`, those of layers that were measured whole are part of `compute`.
+    """
+    parts = {
+        "compute": stage.compute - stage.collectives,
+        "collectives": stage.collectives,
+        "recompute": stage.recompute,
+        "pipeline": stage.arriving + stage.returning,
+        "sharding": stage.sharding,
+        "ports": stage.port_wait,
+    }
+    return {cause: micro_batches * seconds for cause, seconds in parts.items()}
+
+
+def time_shares(priced: PricedPlan) -> dict[str, float]:
+    """Where the batch time goes, seconds; the parts add up to it.
+
+    They are those of the slowest stage; `bubble` is what the schedule adds, `sync` the longest gradient reduction and
+    optimizer step.
+    """
+    parts = stage_seconds(max(priced.stages, key=lambda stage: stage.time), priced.micro_batches)
+    parts["bubble"] = priced.batch_time - priced.sync - sum(parts.values())
+    parts["sync"] = priced.sync
+    return parts
+
+
+def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: ModelFacts | None) -> dict[str, Any]:
+    """The `summary` of a plan document.
+
+    Tokens per second are counted per device the plan uses. Model FLOP utilisation takes the backward pass as twice
+    the forward and leaves recomputation out (PaLM, arXiv 2204.02311, appendix B).
+    """
+    used = solution.replicas * sum(stage.width for stage in priced.stages)
+    found: dict[str, Any] = {
+        "devices": instance.cluster.size,
+        "devices_used": used,
+        "idle_share": priced.idle_share,
+        "time_shares": time_shares(priced),
+        "memory_capacity": priced.device_memory,
+    }
+    if facts is not None and priced.batch_time > 0:
+        tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time
+        found["tokens_per_second"] = tokens
+        found["tokens_per_second_per_device"] = tokens / used
+        found["model_flops_utilisation"] = 3 * facts.flops_per_token * tokens / (used * facts.peak)
+    return found
+
+
+def whole_training(problem: Problem, instance: Instance, priced: PricedPlan, devices: int) -> dict[str, Any] | None:
+    """The `summary.training` of a plan, all steps alike; None: the problem does not say how many tokens there are.
+
+    Args:
+        problem: self-contained.
+        instance: of the problem.
+        priced: the plan.
+        devices: that it uses, which alone are paid for.
+
+    Returns:
+        `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price`, `cost`; `low` and `high` of
+        time and cost as of the batch time's range, where it has one.
+    """
+    tokens, length = problem.training.tokens, problem.training.sequence_length
+    if tokens is None or length is None:
+        return None
+    steps = ceil(tokens / (instance.space.global_batch * length))
+    span = time_range(priced.batch_time, priced.time_error)
+    times = (
+        {"time": priced.batch_time} if span is None else {"time": priced.batch_time, "low": span.low, "high": span.high}
+    )
+    found: dict[str, Any] = {"tokens": tokens, "steps": steps, **{key: steps * each for key, each in times.items()}}
+    found["device_hours"] = found["time"] * devices / SECONDS_AN_HOUR
+    if (price := problem.cluster.price) is not None:
+        for key in times:
+            name = "cost" if key == "time" else f"cost_{key}"
+            found[name] = found[key] * devices / SECONDS_AN_HOUR * price
+    return found

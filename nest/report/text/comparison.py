@@ -1,0 +1,105 @@
+"""A comparison of plans as a table."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nest.report.decisions import degrees_text, listed
+from nest.report.text.layout import WIDE, Screen, Tone, opening, paragraph
+from nest.report.text.table import table
+from nest.tolerances import AGREEMENT
+from nest.units import format_bytes, format_seconds
+
+HEADER = (
+    "planner",
+    "batch time",
+    "of ours",
+    "samples/s",
+    "degrees",
+    "pp",
+    "replicas",
+    "micro-batch",
+    "ZeRO",
+    "recompute",
+    "fits",
+)
+NUMBERS = (1, 2, 3, 5, 6)
+"""Columns that are flush right."""
+
+OURS = "nest"
+
+
+def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str:
+    """The plans below each other, and what there is to say of each.
+
+    Args:
+        comparison: `Comparison.to_dict()` of `nest.whatif.compare`.
+        screen: where the text is shown.
+    """
+    ours = comparison["plan"]
+    rows = [_row(OURS, ours, 1.0, 0.0, True)]
+    told = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]
+    for each in comparison["others"]:
+        rows.append(_row(each["name"], each["plan"], each["relative"], each["missing_bytes"], each["within_problem"]))
+        told += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
+    plans = [ours, *(each["plan"] for each in comparison["others"])]
+    full = [index for index, plan in enumerate(plans) if plan is not None and plan["batch_time"] and not plan["fits"]]
+    tones = {(index, HEADER.index("fits")): Tone.BAD for index in full}
+    lines = [table(HEADER, rows, NUMBERS, screen, tones), *([""] if told else [])]
+    lines += [paragraph(each, screen, indent=2) for each in told]
+    if ours["batch_time"] is not None:
+        lines += ["", *_claim(comparison, screen)]
+        close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]
+        if close:
+            told_of = f"that of {close[0]}" if len(close) == 1 else f"those of {listed(close)}"
+            lines.append(paragraph(f"Predictions do not tell nest's plan from {told_of}: measure them.", screen))
+    return "\n".join(lines)
+
+
+def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
+    ours = comparison["plan"]
+    if ours["status"] == "optimal":
+        told = " no plan of this problem that fits is faster than nest's, whoever makes it."
+        return [opening("Optimal plan:", Tone.GOOD, told, screen)]
+    least = f"o plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+    faster = [
+        each["name"]
+        for each in comparison["others"]
+        if each["within_problem"] and each["fits"] and each["relative"] is not None and each["relative"] < 1 - AGREEMENT
+    ]
+    if not faster:
+        return [opening("Best plan found in time:", Tone.FAIR, f" n{least}", screen)]
+    who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {listed(faster)} are"
+    told = " the search for nest's was stopped; give it more time."
+    return [opening(f"{who} faster:", Tone.FAIR, told, screen), paragraph(f"N{least}", screen)]
+
+
+def _row(
+    name: str, plan: Mapping[str, Any] | None, relative: float | None, missing: float, within: bool
+) -> tuple[str, ...]:
+    if plan is None or plan["batch_time"] is None:
+        return (name, "no plan", *("",) * (len(HEADER) - 2))
+    stages, candidate = plan["stages"], plan["candidate"]
+    mixed = len({stage["candidate"] for stage in stages})
+    degrees = " ".join(each.replace(" ", "") for each in degrees_text([candidate["degrees"]])) or "-"
+    return (
+        name,
+        format_seconds(plan["batch_time"]),
+        "" if relative is None else f"{relative:.3f}",
+        f"{plan['throughput']:.4g}" if plan["throughput"] else "",
+        degrees if mixed == 1 else f"{mixed} candidates mixed",
+        str(len(stages)),
+        str(plan["data_parallel"]),
+        f"{candidate['micro_batch'] or candidate['samples']} x {plan['micro_batches']}",
+        _each(stages, "zero"),
+        _each(stages, "recompute"),
+        _fits(plan["fits"], missing) + ("" if within else ", beyond the problem"),
+    )
+
+
+def _each(stages: list[Mapping[str, Any]], key: str) -> str:
+    """What the stages have, each value once, in the order of the pipeline."""
+    return ", ".join(dict.fromkeys(str(stage[key]) for stage in stages))
+
+
+def _fits(fits: bool, missing: float) -> str:
+    return "yes" if fits else f"no, by {format_bytes(missing)}"

@@ -1,0 +1,236 @@
+"""An explanation of a plan in figures, tables and a few sentences."""
+
+from collections.abc import Sequence
+
+from nest.report.alternatives import (
+    FREEING,
+    UNPROVED,
+    Answer,
+    alternative_notes,
+    alternative_rows,
+    because,
+    by_refusal,
+    freeing_rows,
+    relative_text,
+    restriction,
+    without_alternative,
+)
+from nest.report.decisions import Decided, difference, whole
+from nest.report.runner_up import less_bandwidth
+from nest.report.text.binding import binding_text
+from nest.report.text.layout import WIDE, Screen, Tone, opening, paragraph
+from nest.report.text.table import table
+from nest.tolerances import AGREEMENT
+from nest.units import format_bytes, format_seconds
+
+STEPS = ("plan", "binding", "best", "constraints", "alternatives", "flips", "loses")
+"""In what steps an explanation is found and shown: what the plan is, what binds, the best plan, and so on."""
+
+REDISTRIBUTED = 5e-4
+"""Share of the batch time from which it is told that only layers on other stages keep the decisions the best."""
+
+_UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
+"""Units in which people give what is varied, with what they are in SI units."""
+
+_MARK = "*"
+"""Marks what was not searched to the end."""
+
+
+def explanation_text(found: Answer, screen: Screen = WIDE) -> str:
+    """An explanation (`nest.whatif.explain.Explanation.to_dict`) in sections, fitted to a screen."""
+    return "\n\n".join(section for step in STEPS if (section := explanation_section(found, step, screen)))
+
+
+def explanation_section(found: Answer, step: str, screen: Screen = WIDE) -> str:
+    """What a step adds to an explanation, fitted to a screen; empty where it has nothing to say.
+
+    Args:
+        found: `nest.whatif.explain.Explanation.to_dict`, of which only what the step has found is read.
+        step: of `STEPS`.
+        screen: what the text is laid out for.
+    """
+    if step == "plan":
+        return _headline(found, screen)
+    if step == "best":
+        return _caveat(found, screen)
+    if step == "binding" and found["binding"]:
+        return _section("What binds", [binding_text(found["binding"], screen)], screen)
+    if step == "constraints" and step in found["parts"]:
+        lines = _prices(found["constraints"], found["best_decided"], screen)
+        return _section("What restrictions cost", lines, screen)
+    if step == "alternatives" and found["alternatives"]:
+        lines = _alternatives(found["alternatives"], found["decided"], found["apart"], screen)
+        return _section("The best plan that decides one thing otherwise", lines, screen)
+    if step == "flips" and step in found["parts"]:
+        lines = _breakpoints(found["flips"], found["best_decided"], screen)
+        return _section("What would change the answer", lines, screen)
+    if step == "loses" and (loses := found["loses"]) is not None:
+        rival = "another plan" if loses["to"] is None else f"its runner-up ({loses['to']})"
+        return paragraph(f"The plan loses to {rival} if {less_bandwidth(loses['bandwidths'], loses['less'])}.", screen)
+    return ""
+
+
+def _headline(found: Answer, screen: Screen) -> str:
+    if found["status"] == "infeasible":
+        return opening("No feasible plan.", Tone.BAD, f" {found['diagnosis']}", screen)
+    proof, tone = (
+        ("Optimal plan:", Tone.GOOD) if found["status"] == "optimal" else ("Best plan found in time:", Tone.FAIR)
+    )
+    if not found["searched"]:
+        proof, tone = "Plan as decided:", Tone.HEADING
+    return opening(proof, tone, f" {whole(found['decided'])}; {format_seconds(found['batch_time'])} a batch", screen)
+
+
+def _caveat(found: Answer, screen: Screen) -> str:
+    """That the plan asked about is not the best of its problem."""
+    best = found["best_batch_time"]
+    if found["status"] == "infeasible":
+        return ""
+    if best is None:
+        return paragraph(f"This plan was priced, not searched: its problem has none. {found['best_diagnosis']}", screen)
+    if best >= found["batch_time"] * (1 - AGREEMENT):
+        return ""
+    then = difference(found["decided"], found["best_decided"])
+    return paragraph(
+        f"The best plan of this problem takes {format_seconds(best)}; this one is "
+        f"{found['batch_time'] / best - 1:.2%} slower. The best has {then}. Restrictions and what would change the "
+        "answer are told of the best plan.",
+        screen,
+    )
+
+
+def _section(title: str, lines: Sequence[str], screen: Screen) -> str:
+    heading = [screen.paint(line, Tone.HEADING) for line in paragraph(title, screen).split("\n")]
+    return "\n".join([*heading, *(lines or ["Nothing that was asked for."])])
+
+
+def _with_notes(lines: Sequence[str], notes: Sequence[str], screen: Screen) -> list[str]:
+    """A table, if there is one, with what there is to say below it."""
+    return [*lines, *([""] if lines and notes else []), *(paragraph(note, screen, indent=2) for note in notes)]
+
+
+def _prices(prices: Sequence[Answer], best: Decided, screen: Screen) -> list[str]:
+    """What each restriction costs, the dearest first; where there is no plan, which one makes it so."""
+    dearest = sorted(prices, key=lambda each: each["relative"] or 0.0)
+    costly = [each for each in dearest if each["costs"]]
+    lines = []
+    if costly and best:
+        rows = [
+            [
+                restriction(each),
+                each["instead"] or "nothing",
+                relative_text(-each["relative"], "" if each["proved"] else "at least "),
+                difference(best, each["decided"]),
+                because(each),
+            ]
+            for each in costly
+        ]
+        lines.append(table(("without", "instead", "faster by", "the plan then", "because"), rows, (2,), screen))
+    elif costly:
+        lines.append(table(FREEING, freeing_rows(costly), (3,), screen))
+    notes = []
+    if any(not each["proved"] for each in costly):
+        notes.append(f"At least: {UNPROVED}." if best else f"{UNPROVED.capitalize()}.")
+    free = [
+        restriction(each) + ("" if each["proved"] else f" ({UNPROVED})")
+        for each in dearest
+        if each["plan"] is not None and not each["costs"]
+    ]
+    if free:
+        notes.append(f"No cost: {'; '.join(free)}")
+    none = [each for each in dearest if each["plan"] is None]
+    if none and best:
+        notes += [f"Without {entries}, no plan was found. {why}" for why, entries in by_refusal(none, restriction)]
+    elif none:
+        notes.append(f"Without any one of these there is no plan either: {'; '.join(map(restriction, none))}")
+    return _with_notes(lines, notes, screen)
+
+
+def _alternatives(alternatives: Sequence[Answer], asked: Decided, least: float, screen: Screen) -> list[str]:
+    rows = alternative_rows(alternatives, asked)
+    lines = [table(("instead", "slower by", "with", "because"), rows, (1,), screen)] if rows else []
+    notes = alternative_notes(alternatives, least)
+    for decision, why, searched in without_alternative(alternatives):
+        notes.append(
+            f"No plan without {decision}. {why}" if searched else f"Not to be had otherwise: {decision} ({why})"
+        )
+    return _with_notes(lines, notes, screen)
+
+
+def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -> list[str]:
+    """At which values of a number another plan becomes the best, and how far none does.
+
+    Args:
+        breakpoints: as `nest.whatif.breakpoints` gives them, `to_dict()`.
+        best: what the best plan decides; nothing: there is none.
+        screen: where they are shown.
+    """
+    changing = [each for each in breakpoints if each["changed_at"] is not None]
+    header = ("what", "now", "with", "factor", "the plan then", "a batch then")
+    lines = [table(header, [_row(each, best) for each in changing], (1, 2, 3, 5), screen)] if changing else []
+    notes = []
+    if any(not each["proved"] for each in changing):
+        notes.append(f"{_MARK} {UNPROVED}")
+    if not all(each["precise"] for each in changing):
+        notes.append("Of two values the first has the same answer, the second another: searching in between was ended.")
+    if best and any(map(_is_redistributed, breakpoints)):
+        notes.append("Dealt anew: the best plan there decides the same, but for which stages have which layers.")
+    stays: dict[str, list[str]] = {}
+    for each in breakpoints:
+        if each["changed_at"] is None:
+            way = "down" if each["direction"] == "less" else "up"
+            proof = "" if each["proved"] else f" ({UNPROVED})"
+            anew = ", dealt anew" if best and _is_redistributed(each) else ""
+            end = f"{way} to {_amount(each['same_at'], each['unit'])} ({_times(each, 'same_at')}{anew}){proof}"
+            stays.setdefault(each["parameter"], []).append(end)
+    if stays:
+        unchanged = "; ".join(f"{name} {' and '.join(ends)}" for name, ends in stays.items())
+        notes.append(f"{'No change' if best else 'No plan either'}: {unchanged}")
+    return _with_notes(lines, notes, screen)
+
+
+def _row(each: Answer, best: Decided) -> list[str]:
+    found = each["outcome"]
+    if found["plan"] is None:
+        then = "no plan fits"
+    elif not best:
+        then = whole(found["decided"])
+    else:
+        then = difference(best, found["decided"]) + ("" if each["kept"] is not None else "; this one no longer fits")
+    return [
+        each["parameter"],
+        _amount(each["value"], each["unit"]),
+        _bound(each, found=not best) + (", dealt anew" if best and _is_redistributed(each) else ""),
+        _times(each, "changed_at" if not best or each["unit"] == "samples" else "same_at"),
+        then + ("" if each["proved"] else _MARK),
+        "" if found["batch_time"] is None else format_seconds(found["batch_time"]),
+    ]
+
+
+def _is_redistributed(each: Answer) -> bool:
+    """Whether the plan's decisions stay the best up to there only with its layers on other stages."""
+    return each["same_kept"] is None or each["same_kept"] > REDISTRIBUTED
+
+
+def _bound(each: Answer, *, found: bool) -> str:
+    """From where on the plan is another one; `found`: there is a plan only then."""
+    same, changed = (_amount(each[side], each["unit"]) for side in ("same_at", "changed_at"))
+    if each["unit"] == "samples":
+        return changed
+    if not each["precise"]:
+        return f"{same} to {changed}"
+    if found:
+        return f">= {changed}" if each["direction"] == "more" else f"<= {changed}"
+    return f"{'<' if each['direction'] == 'less' else '>'} {same}"
+
+
+def _times(each: Answer, side: str) -> str:
+    """A value as a multiple of what the problem has."""
+    return f"{each[side] / each['value']:.3g}x"
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "bytes":
+        return format_bytes(value)
+    size, name = _UNITS.get(unit, (1.0, unit))
+    return f"{value / size:.4g} {name}"

@@ -1,0 +1,300 @@
+"""A plan as tables a person can act on, and the best plans of a problem side by side."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from attrs import asdict, frozen
+
+from nest.report.decisions import decisions_text, is_mixed, is_simplest, listed, ranges
+from nest.report.plan_summary import SHARE_NAMES, collectives_text
+from nest.report.runner_up import other_risk_text, runner_up_text
+from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
+from nest.report.text.table import table
+from nest.spec import PlacementRecord, PlanDocument, StageRecord
+from nest.tolerances import SIMPLER
+from nest.units import format_bytes, format_seconds
+
+MOST_ROWS = 24
+"""Stages shown one by one; of more, neighbours that are alike share a row."""
+
+MEMORY_NAMES = {"communication": "buffers", "activations": "activations in flight"}
+"""What texts call parts of memory that go by another name in `MemoryBreakdown`."""
+
+
+def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
+    """The plan in words and two tables, fitted to a screen; for an infeasible one its diagnosis."""
+    if plan.status == "infeasible":
+        return opening("No feasible plan.", Tone.BAD, f" {plan.diagnosis}", screen)
+    batch_time = plan.batch_time or 0.0
+    lines = [_headline(plan, screen), "", _figures(plan, screen), "", _stages(plan, screen)]
+    if plan.lower_bound is None:  # What the memory of a plan is made of is asked of plans that are decided.
+        parts = _memory(plan.stages, plan.summary.get("memory_capacity"), screen)
+        lines += ["", parts] if parts else []
+    if shares := plan.summary.get("time_shares"):
+        lines += ["", paragraph(_shares(shares, batch_time), screen)]
+    if inside := collectives_text(plan.summary, batch_time):
+        lines.append(paragraph(inside, screen))
+    told = []
+    if plan.placement is not None:
+        told.append(_placement(plan.placement, batch_time))
+    if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
+        told.append(_runs_on(plan.runs_on))
+    if plan.runner_up is not None:
+        told.append(runner_up_text(plan.runner_up))
+    for text in (*told, *map(other_risk_text, plan.other_risks)):
+        lines += ["", paragraph(text, screen)]
+    for text in plan.violates:
+        lines += ["", opening("Constraint violated:", Tone.BAD, f" {text}", screen)]
+    if not plan.fits:
+        begin, rest = _overfull(plan)
+        lines += ["", opening(begin, Tone.BAD, rest, screen)]
+    return "\n".join(lines)
+
+
+def _headline(plan: PlanDocument, screen: Screen) -> str:
+    proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
+    if is_simplest(plan):
+        proof, tone = f"Simplest plan within {SIMPLER:.1%} of the best", Tone.GOOD
+    if plan.lower_bound is None:
+        proof, tone = "Plan as decided", Tone.HEADING
+    return opening(f"{proof}:", tone, f" {decisions_text(plan)}, rank order {plan.rank_order}", screen)
+
+
+def _overfull(plan: PlanDocument) -> tuple[str, str]:
+    """That the plan does not fit, and by which of the two estimates of memory."""
+    capacity = plan.summary.get("memory_capacity", 0.0)
+    if any(stage.memory > capacity for stage in plan.stages):
+        return "This plan does not fit:", " a stage needs more memory than a device has."
+    if plan.fit_probability is None or plan.problem["training"].get("memory_margin") is not None:
+        return "This plan may not fit:", " with training.memory_margin a stage needs more memory than a device has."
+    return (
+        "This plan may not fit:",
+        f" that is {plan.fit_probability:.0%} likely, less than training.memory_risk asks for.",
+    )
+
+
+def _runs_on(names: tuple[str, ...]) -> str:
+    """Whose frameworks can run the plan."""
+    if not names:
+        return "No framework can run this plan as it is; `nest export PLAN --to NAME` says why and what is nearest."
+    return f"Runs as it is on {listed(names)}."
+
+
+def _placement(placement: PlacementRecord, by_levels: float) -> str:
+    """How the plan does on a network that is no hierarchy."""
+    if placement.status == "optimal":
+        proof = "proved optimal for this plan"
+    else:
+        gap = placement.batch_time / placement.lower_bound - 1 if placement.lower_bound > 0 else 0.0
+        proof = f"no placement of this plan takes less than {format_seconds(placement.lower_bound)} (gap {gap:.2%})"
+        if placement.method == "exchanges":
+            proof += "; too large for CP-SAT, so only exchanges of devices were tried"
+    found = format_seconds(placement.batch_time)
+    return f"On the network itself: {found}, {proof}; levels said {format_seconds(by_levels)}."
+
+
+def _figures(plan: PlanDocument, screen: Screen) -> str:
+    found, batch_time, span = plan.summary, plan.batch_time or 0.0, plan.batch_time_range
+    text = format_seconds(batch_time)
+    if span is not None:
+        text += f" ({span.probability:.0%} likely {format_seconds(span.low)} to {format_seconds(span.high)})"
+    rows = [("batch time", text)]
+    if plan.throughput is not None:
+        rows.append(("throughput", f"{plan.throughput:.4g} samples/s"))
+    if plan.status == "feasible" and plan.lower_bound:
+        gap = batch_time / plan.lower_bound - 1
+        rows.append(("no plan is faster than", f"{format_seconds(plan.lower_bound)} (gap {gap:.2%})"))
+    if "tokens_per_second_per_device" in found:
+        rows.append(("tokens per second and device", f"{found['tokens_per_second_per_device']:.4g}"))
+        rows.append(("model FLOP utilisation (MFU)", f"{found['model_flops_utilisation']:.1%}"))
+    if "idle_share" in found:
+        rows.append(("idle share", f"{found['idle_share']:.1%}"))
+    if "devices_used" in found:
+        rows.append(("devices used", f"{found['devices_used']} of {found['devices']}"))
+    if capacity := found.get("memory_capacity"):
+        rows.append(("memory", _fullest(plan, capacity)))
+    if training := found.get("training"):
+        rows += _training(training)
+    return figures(rows, screen)
+
+
+def _fullest(plan: PlanDocument, capacity: float) -> str:
+    """What the fullest stage is estimated to need, and how likely it is that it has it."""
+    fullest = max(range(len(plan.stages)), key=lambda index: plan.stages[index].memory)
+    where = f" on stage {fullest + 1}" if len(plan.stages) > 1 else ""
+    text = f"{format_bytes(plan.stages[fullest].memory)} of {format_bytes(capacity)}{where}"
+    likely = plan.fit_probability
+    # Candidates of a profile state their bytes.
+    return text if likely is None or "profile" in plan.problem else f"{text}, {likely:.0%} likely to fit"
+
+
+def _training(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """`summary.training` for people: what the whole training takes and costs, as names and figures."""
+    steps = "1 step" if found["steps"] == 1 else f"{found['steps']:,} steps"
+    time = f"{format_seconds(found['time'])} for {format_tokens(found['tokens'])} tokens in {steps}"
+    if "low" in found:
+        time += f" ({format_seconds(found['low'])} to {format_seconds(found['high'])})"
+    rows = [("time to train", time), ("device hours", f"{found['device_hours']:,.0f}")]
+    if "cost" in found:
+        cost = f"{found['cost']:,.0f}"
+        if "cost_low" in found:
+            cost += f" ({found['cost_low']:,.0f} to {found['cost_high']:,.0f})"
+        rows.append(("cost", f"{cost}, in the currency of cluster.price"))
+    return rows
+
+
+def format_tokens(count: int) -> str:
+    """A number of tokens as people say it: `15T`, `2.4B`."""
+    for factor, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= factor:
+            return f"{count / factor:.4g}{letter}"
+    return str(count)
+
+
+def _stages(plan: PlanDocument, screen: Screen) -> str:
+    capacity, levels = plan.summary.get("memory_capacity"), tuple(plan.summary.get("levels", ()))
+    runs = _runs(plan.stages) if len(plan.stages) > MOST_ROWS else [[index] for index in range(len(plan.stages))]
+    rows = [_row(run, [plan.stages[index] for index in run], capacity, levels) for run in runs]
+    header = [
+        "stage", "layers", "devices", "recompute", "ZeRO", "time", "sync", "memory", "of capacity", "link behind",
+    ]  # fmt: skip
+    if is_mixed(plan):
+        header.insert(2, "candidate")
+        for run, row in zip(runs, rows, strict=True):
+            row.insert(2, plan.stages[run[0]].candidate)
+    first, memory = header.index("ZeRO"), header.index("memory")
+    full = [
+        index for index, run in enumerate(runs) if capacity and any(plan.stages[each].memory > capacity for each in run)
+    ]
+    tones = {(index, column): Tone.BAD for index in full for column in (memory, memory + 1)}
+    return table(header, rows, range(first, first + 5), screen, tones)
+
+
+def _runs(stages: tuple[StageRecord, ...]) -> list[list[int]]:
+    """Neighbouring stages with as many layers of the same kinds and the same choices, as lists of indices."""
+    keys = [
+        (tuple(name.rpartition(".")[0] or name for name in stage.layers), stage.candidate, stage.recompute, stage.zero)
+        for stage in stages
+    ]
+    return [list(run) for _, run in groupby(range(len(stages)), key=keys.__getitem__)]
+
+
+def _row(run: list[int], stages: list[StageRecord], capacity: float | None, levels: tuple[str, ...]) -> list[str]:
+    first, last = stages[0].devices[0], stages[-1].devices[0] + stages[-1].devices[1] - 1
+    links = dict.fromkeys(levels[stage.level_out] if stage.level_out >= 0 else "-" for stage in stages)
+    return [
+        _numbers(run),
+        ranges([layer for stage in stages for layer in stage.layers]),
+        f"{first}-{last}" if last > first else str(first),
+        stages[0].recompute,
+        str(stages[0].zero),
+        _span([stage.time for stage in stages], format_seconds),
+        _span([stage.sync_time for stage in stages], format_seconds),
+        _span([stage.memory for stage in stages], format_bytes),
+        _span([stage.memory / capacity for stage in stages], lambda share: f"{share:.1%}") if capacity else "",
+        ", ".join(links),
+    ]
+
+
+def _numbers(run: Sequence[int]) -> str:
+    """The stages of a run, counted from 1."""
+    return f"{run[0] + 1}-{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1)
+
+
+def _span(values: list[float], shown: Callable[[float], str]) -> str:
+    """One value, or the least and the greatest of several."""
+    least, most = shown(min(values)), shown(max(values))
+    return least if least == most else f"{least} to {most}"
+
+
+def _memory(stages: Sequence[StageRecord], capacity: float | None, screen: Screen) -> str:
+    """What memory is made of: a row for each stage, of many one for neighbours with the same memory.
+
+    Parts that no stage has are left out. "": plans of older versions do not say.
+    """
+    parts = {index: asdict(stage.memory_breakdown) for index, stage in enumerate(stages) if stage.memory_breakdown}
+    if not parts:
+        return ""
+    runs = [[index] for index in parts]
+    if len(parts) > MOST_ROWS:
+        runs = [list(run) for _, run in groupby(parts, key=lambda index: format_bytes(stages[index].memory))]
+    names = [name for name in next(iter(parts.values())) if any(each[name] > 0 for each in parts.values())]
+    rows: list[list[str]] = []
+    tones: dict[tuple[int, int], Tone] = {}
+    for run in runs:
+        stage = stages[run[0]]
+        upper = stage.memory if stage.upper_memory is None else stage.upper_memory
+        sizes = [*(parts[run[0]][name] for name in names), stage.memory, upper]
+        for column in (len(sizes) - 1, len(sizes)):
+            if capacity is not None and sizes[column - 1] > capacity:
+                tones[len(rows), column] = Tone.BAD
+        rows.append([_numbers(run), *map(format_bytes, sizes)])
+    header = ["stage", *(MEMORY_NAMES.get(name, name) for name in names), "memory", "taken to need"]
+    return table(header, rows, range(1, len(header)), screen, tones)
+
+
+def _shares(shares: dict[str, Any], batch_time: float) -> str:
+    if batch_time <= 0:
+        return ""
+    parts = [
+        f"{SHARE_NAMES.get(name, name)} {seconds / batch_time:.1%}"
+        for name, seconds in shares.items()
+        if abs(seconds) > 5e-4 * batch_time
+    ]
+    return "Batch time: " + ", ".join(parts)
+
+
+@frozen
+class Entry:
+    """One plan of a shortlist.
+
+    Attributes:
+        plan: its document; of all but the best `feasible`, with the lower bound of the best.
+        slower_by: share of the best plan's batch time that it takes more.
+        told_apart: whether predictions are sure enough to say that the best plan is the faster one; true of the best.
+        proved: whether every plan that could stand ahead of it is known to be slower; else time ran out.
+    """
+
+    plan: PlanDocument
+    slower_by: float
+    told_apart: bool
+    proved: bool
+
+
+def shortlist_document(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The JSON of a shortlist: the documents of the plans, and how each stands to the best."""
+    names = ("slower_by", "told_apart", "proved")
+    return {
+        "nest": 1,
+        "plans": [entry.plan.to_dict() for entry in entries],
+        "shortlist": [{name: getattr(entry, name) for name in names} for entry in entries],
+    }
+
+
+def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
+    """The plans as a table, and which of them predictions do not tell from the best."""
+    rows = []
+    for place, entry in enumerate(entries, 1):
+        plan = entry.plan
+        rows.append(
+            (
+                str(place),
+                decisions_text(plan),
+                "/".join(sorted({stage.recompute for stage in plan.stages})),
+                "/".join(sorted({str(stage.zero) for stage in plan.stages})),
+                format_seconds(plan.batch_time or 0.0),
+                "-" if place == 1 else f"{entry.slower_by:.2%}",
+                "-" if plan.fit_probability is None else f"{plan.fit_probability:.0%}",
+            )
+        )
+    header = ("plan", "decisions", "recompute", "ZeRO", "batch time", "slower by", "likely to fit")
+    lines = [table(header, rows, (0, 4, 5, 6), screen)]
+    close = [place for place, entry in enumerate(entries, 1) if not entry.told_apart]
+    if close:
+        between = " and " if len(close) == 2 else " to "
+        which = f"Plan {close[0]}" if len(close) == 1 else f"Plans {close[0]}{between}{close[-1]}"
+        lines += ["", paragraph(f"{which} cannot be told from plan 1 by prediction: measure them.", screen)]
+    if not all(entry.proved for entry in entries):
+        lines += ["", paragraph("Time ran out: plans that are not listed may be faster than some of these.", screen)]
+    return "\n".join(lines)

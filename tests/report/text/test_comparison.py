@@ -1,0 +1,38 @@
+"""The table of a comparison: what it claims of our plan."""
+
+from typing import Any
+
+from attrs import evolve
+
+from nest import api
+from nest.report.text.comparison import comparison_text
+from tests.planners.instances import problem
+
+
+def told(**ours: Any) -> list[str]:
+    found = api.compare(problem(1e12), planners=["phaze", "manual"])
+    return comparison_text(evolve(found, ours=evolve(found.ours, **ours)).to_dict()).splitlines()
+
+
+def test_an_optimal_plan_is_called_the_fastest() -> None:
+    assert told()[-1] == "Optimal plan: no plan of this problem that fits is faster than nest's, whoever makes it."
+
+
+def test_a_search_that_was_stopped_claims_its_bound_only() -> None:
+    lines = told(status="feasible", lower_bound=0.01)
+    assert lines[-1] == "Best plan found in time: no plan of this problem takes less than 10 ms."
+
+
+def test_a_faster_plan_than_that_of_a_stopped_search_is_told() -> None:
+    found = api.compare(problem(1e12), planners=["phaze"])
+    lines = told(status="feasible", lower_bound=0.01, batch_time=found.ours.batch_time * 1.5)
+    assert (
+        lines[-2] == "The plans of phaze and manual are faster: the search for nest's was stopped; give it more time."
+    )
+    assert lines[-1].startswith("No plan of this problem takes less than 10 ms.")
+    # One that does not count is no faster plan.
+    document = evolve(
+        found, ours=evolve(found.ours, status="feasible", batch_time=found.ours.batch_time * 1.5)
+    ).to_dict()
+    document["others"][0]["within_problem"] = False
+    assert "faster" not in comparison_text(document)
