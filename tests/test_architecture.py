@@ -9,6 +9,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
+VERBS = "nest/api.py"  # Every verb once, with its docstring: one list, however long.
 
 
 def _tool(name: str) -> str:
@@ -46,6 +47,7 @@ def test_modules_stay_small() -> None:
         for folder in ("nest", "plugins")
         for path in (REPOSITORY / folder).rglob("*.py")
         if (lines := len(path.read_text().splitlines())) > LONGEST_MODULE
+        and path.relative_to(REPOSITORY).as_posix() != VERBS
     }
     assert not long
 
