@@ -1,6 +1,6 @@
 """What a problem demands of plans and lets them choose from: `constraints`, `fixed` and the lists of `search`."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError
@@ -44,39 +44,29 @@ def demands(
         found.append((place, constraint))
     for name, value in fixed.items():
         try:
-            found += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names, fixed, experts)]
+            found += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names, experts)]
         except InputError as error:
             wrong.append(str(error))
     return found, wrong
 
 
-def _decision(
-    name: str, value: Value, names: frozenset[str], fixed: Mapping[str, Value], experts: bool
-) -> Iterable[Constraint]:
+def _decision(name: str, value: Value, names: frozenset[str], experts: bool) -> Iterable[Constraint]:
     """What `fixed.name = value` demands of a plan; decisions on the space itself demand nothing further."""
-    place = f"fixed.{name}"
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    not_whole = InputError(f"fixed.{name} is {value!r}; it must be a whole number of at least 1.")
+    if name == "etp" and not whole:
+        raise not_whole
     if name in FIXED_ONLY:
-        return _special(place, name, value, fixed, experts)
+        return (equals("etp", value),) if name == "etp" and experts else ()
     if name not in names:
         raise unknown_name("fixed", "decision", name, {*names, *FIXED_ONLY, "stages"}, value)
     if name == "zero":
         return ()
     if isinstance(value, bool) and name not in PLAN_NAMES:
         return (parse(f"{name} > 1 or tp == 1") if value else equals(name, 1),)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        if name in FORESEEN:  # `allowed_degrees` says so.
-            return ()
-        raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
-    return (equals(name, value),)
-
-
-def _special(place: str, name: str, value: Value, fixed: Mapping[str, Value], experts: bool) -> Iterable[Constraint]:
-    """Decisions that are no plain demand: some can be taken in one way only so far, and `etp` asks for experts."""
-    if name == "etp" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1.")
-    if name == "etp" and experts:
-        return (equals("etp", value),)
-    return ()
+    if not whole and name not in FORESEEN:  # Of those, `allowed_degrees` says so.
+        raise not_whole
+    return (equals(name, value),) if whole else ()
 
 
 def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, ...]:

@@ -7,7 +7,6 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.formulate.fixed_plan import decide, evaluation
 from nest.formulate.instance import Formulation
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing
 from nest.formulate.price import Pricing, priced_layers
@@ -21,7 +20,7 @@ from nest.spec import Problem
 
 @frozen
 class LayerBreakdown:
-    """One kind of layer.
+    """One class of layers.
 
     Attributes:
         rows: its operators, priced.
@@ -41,8 +40,8 @@ class CostBreakdown:
         instance: of it.
         solution: its decisions.
         pricing: what priced the operators.
-        layers: one of each kind.
-        stages: for each stage, in pipeline order, how many layers of each kind it has.
+        layers: one of each class.
+        stages: for each stage, in pipeline order, how many layers of each class it has.
     """
 
     problem: Problem
@@ -63,28 +62,25 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
         raise InputError("profile: only runs of a `model` can be calibrated to; a profile states its times.")
     if problem.search.granularity == "operator":
         raise InputError("search.granularity: calibration takes plans of whole layers; leave it out.")
+    from nest.formulate.fixed_plan import decide, evaluation  # Calibration needs it; a search does not.
+
     instance, formulation = evaluation(problem, known)
-    if formulation.pricing is not None and len(formulation.pricing.device.engines) > 1:
-        raise InputError(
-            f"cluster.device: {formulation.pricing.device.name!r} has several engines; only devices with one can be "
-            "calibrated."
-        )
-    return _ledger(problem, instance, formulation, decide(instance, problem, known))
-
-
-def _ledger(problem: Problem, instance: Instance, formulation: Formulation, solution: Solution) -> CostBreakdown:
-    stage = solution.stages[0]
-    pricing, kinds = formulation.pricing, formulation.kinds
+    pricing, classes = formulation.pricing, formulation.classes
     assert pricing is not None
-    assert kinds is not None
-    layers = []
-    for priced, repeated in priced_layers(formulation.sharded[stage.candidate], kinds, pricing):
+    assert classes is not None
+    if len(pricing.device.engines) > 1:
+        raise InputError(
+            f"cluster.device: {pricing.device.name!r} has several engines; only devices with one can be calibrated."
+        )
+    solution, layers = decide(instance, problem, known), []
+    stage = solution.stages[0]
+    for priced, repeated in priced_layers(formulation.sharded[stage.candidate], classes, pricing):
         modes = recompute_modes([row.operator for row in priced.rows], problem.training.selective, repeated)
         if stage.recompute not in modes:
             raise InputError(f"fixed.recompute: runs in the mode {stage.recompute!r} cannot be calibrated to.")
         again = frozenset(operator.name for operator in modes[stage.recompute].again)
         layers.append(LayerBreakdown(priced.rows, again))
-    stages = tuple(Counter(kinds.kinds[layer] for layer in each.layers) for each in solution.stages)
+    stages = tuple(Counter(classes.class_of[layer] for layer in each.layers) for each in solution.stages)
     return CostBreakdown(problem, instance, solution, pricing, tuple(layers), stages)
 
 
@@ -103,16 +99,16 @@ def collectives_inside(formulation: Formulation, solution: Solution, priced: Pri
         For each strategy (the axis of its ranks) and the outermost level its ranks span, by name: `seconds` in all, and
         what of them is `shown` and `hidden`.
     """
-    if formulation.pricing is None or formulation.kinds is None:
+    if formulation.pricing is None or formulation.classes is None:
         return None
-    pricing, kinds = formulation.pricing, formulation.kinds
+    pricing, classes = formulation.pricing, formulation.classes
     slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
     stage = solution.stages[slowest]
     block = formulation.sharded[stage.candidate]
-    counts = Counter(kinds.kinds[layer] for layer in stage.layers)
+    counts = Counter(classes.class_of[layer] for layer in stage.layers)
     found: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
     part = 0
-    for layer, _ in priced_layers(block, kinds, pricing):
+    for layer, _ in priced_layers(block, classes, pricing):
         for rows in layer.parts:
             if counts[part]:
                 for place, seconds, shown in _of_part(layer, rows, block, pricing):

@@ -18,7 +18,7 @@ from nest.formulate.constraints import (
     allowed_zero_degrees,
     demands,
 )
-from nest.formulate.layer_classes import kept_whole, layer_classes
+from nest.formulate.layer_classes import inseparable_layers, layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.offload import host
 from nest.formulate.partition import branched_regions
@@ -168,9 +168,9 @@ def _from_model(
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
-        together=kept_whole(whole, layers, training.selective) if by_operator else together,
+        together=inseparable_layers(whole, layers, training.selective) if by_operator else together,
         sharded=tuple(blocks[index] for index in priced),
-        kinds=layers,
+        classes=layers,
         pricing=pricing,
         complete=len(priced) == len(blocks),
     )

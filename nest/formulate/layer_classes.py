@@ -1,11 +1,11 @@
 """Equivalence classes of layers: layers that differ in names only are sharded and priced once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 from attrs import evolve, frozen
 
-from nest.formulate.recompute import runs_again
+from nest.formulate.recompute import is_recomputed
 from nest.graph import Operator, OperatorGraph, Tensor
 
 Content = tuple[object, ...]
@@ -18,7 +18,7 @@ class CrossingTensors:
     Attributes:
         producer: index of the layer that makes them.
         consumers: indices of the layers that read them, ascending.
-        names: what they are called in the graph of one layer of each kind.
+        names: what they are called in the graph of one layer of each class.
     """
 
     producer: int
@@ -28,34 +28,31 @@ class CrossingTensors:
 
 @frozen
 class LayerClasses:
-    """A graph with one layer of each kind, and how the whole one follows from it.
+    """A graph with one layer of each class, and how the whole one follows from it.
 
     Attributes:
-        graph: the first layer of each kind, reading from the first layers of the kinds it reads from.
-        kinds: for each planned layer, the index of its kind's layer in `graph`; or, when operators are planned one by
-            one, the index of its kind's operator among those of `graph`, layer by layer.
+        graph: the first layer of each class, reading from the first layers of the classes it reads from.
+        class_of: for each planned layer, the index of its class's layer in `graph`; when operators are planned one by
+            one, the index of its class's operator among those of `graph`, layer by layer.
         layers: names of the planned layers: those of the whole graph, or its operators.
         crossing: tensors that leave planned layers.
         by_operator: whether operators are planned one by one.
     """
 
     graph: OperatorGraph
-    kinds: tuple[int, ...]
+    class_of: tuple[int, ...]
     layers: tuple[str, ...]
     crossing: tuple[CrossingTensors, ...]
     by_operator: bool = False
 
 
 def layer_classes(graph: OperatorGraph, by_operator: bool = False) -> LayerClasses:
-    """Sort the layers of `graph` into kinds; layers of one kind have equal operators up to names.
+    """Sort the layers of `graph` into classes; layers of one class have equal operators up to names.
 
-    128 transformer blocks become one, which makes rewriting and pricing a candidate independent of the depth.
-    Where a layer reads the same tensor of two layers of one kind, every layer is its own kind, as one could
-    not stand for both.
-
-    Args:
-        graph: the whole one.
-        by_operator: plan every operator as a layer of its own; layers are still what is rewritten together.
+    128 transformer blocks become one, which makes sharding and pricing a candidate independent of the depth.
+    Where a layer reads the same tensor of two layers of one class, every layer is its own class, as one could
+    not stand for both. With `by_operator` every operator is planned as a layer of its own; layers are still what is
+    sharded together.
     """
     made = frozenset(tensor.name for operator in graph.operators for tensor in operator.outputs)
     contents = [_content(graph, index, made) for index in range(len(graph.layers))]
@@ -75,27 +72,18 @@ def layer_classes(graph: OperatorGraph, by_operator: bool = False) -> LayerClass
         blocks=tuple(name for name in graph.blocks if graph.layer_index[name] in position),
         family=graph.family,
     )
-    kinds = tuple(position[layer] for layer in representatives)
+    class_of = tuple(position[layer] for layer in representatives)
     if not by_operator:
-        return LayerClasses(small, kinds, graph.layers, _crossing(graph, renamed))
-    fine = _every_operator_a_layer(graph)
-    return LayerClasses(small, _operator_kinds(graph, small, kinds), fine.layers, _crossing(fine, renamed), True)
-
-
-def _every_operator_a_layer(graph: OperatorGraph) -> OperatorGraph:
-    operators = tuple(evolve(operator, layer=operator.name) for operator in graph.operators)
-    return OperatorGraph(operators, tuple(operator.name for operator in operators))
-
-
-def _operator_kinds(graph: OperatorGraph, small: OperatorGraph, kinds: tuple[int, ...]) -> tuple[int, ...]:
-    """For each operator of `graph`, its kind's number among the operators of `small`, layer by layer."""
+        return LayerClasses(small, class_of, graph.layers, _crossing(graph, renamed))
+    names = tuple(operator.name for operator in graph.operators)
+    fine = OperatorGraph(tuple(evolve(operator, layer=operator.name) for operator in graph.operators), names)
     starts = [0, *accumulate(len(operators) for operators in small.by_layer)]
-    number = {
-        operator.name: starts[kind] + place
-        for kind, operators in zip(kinds, graph.by_layer, strict=True)
+    operator_class = {
+        operator.name: starts[layer_class] + place
+        for layer_class, operators in zip(class_of, graph.by_layer, strict=True)
         for place, operator in enumerate(operators)
     }
-    return tuple(number[operator.name] for operator in graph.operators)
+    return LayerClasses(small, tuple(operator_class[name] for name in names), names, _crossing(fine, renamed), True)
 
 
 def _content(graph: OperatorGraph, layer: int, made: frozenset[str]) -> Content:
@@ -113,24 +101,20 @@ def _content(graph: OperatorGraph, layer: int, made: frozenset[str]) -> Content:
     return tuple(rows)
 
 
-def _tensor_names(operators: tuple[Operator, ...]) -> Iterator[str]:
+def _tensor_names(operators: tuple[Operator, ...]) -> tuple[str, ...]:
     """Names of the tensors of a layer, each once, in the order in which they occur."""
-    seen: dict[str, None] = {}
-    for operator in operators:
-        for tensor in (*operator.inputs, *operator.outputs):
-            seen.setdefault(tensor.name)
-    return iter(seen)
+    return tuple(dict.fromkeys(tensor.name for o in operators for tensor in (*o.inputs, *o.outputs)))
 
 
 def _names_of_representatives(graph: OperatorGraph, representatives: list[int]) -> dict[str, str] | None:
-    """For each tensor, the one in its place in its kind's first layer; None when one would stand for two."""
+    """For each tensor, the one in its place in its class's first layer; None when one would stand for two."""
     renamed: dict[str, str] = {}
     for layer, representative in enumerate(representatives):
-        here, there = (tuple(_tensor_names(graph.by_layer[index])) for index in (layer, representative))
+        here, there = (_tensor_names(graph.by_layer[index]) for index in (layer, representative))
         own = {t.name for operator in graph.by_layer[layer] for t in operator.outputs}
         renamed.update((a, b) for a, b in zip(here, there, strict=True) if a in own)
     for representative in set(representatives):
-        names = list(_tensor_names(graph.by_layer[representative]))
+        names = _tensor_names(graph.by_layer[representative])
         if len({renamed.get(name, name) for name in names}) < len(names):
             return None
     return renamed
@@ -172,47 +156,29 @@ def owners(originals: Sequence[Operator], rewritten: Sequence[Operator]) -> tupl
 
 
 def inseparable(operators: Sequence[Operator], selective: Sequence[str], repeated: bool) -> tuple[Group, ...]:
-    """Operators of one layer, as indices, whose bytes cannot be told apart.
+    """Operators of one layer in order, as indices, whose bytes cannot be told apart.
 
-    Several operators that keep the same tensor for the backward pass keep it once, and what is selectively run again
+    Several operators that keep the same tensor for the backward pass keep it once, and what is selectively recomputed
     in one go keeps nothing between; nor do operators keep what is made again for them. A cut between them would change
-    the sums.
-
-    Args:
-        operators: of one layer, in order.
-        selective: kinds and names of operators that selective recomputation runs again.
-        repeated: whether the layer is a transformer block; others are not recomputed.
+    the sums. Layers that are not `repeated` transformer blocks are not recomputed.
     """
-    sharing: dict[str, set[int]] = {}
+    import networkx
+
+    sharing: dict[str, list[int]] = {}
     for index, operator in enumerate(operators):
         names = set(operator.saves)
-        if repeated and runs_again(operator, selective):
+        if repeated and is_recomputed(operator, selective):
             names |= {tensor.name for tensor in (*operator.inputs, *operator.outputs)}
         for name in names:
-            sharing.setdefault(name, set()).add(index)
-    return _merged(len(operators), list(sharing.values()))
+            sharing.setdefault(name, []).append(index)
+    graph = networkx.Graph()
+    for members in sharing.values():
+        networkx.add_path(graph, members)
+    groups = (tuple(sorted(group)) for group in networkx.connected_components(graph))
+    return tuple(sorted(group for group in groups if len(group) > 1))
 
 
-def _merged(count: int, sets: Sequence[set[int]]) -> tuple[Group, ...]:
-    """The sets of numbers below `count`, those that overlap made one; without those of one member."""
-    home = list(range(count))
-
-    def root(index: int) -> int:
-        while home[index] != index:
-            index = home[index]
-        return index
-
-    for members in sets:
-        first = min(root(member) for member in members)
-        for member in members:
-            home[root(member)] = first
-    groups: dict[int, list[int]] = {}
-    for index in range(count):
-        groups.setdefault(root(index), []).append(index)
-    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
-
-
-def kept_whole(graph: OperatorGraph, layers: LayerClasses, selective: Sequence[str]) -> tuple[Group, ...]:
+def inseparable_layers(graph: OperatorGraph, layers: LayerClasses, selective: Sequence[str]) -> tuple[Group, ...]:
     """The inseparable operators of the whole graph, as indices of planned layers."""
     position = {name: index for index, name in enumerate(layers.layers)}
     repeated = frozenset(graph.blocks or graph.layers)

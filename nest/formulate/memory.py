@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nest.formulate.offload import Host
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing, shares
-from nest.formulate.recompute import Kept, from_elsewhere, recompute_modes, tensor_bytes
+from nest.formulate.recompute import SavedTensors, external_inputs, recompute_modes, tensor_bytes
 from nest.graph import Block, Operator
 from nest.instance import Array, Cluster, Overheads, RecomputeMode
 from nest.spec import DeviceSpec, Training
@@ -94,7 +94,7 @@ GATHERED_LAYERS = 2
 
 
 @frozen
-class Beside:
+class ExtraMemory:
     """What a candidate's layers need beside what their operators keep and work on.
 
     Attributes:
@@ -110,7 +110,7 @@ class Beside:
     gathered: float = 0.0
 
 
-def beside(
+def extra_memory(
     block: Block,
     layers: tuple[PricedLayer, ...],
     weights: float,
@@ -118,7 +118,7 @@ def beside(
     cluster: Cluster,
     device: DeviceSpec,
     training: Training,
-) -> Beside:
+) -> ExtraMemory:
     """What the layers of `block`, one of each class, need besides.
 
     PROBLEM.md section 4 knows no bytes that depend on the number of stages or of replicas. So where the cluster has
@@ -138,7 +138,7 @@ def beside(
     # Fewer than four blocks are stages or replicas, but not both.
     groups = len(_axes(block)) + several + (blocks >= 4)
     framework = overheads.context + groups * overheads.communicator
-    return Beside(overheads.fragmentation, framework, buffers, gathered)
+    return ExtraMemory(overheads.fragmentation, framework, buffers, gathered)
 
 
 def _axes(block: Block) -> set[str]:
@@ -158,23 +158,23 @@ WHOLE = "full"
 STAGE = "stage"
 """The mode that runs whole stages again, and keeps what enters them."""
 
-NOTHING_BESIDES, NO_WORK = Beside(), WorkingSet(0.0, 0.0)
+NO_EXTRA, NO_WORK = ExtraMemory(), WorkingSet(0.0, 0.0)
 
 BUFFERS = 2
 """Layers whose activations may be on their way while one is at work: one to the host, one from it."""
 
 
 @frozen
-class Bill:
-    """What a part of a layer costs and keeps.
+class PartCosts:
+    """What a part of a layer takes and saves in a recompute mode, as `RecomputeMode` has it of a layer.
 
     Attributes:
-        extra: seconds run again.
-        first: bytes kept for one micro-batch in flight.
-        more: bytes kept for each further one.
+        extra: seconds of recomputation.
+        first: bytes saved for one micro-batch in flight.
+        more: bytes saved for each further one.
         peak: transient bytes.
         buffers: bytes of them that communication fills and empties.
-        busy: seconds for which what runs again occupies a device's port at each level, shape `(levels,)`.
+        busy: seconds for which what is recomputed occupies a device's port at each level, shape `(levels,)`.
     """
 
     extra: float
@@ -185,8 +185,8 @@ class Bill:
     busy: Array
 
 
-Bills = dict[str, list[Bill]]
-"""For each mode, what the parts of a layer cost and keep."""
+LayerCosts = dict[str, list[PartCosts]]
+"""For each mode, what the parts of a layer take and save."""
 
 
 def modes(
@@ -198,12 +198,12 @@ def modes(
     by_operator: bool,
     levels: int,
     host: Host | None = None,
-    besides: Beside = NOTHING_BESIDES,
+    extra: ExtraMemory = NO_EXTRA,
 ) -> tuple[RecomputeMode, ...]:
-    """Every recompute mode.
+    """Every recompute mode: time, and memory of the layers that a stage may have.
 
     Args:
-        layers: one of each kind.
+        layers: one of each class.
         repeated: for each, whether it is a transformer block.
         index: for each planned layer, its place among the parts of `layers`.
         training: says what is recomputed selectively.
@@ -212,25 +212,25 @@ def modes(
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
         levels: of the network.
         host: where activations may be kept, in the mode `offload`.
-        besides: what the layers need beside what their operators keep and work on.
+        extra: what the layers need beside what their operators save and work on.
     """
-    data = from_elsewhere([row.operator for layer in layers for row in layer.rows])
+    data = external_inputs([row.operator for layer in layers for row in layer.rows])
     entering = max((layer.passing for layer in layers), default=0.0)
-    key = ("bills", entering, frozenset(data))
-    bills = [
-        dict(layer.once(key, partial(_bills, layer, again, training, timing, data, entering, levels)))
+    key = ("costs", entering, frozenset(data))
+    costs = [
+        dict(layer.once(key, partial(_layer_costs, layer, again, training, timing, data, entering, levels)))
         for layer, again in zip(layers, repeated, strict=True)
     ]
     names: tuple[str, ...] = RECOMPUTE_MODES
     if host is not None and host.holds_activations:
         names = (*names, OFFLOAD)
-        _add_offloaded(bills, layers, repeated, timing, host)
+        _add_offloaded(costs, layers, repeated, timing, host)
     stashing = {STAGE, WHOLE} if by_operator else {STAGE}
-    return tuple(_mode(name, bills, index, name in stashing, besides) for name in names)
+    return tuple(_mode(name, costs, index, name in stashing, extra) for name in names)
 
 
 def _add_offloaded(
-    bills: Sequence[Bills], layers: Sequence[PricedLayer], repeated: Sequence[bool], timing: Timing, host: Host
+    costs: Sequence[LayerCosts], layers: Sequence[PricedLayer], repeated: Sequence[bool], timing: Timing, host: Host
 ) -> None:
     """Add the mode in which transformer blocks keep on the host what they save.
 
@@ -239,28 +239,24 @@ def _add_offloaded(
     activations.
     """
     saved = [
-        sum(part.first for part in bill["none"]) if again else 0.0 for bill, again in zip(bills, repeated, strict=True)
+        sum(part.first for part in each["none"]) if again else 0.0 for each, again in zip(costs, repeated, strict=True)
     ]
     moving = BUFFERS * max(saved, default=0.0)
-    for bill, layer, again, size in zip(bills, layers, repeated, saved, strict=True):
+    for each, layer, again, size in zip(costs, layers, repeated, saved, strict=True):
         times = (sum(layer.seconds(direction, timing)) for direction in (Direction.FORWARD, Direction.BACKWARD))
-        waiting = shares(host.exposed_seconds(size, *times), [part.first for part in bill["none"]])
-        bill[OFFLOAD] = [
-            Bill(
-                extra,
-                first=0.0 if again else part.first,
-                more=0.0 if again else part.more,
-                peak=part.peak + size + moving,
-                buffers=part.buffers,
-                busy=part.busy,
-            )
-            for part, extra in zip(bill["none"], waiting, strict=True)
+        waiting = shares(host.exposed_seconds(size, *times), [part.first for part in each["none"]])
+        away = {"first": 0.0, "more": 0.0} if again else {}
+        each[OFFLOAD] = [
+            evolve(part, extra=extra, peak=part.peak + size + moving, **away)
+            for part, extra in zip(each["none"], waiting, strict=True)
         ]
 
 
-def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: bool, besides: Beside) -> RecomputeMode:
+def _mode(
+    name: str, costs: Sequence[LayerCosts], index: NDArray[numpy.int_], stash: bool, besides: ExtraMemory
+) -> RecomputeMode:
     """A mode over the planned layers. What a stage needs once is in each `peak`: the stage takes the largest."""
-    rows = [row for bill in bills for row in bill[name]]
+    rows = [row for each in costs for row in each[name]]
     extra, first, more, peak, buffers = (
         numpy.array([getattr(row, column) for row in rows])[index]
         for column in ("extra", "first", "more", "peak", "buffers")
@@ -279,7 +275,7 @@ def _mode(name: str, bills: Sequence[Bills], index: NDArray[numpy.int_], stash: 
     )
 
 
-def _bills(
+def _layer_costs(
     layer: PricedLayer,
     repeated: bool,
     training: Training,
@@ -287,29 +283,20 @@ def _bills(
     data: Collection[str],
     entering: float,
     levels: int,
-) -> Bills:
-    """For each mode what the parts of a layer cost and keep.
+) -> LayerCosts:
+    """For each mode what the parts of a layer, perhaps a `repeated` transformer block, take and save.
 
-    Transient are the largest working set of an operator and, when operators run again, all they save.
-
-    Args:
-        layer: the layer.
-        repeated: whether it is a transformer block.
-        training: says what is recomputed selectively.
-        timing: how the times of operators become the layer's.
-        data: names of the tensors that come with the data.
-        entering: bytes that enter a stage which begins inside a layer, at most.
-        levels: of the network.
+    Transient are the largest working set of an operator and, when operators are recomputed, all they save.
+    `data` are names of the tensors that come with the data, and at most `entering` bytes enter a stage which begins
+    inside a layer.
     """
     operators = [row.kept for row in layer.rows]
     sizes = tensor_bytes(operators)
     working = working_sets(layer.rows)
-    found: Bills = {}
+    found: LayerCosts = {}
     for mode, kept in recompute_modes(operators, training.selective, repeated, data).items():
         names = frozenset(operator.name for operator in kept.again)
         extra = layer.seconds(Direction.FORWARD, timing, names)
-        more = _stored(layer, kept.stored, kept, sizes)
-        first = _stored(layer, kept.stored | (kept.held or frozenset()), kept, sizes)
         transient = kept.restored_bytes(sizes)
         if mode != STAGE:
             transient += sum(row.cost.saved for row in layer.rows if row.operator.name in names)
@@ -320,43 +307,32 @@ def _bills(
             max((working[row.operator.name] for row in part), key=lambda each: each.bytes, default=NO_WORK)
             for part in layer.parts
         ]
+        first, more = (_saved(layer, kept, sizes, one) for one in (True, False))
         peaks = [transient + each.bytes for each in largest]
-        first = [each + own for each, own in zip(first, _saved_beside(layer, kept, one=True), strict=True)]
-        more = [each + own for each, own in zip(more, _saved_beside(layer, kept, one=False), strict=True)]
         buffers = [each.buffers for each in largest]
         busy = layer.ports(Direction.FORWARD, levels, names)
-        found[mode] = [Bill(*row) for row in zip(extra, first, more, peaks, buffers, busy, strict=True)]
+        found[mode] = [PartCosts(*row) for row in zip(extra, first, more, peaks, buffers, busy, strict=True)]
     return found
 
 
-def _saved_beside(layer: PricedLayer, kept: Kept, one: bool) -> list[float]:
-    """Bytes that cost models say operators keep beside tensors: of `one` micro-batch, or of each further one.
+def _saved(layer: PricedLayer, kept: SavedTensors, sizes: dict[str, float], one: bool) -> list[float]:
+    """Bytes that each part saves of `one` micro-batch in flight, or of each further one.
 
-    What runs again keeps none of them while it waits.
+    A tensor that several parts save counts with the first. An operator that is recomputed needs what it reads, and
+    where what it made is held for the micro-batch at work, what it saves too; what its cost model says it saves beside
+    tensors is not there while it waits.
     """
-    again = frozenset() if one and kept.held is not None else frozenset(operator.name for operator in kept.again)
-    return [sum(row.cost.saved for row in part if row.operator.name not in again) for part in layer.parts]
-
-
-def _stored(layer: PricedLayer, names: frozenset[str], kept: Kept, sizes: dict[str, float]) -> list[float]:
-    """Bytes of the tensors `names` that each part keeps; a tensor that several keep counts with the first."""
-    if len(layer.parts) == 1:
-        return [sum(sizes[name] for name in sorted(names))]
-    again = frozenset(operator.name for operator in kept.again)
-    waiting = set(names)
+    recomputed, held = frozenset(operator.name for operator in kept.again), kept.held is not None
+    again = frozenset[str]() if one and held else recomputed
+    waiting = set(kept.stored | (kept.held or frozenset()) if one else kept.stored)
     found = []
     for part in layer.parts:
-        here = {name for row in part for name in _keeps(row, again, kept.held is not None)} & waiting
-        waiting -= here
-        found.append(sum(sizes[name] for name in sorted(here)))
+        here = waiting
+        if len(layer.parts) > 1:
+            read = {t.name for row in part if row.kept.name in recomputed for t in row.kept.inputs}
+            saves = {name for row in part if held or row.kept.name not in recomputed for name in row.kept.saves}
+            here = (read | saves) & waiting
+            waiting -= here
+        beside = sum(row.cost.saved for row in part if row.operator.name not in again)
+        found.append(sum(sizes[name] for name in sorted(here)) + beside)
     return found
-
-
-def _keeps(row: PricedOperator, again: frozenset[str], held: bool) -> tuple[str, ...]:
-    """Names of the tensors an operator needs kept: what it saves, or, when it runs again, what it reads.
-
-    Where what was run again is `held`, it needs both.
-    """
-    operator = row.kept
-    read = tuple(tensor.name for tensor in operator.inputs) if operator.name in again else ()
-    return (*read, *operator.saves) if held or operator.name not in again else read

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.errors import InputError
 from nest.formulate.layer_classes import LayerClasses, inseparable, owners, passing
-from nest.formulate.memory import beside, modes
+from nest.formulate.memory import extra_memory, modes
 from nest.formulate.offload import Host
 from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing, shares
 from nest.formulate.recompute import narrow_format, tensor_bytes, with_narrow_copies
@@ -137,21 +137,21 @@ Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
 
 
 def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -> Candidate:
-    """`block`, one layer of each kind, as a candidate of the whole graph.
+    """`block`, one layer of each class, as a candidate of the whole graph.
 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
     """
     found = priced_layers(block, layers, pricing)
     priced, repeated = [layer for layer, _ in found], [again for _, again in found]
-    index = numpy.array(layers.kinds)
+    index = numpy.array(layers.class_of)
     timing = pricing.timing
 
     def spread(values: Callable[[PricedLayer], Sequence[float]]) -> Array:
         parts = [value for layer in priced for value in values(layer)]
         return numpy.array(parts, dtype=numpy.float64).take(index)
 
-    besides = beside(
+    extra = extra_memory(
         block,
         tuple(priced),
         pricing.precision.weights,
@@ -180,10 +180,10 @@ def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -
             layers.by_operator,
             len(pricing.cluster.levels),
             pricing.host,
-            besides,
+            extra,
         ),
         tensor_bytes=_crossing_bytes(block, layers),
-        gathered=besides.gathered,
+        gathered=extra.gathered,
     )
 
 
@@ -200,7 +200,7 @@ def _busy(layers: Sequence[PricedLayer], levels: int) -> Array:
 
 
 def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
-    """One layer of each kind as `block` has it, priced, and whether it is a transformer block.
+    """One layer of each class as `block` has it, priced, and whether it is a transformer block.
 
     Where none is named, every layer is taken to be one.
     """

@@ -129,7 +129,7 @@ def _candidate(
     instance: Instance, candidate: Candidate, formulation: Formulation, free: Problem, registry: Registry
 ) -> Iterator[str]:
     """What the search makes no such candidate for."""
-    if formulation.kinds is None:
+    if formulation.classes is None:
         limits = allowed_degrees(free, {*registry.strategies(), *candidate.degrees})
         for name, limit in limits.items():
             degree = candidate.degrees.get(name, 1)
@@ -140,7 +140,7 @@ def _candidate(
     yield from _told("micro_batch", size, "training.micro_batch", free.training.micro_batch or USUAL_MICRO_BATCHES)
     every, searched = registry.strategies(), participating(free, registry.strategies())
     refused = untried(
-        formulation.kinds.graph,
+        formulation.classes.graph,
         {name: each for name, each in every.items() if name in {*searched, *candidate.degrees}},
         allowed_degrees(free, every),
         size,

@@ -11,7 +11,7 @@ from nest.spec.problem import RECOMPUTE_MODES
 
 
 @frozen
-class Kept:
+class SavedTensors:
     """One layer in one recompute mode.
 
     Attributes:
@@ -38,7 +38,7 @@ class Kept:
 
 def recompute_modes(
     operators: Sequence[Operator], selective: Sequence[str], repeated: bool, data: Collection[str] = ()
-) -> dict[str, Kept]:
+) -> dict[str, SavedTensors]:
     """What is kept in the modes `none`, `selective`, `full` and `stage`.
 
     `full` runs the whole layer again and keeps what it reads of other layers; `selective` runs the operators that
@@ -48,7 +48,7 @@ def recompute_modes(
 
     Args:
         operators: of one layer, in order.
-        selective: kinds and names of operators, see `runs_again`.
+        selective: kinds and names of operators, see `is_recomputed`.
         repeated: whether the layer is a transformer block.
         data: names of the tensors that come with the data, such as token ids: no cut holds them.
     """
@@ -72,18 +72,18 @@ def short_name(operator: Operator) -> str:
     return operator.name.removeprefix(f"{operator.layer}/")
 
 
-def runs_again(operator: Operator, selective: Collection[str]) -> bool:
+def is_recomputed(operator: Operator, selective: Collection[str]) -> bool:
     """Whether selective recomputation runs `operator` again: its kind or its name within its layer is chosen."""
     return operator.kind in selective or short_name(operator) in selective
 
 
-def from_elsewhere(operators: Sequence[Operator]) -> frozenset[str]:
+def external_inputs(operators: Sequence[Operator]) -> frozenset[str]:
     """Names of the tensors that `operators` read and none of them makes."""
     made = {tensor.name for operator in operators for tensor in operator.outputs}
     return frozenset(tensor.name for operator in operators for tensor in operator.inputs) - made
 
 
-def _kept(operators: Sequence[Operator], again: tuple[Operator, ...], selective: Collection[str]) -> Kept:
+def _kept(operators: Sequence[Operator], again: tuple[Operator, ...], selective: Collection[str]) -> SavedTensors:
     """What is kept when `again` runs again.
 
     What such an operator makes and another keeps is kept all the same, unless the operator was chosen by its name:
@@ -98,10 +98,10 @@ def _kept(operators: Sequence[Operator], again: tuple[Operator, ...], selective:
     # What stays saved need not be made again for its readers, but it is: a checkpoint runs as a whole.
     stored |= {tensor.name for operator in again for tensor in operator.inputs} - made
     saved = {name for operator in operators for name in operator.saves}
-    return Kept(frozenset(stored), frozenset(saved - stored), again)
+    return SavedTensors(frozenset(stored), frozenset(saved - stored), again)
 
 
-def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> Kept:
+def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> SavedTensors:
     """A layer of a stage that runs again as a whole.
 
     Before a micro-batch runs backward its forward pass runs again and saves what it saves, in all layers of the stage
@@ -109,9 +109,9 @@ def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> Kept:
     until the stage has run again. For the micro-batches that wait, the stage keeps its inputs (`stash_inputs`), and
     layers keep what comes with the data.
     """
-    stored = from_elsewhere(operators) & frozenset(data)
+    stored = external_inputs(operators) & frozenset(data)
     saved = frozenset(name for operator in operators for name in operator.saves)
-    return Kept(stored, frozenset(), tuple(operators), held=(saved | from_elsewhere(operators)) - stored)
+    return SavedTensors(stored, frozenset(), tuple(operators), held=(saved | external_inputs(operators)) - stored)
 
 
 def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence[str]) -> tuple[Operator, ...]:
@@ -120,7 +120,7 @@ def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence
     Such a collective makes tensors for them alone, or makes none and runs under one of them, as the ring does that
     brings attention the keys and values of other ranks, which nobody keeps.
     """
-    chosen = {operator.name for operator in operators if runs_again(operator, selective)}
+    chosen = {operator.name for operator in operators if is_recomputed(operator, selective)}
     readers: dict[str, set[str]] = {}
     for operator in operators:
         for tensor in operator.inputs:

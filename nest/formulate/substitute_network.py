@@ -94,9 +94,9 @@ def _slower(levels: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
 def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level, ...], solution: Solution) -> Instance:
     """The instance on another network; only the candidates that the plan uses are priced anew."""
     cluster, candidates = evolve(instance.cluster, levels=levels), list(instance.candidates)
-    if formulation.pricing is not None and formulation.kinds is not None:
+    if formulation.pricing is not None and formulation.classes is not None:
         pricing = evolve(formulation.pricing, cluster=cluster)
         for index in {stage.candidate for stage in solution.stages}:
             block = formulation.sharded[index]
-            candidates[index] = candidate(candidates[index].name, block, formulation.kinds, pricing)
+            candidates[index] = candidate(candidates[index].name, block, formulation.classes, pricing)
     return evolve(instance, cluster=cluster, candidates=tuple(candidates))

@@ -69,9 +69,9 @@ def test_candidates_are_the_same_either_way(model: str, problem: Build) -> None:
 
 def test_blocks_become_one(problem: Build) -> None:
     dense, experts = (layer_classes(graph_of(problem(MODELS[name]))) for name in ("dense", "experts"))
-    assert dense.kinds == (0, 1, 1, 1, 1, 1, 2)
+    assert dense.class_of == (0, 1, 1, 1, 1, 1, 2)
     assert dense.graph.layers == ("embedding", "layers.0", "head")
-    assert experts.kinds == (0, 1, 1, 2, 2, 2, 2, 3)
+    assert experts.class_of == (0, 1, 1, 2, 2, 2, 2, 3)
     assert experts.graph.blocks == ("layers.0", "layers.2")
 
 
@@ -89,9 +89,9 @@ def chain(*reads: tuple[str, ...]) -> OperatorGraph:
 
 
 def test_a_layer_that_reads_two_of_a_kind_keeps_them_apart() -> None:
-    assert layer_classes(chain(("x",), ("y0",), ("y1",))).kinds == (0, 1, 1)
+    assert layer_classes(chain(("x",), ("y0",), ("y1",))).class_of == (0, 1, 1)
     # l3 reads l1 and l2; both would be l1.
-    assert layer_classes(chain(("x",), ("y0",), ("y1",), ("y1", "y2"))).kinds == (0, 1, 2, 3)
+    assert layer_classes(chain(("x",), ("y0",), ("y1",), ("y1", "y2"))).class_of == (0, 1, 2, 3)
 
 
 def test_what_crosses_is_that_of_the_whole_graph() -> None:
@@ -106,8 +106,8 @@ def test_what_crosses_is_that_of_the_whole_graph() -> None:
 def test_a_block_differs_from_an_equal_layer_that_is_none(problem: Build) -> None:
     plain = chain(("x",), ("y0",), ("y1",), ("y2",))
     named = OperatorGraph(plain.operators, plain.layers, blocks=("l1", "l2"))
-    assert layer_classes(plain).kinds == (0, 1, 1, 1)
-    assert layer_classes(named).kinds == (0, 1, 1, 2)
+    assert layer_classes(plain).class_of == (0, 1, 1, 1)
+    assert layer_classes(named).class_of == (0, 1, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_a_block_differs_from_an_equal_layer_that_is_none(problem: Build) -> Non
 )
 def test_layers_of_which_anything_but_names_differs_are_of_two_kinds(change: dict[str, Any]) -> None:
     plain = chain(("x",), ("y0",), ("x",))
-    assert layer_classes(plain).kinds == (0, 1, 0)
+    assert layer_classes(plain).class_of == (0, 1, 0)
     first, middle, last = plain.operators
     again = evolve(last, layer="l2", name="l2/op", inputs=middle.inputs, outputs=(evolve(last.outputs[0], name="y2"),))
     graph = OperatorGraph((first, middle, again), plain.layers)
-    assert layer_classes(graph).kinds == (0, 1, 1)
-    assert layer_classes(OperatorGraph((first, evolve(middle, **change), again), plain.layers)).kinds == (0, 1, 2)
+    assert layer_classes(graph).class_of == (0, 1, 1)
+    assert layer_classes(OperatorGraph((first, evolve(middle, **change), again), plain.layers)).class_of == (0, 1, 2)

@@ -10,7 +10,7 @@ import nest
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.formulate.layer_classes import inseparable, layer_classes, owners
-from nest.formulate.recompute import from_elsewhere, recompute_modes, tensor_bytes
+from nest.formulate.recompute import external_inputs, recompute_modes, tensor_bytes
 from nest.formulate.shard import compose
 from nest.graph import Operator, OperatorGraph, Tensor
 from nest.hooks.protocols import StrategyContext
@@ -146,7 +146,7 @@ def _check_stage(
     mode = candidate.mode("stage")
     sizes = tensor_bytes(operators)
     saved = {(operator.layer, name) for operator in operators for name in operator.saves}
-    inputs = from_elsewhere(operators)
+    inputs = external_inputs(operators)
     data = {t.name for operator in operators for t in operator.inputs if not t.differentiable} & inputs
     once = sum(sizes[name] for _, name in saved)
     once += sum(sizes[name] for name in inputs - {name for _, name in saved})
@@ -294,6 +294,6 @@ def test_kinds_of_operators_follow_those_of_layers(problem: Build) -> None:
     fine, coarse = layer_classes(graph, by_operator=True), layer_classes(graph)
     assert fine.layers == tuple(each.name for each in graph.operators)
     assert fine.graph == coarse.graph
-    assert len(set(fine.kinds)) == len(fine.graph.operators) < len(fine.layers)
-    for name, kind in zip(fine.layers, fine.kinds, strict=True):
+    assert len(set(fine.class_of)) == len(fine.graph.operators) < len(fine.layers)
+    for name, kind in zip(fine.layers, fine.class_of, strict=True):
         assert name.split("/")[1] == fine.graph.operators[kind].name.split("/")[1]
