@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from nest.units import listed as listed
+
 Decided = Mapping[str, Sequence[str]]
 """Decisions by name: one value, or one for each stage in pipeline order."""
 
@@ -77,11 +79,6 @@ def told(name: str, values: Sequence[str]) -> str:
 def values_of(decided: Decided, name: str) -> Sequence[str]:
     """The values of a decision; a strategy that takes no part has degree 1."""
     return decided.get(name, ("1",))
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence: `a`, `a and b`, `a, b and c`."""
-    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
 
 
 def counted(number: float, what: str, plural: str = "s") -> str:
