@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, NewType
 
 from attrs import frozen
@@ -225,3 +225,8 @@ def format_bytes(value: float) -> str:
     if value == 0:
         return "0 B"
     return _scaled(value, ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: `a`, `a and b`, `a, b and c`; empty without any."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

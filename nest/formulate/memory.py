@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any
 
 import numpy
 from attrs import evolve, frozen
@@ -246,9 +245,14 @@ def _add_offloaded(
     for each, layer, again, size in zip(costs, layers, repeated, saved, strict=True):
         times = (sum(layer.seconds(direction, timing)) for direction in (Direction.FORWARD, Direction.BACKWARD))
         waiting = shares(host.exposed_seconds(size, *times), [part.first for part in each["none"]])
-        away: dict[str, Any] = {"first": 0.0, "more": 0.0} if again else {}
         each[OFFLOAD] = [
-            evolve(part, extra=extra, peak=part.peak + size + moving, **away)
+            evolve(
+                part,
+                extra=extra,
+                first=0.0 if again else part.first,
+                more=0.0 if again else part.more,
+                peak=part.peak + size + moving,
+            )
             for part, extra in zip(each["none"], waiting, strict=True)
         ]
 

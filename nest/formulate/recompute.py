@@ -1,4 +1,22 @@
-"""What a layer saves for its backward pass and recomputes in each mode, as `torch.utils.checkpoint` does it."""
+"""Activation checkpointing: what a layer saves and recomputes in each mode, as `torch.utils.checkpoint` does it.
+
+Operators that are recomputed keep what they read of others instead of what they would save; while the layer's backward
+pass runs, what they would have saved comes back.
+
+A GPT block saves what Korthikanti et al. count (arXiv 2205.05198, section 4.1: `sbh(34 + 5as/h)` bytes) less their
+dropout, two masks of the stream and mask and result in the attention, which nest models as little as recent models have
+it. `tests/formulate/test_activation_formulas.py` has the forms for tensor and sequence parallelism, too.
+
+>>> from nest.formulate.model import load_model
+>>> from nest.hooks.registry import registry
+>>> s, b, h, a = 1024, 1, 768, 12
+>>> gpt = {"model_type": "gpt2", "vocab_size": 128, "n_embd": h, "n_layer": 1, "n_head": a, "n_positions": s}
+>>> training = Training(global_batch=b, sequence_length=s, attention="unfused")
+>>> block = load_model(gpt, training, None, registry()).by_layer[1]
+>>> saved = recompute_modes(block, training.selective, repeated=True)["none"].stored_bytes(tensor_bytes(block))
+>>> saved == s * b * h * (34 + 5 * a * s / h) - (2 * s * b * h + 3 * a * s**2 * b)
+True
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 

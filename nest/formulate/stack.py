@@ -21,6 +21,7 @@ from nest.spec import (
     StackSpec,
     Training,
 )
+from nest.units import listed
 
 PLACE = "training.stack"
 
@@ -134,8 +135,8 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
     if usual is None:
         return None
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
-    listed = " and ".join(filter(None, [", ".join(hidden[:-1]), *hidden[-1:]])) or "no"
-    return f"stack: {usual.name}, {usual.why}: {listed} communication hides under compute."
+    words = listed(hidden) or "no"
+    return f"stack: {usual.name}, {usual.why}: {words} communication hides under compute."
 
 
 @frozen

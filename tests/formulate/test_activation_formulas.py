@@ -13,12 +13,14 @@ nest models no dropout, as the models of the last years have none. The masks go.
 dropout: without it the softmax's own result multiplies the values, and is kept once. Nothing else differs.
 """
 
+import doctest
 from typing import Any
 
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nest.formulate import recompute
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import RecomputeMode
@@ -82,6 +84,10 @@ def block_modes(size: Size, sequence_parallel: bool, **training: Any) -> dict[st
 def dropout(size: Size, shared: float, split: float) -> float:
     """What the paper counts for dropout: two masks of the stream, and mask and result of the attention's."""
     return 2 * size.stream / shared + 3 * size.scores / split
+
+
+def test_the_published_form_beside_the_code_holds() -> None:
+    assert doctest.testmod(recompute) == (0, 8)
 
 
 @settings(max_examples=40)
