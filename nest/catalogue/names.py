@@ -39,7 +39,7 @@ def unknown_name(
     other, close = meant(name, options), near(name, options)
     if other is not None:
         meaning = other.name if kind == "name" and not other.section else None
-        hint = f"write `{meaning}`" if meaning else other.told(value)
+        hint = f"write `{meaning}`" if meaning else other.remedy(value)
         return InputError(f"{told} {hint[0].upper()}{hint[1:]}.")
     elsewhere = None if close else _of_another_kind(name, kind)
     if elsewhere is not None:

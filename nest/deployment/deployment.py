@@ -169,11 +169,11 @@ def deployment(plan: PlanDocument) -> Deployment:
 def _runs(plan: PlanDocument) -> tuple[Run, ...]:
     """The runs of layers in the order in which a micro-batch passes them."""
     chunks = plan.chunks or 1
-    dealt = [[stage.layers] for stage in plan.stages] if chunks == 1 else _dealt(plan, chunks)
+    dealt = [[stage.layers] for stage in plan.stages] if chunks == 1 else _model_chunks(plan, chunks)
     return tuple(_run(stage, chunk, runs[chunk]) for chunk in range(chunks) for stage, runs in enumerate(dealt))
 
 
-def _dealt(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]]:
+def _model_chunks(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]]:
     """For each stage the layers of each of its chunks: as many blocks in each (docs/explanation/problem.md, 4).
 
     Embedding and head come along with the first and the last chunk, unless blocks come out even only with them.

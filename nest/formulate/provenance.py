@@ -112,17 +112,17 @@ def _untried(
 
 def _listed(solution: Solution, free: Problem) -> Iterator[str]:
     """What `training` and `search` list otherwise."""
-    yield from _told("schedule", solution.schedule, "training.schedule", free.training.schedule)
-    yield from _told("rank_order", solution.rank_order, "search.rank_order", allowed_rank_orders(free))
+    yield from _outside_sentences("schedule", solution.schedule, "training.schedule", free.training.schedule)
+    yield from _outside_sentences("rank_order", solution.rank_order, "search.rank_order", allowed_rank_orders(free))
     for stage in solution.stages:
-        yield from _told("zero", stage.zero, "search.zero", allowed_zero(free))
+        yield from _outside_sentences("zero", stage.zero, "search.zero", allowed_zero(free))
         if free.search.recompute is not None:
-            yield from _told("recompute", stage.recompute, "search.recompute", free.search.recompute)
+            yield from _outside_sentences("recompute", stage.recompute, "search.recompute", free.search.recompute)
     if any(stage.zero for stage in solution.stages):
         # Without ZeRO nothing is sharded, over however many ranks.
         degrees = [ALL_RANKS if each is None else each for each in allowed_zero_degrees(free)]
         degree = ALL_RANKS if solution.zero_degree is None else solution.zero_degree
-        yield from _told("zero_degree", degree, "search.zero_degree", degrees)
+        yield from _outside_sentences("zero_degree", degree, "search.zero_degree", degrees)
 
 
 def _candidate(
@@ -134,10 +134,12 @@ def _candidate(
         for name, limit in limits.items():
             degree = candidate.degrees.get(name, 1)
             if not limit.among((degree,)):
-                yield from _told(name, degree, limit.place, limit.degrees)
+                yield from _outside_sentences(name, degree, limit.place, limit.degrees)
         return
     size = candidate.micro_batch or candidate.samples
-    yield from _told("micro_batch", size, "training.micro_batch", free.training.micro_batch or USUAL_MICRO_BATCHES)
+    yield from _outside_sentences(
+        "micro_batch", size, "training.micro_batch", free.training.micro_batch or USUAL_MICRO_BATCHES
+    )
     every, searched = registry.strategies(), participating(free, registry.strategies())
     refused = untried(
         formulation.classes.graph,
@@ -151,12 +153,12 @@ def _candidate(
     for name, tried in {**refused, **unnamed}.items():
         degree = candidate.degrees.get(name, 1)
         if name in free.strategies:
-            yield from _told(name, degree, f"strategies.{name}", tried)
+            yield from _outside_sentences(name, degree, f"strategies.{name}", tried)
         else:
             shown = ", ".join(map(str, tried))
             yield f"{name} is {degree}, but where strategies does not name {name} the search tries {shown} only"
 
 
-def _told(name: str, value: object, place: str, allowed: Collection[object]) -> Iterator[str]:
+def _outside_sentences(name: str, value: object, place: str, allowed: Collection[object]) -> Iterator[str]:
     if value not in allowed:
         yield f"{name} is {value}, but {place} allows {', '.join(map(str, allowed))} only"

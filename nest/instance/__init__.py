@@ -14,7 +14,7 @@ from nest.instance.protocols import (
 )
 from nest.instance.solution import Result, SearchProgress, Solution, StageDecision
 
-SearchProgress = SearchProgress
+Standing = SearchProgress
 """The name of `SearchProgress` up to version 0.1, for plug-ins."""
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Solution",
     "Space",
     "StageDecision",
+    "Standing",
     "chunks_of",
     "port_seconds",
     "read_only",

@@ -117,7 +117,7 @@ class Meant:
     section: str
     written: str
 
-    def told(self, value: object = None) -> str:
+    def remedy(self, value: object = None) -> str:
         """What to write in code marks, with `value` where it may be one, and the section it belongs in."""
         if " " in self.written and ":" not in self.written.split()[0]:
             return self.written
@@ -217,7 +217,7 @@ def hint(name: str, known: Iterable[str], value: object = None) -> str:
     options = list(known)
     other, close = meant(name, options), near(name, options)
     if other is not None:
-        return other.told(value)
+        return other.remedy(value)
     return f"did you mean {any_of(close)}?" if close else ""
 
 

@@ -177,7 +177,7 @@ def _union_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
             return value
         member = _written_as(value, members)
         if member is None:
-            raise Mistakes.one(f"must be {_told(members)}, is {shown(value)}")
+            raise Mistakes.one(f"must be {_messages(members)}, is {shown(value)}")
         tag = getattr(member, "WRITTEN_UNDER", None)
         return made.structure(value, member) if tag is None else _below_tag(value, tag, member)
 
@@ -218,7 +218,7 @@ def _may_stand_for(value: Any, member: Any) -> bool:
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def _told(members: list[Any]) -> str:
+def _messages(members: list[Any]) -> str:
     """What may stand there, in words."""
     told = [
         _WORDS.get(int if member in COUNTS else member)

@@ -207,11 +207,11 @@ def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
     fields = ("devices", "time", "sync_time", "memory", "in_flight", "level_in", "level_out")
     for index, (stated, derived) in enumerate(zip(plan.stages, fresh.stages, strict=True)):
         pairs += [(f"stages[{index}].{name}", getattr(stated, name), getattr(derived, name), 0.0) for name in fields]
-        pairs += _told(f"stages[{index}]", stated, derived)
+        pairs += _differences(f"stages[{index}]", stated, derived)
     return pairs
 
 
-def _told(place: str, stated: StageRecord, derived: StageRecord) -> list[Comparison]:
+def _differences(place: str, stated: StageRecord, derived: StageRecord) -> list[Comparison]:
     """What a stage's memory is compared with and made of, and what it sends, as far as it is told.
 
     Parts are differences of the memory's size.

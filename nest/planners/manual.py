@@ -9,12 +9,12 @@ from nest.instance import Instance, Solution, chunks_of
 from nest.planners.shapes import (
     USUAL_RANK_ORDER,
     Choices,
-    asked_for,
     even_cuts,
     interleaved,
     modes,
     partition,
     replica_counts,
+    requested_counts,
     units,
 )
 
@@ -102,7 +102,7 @@ def _shapes(instance: Instance) -> tuple[list[tuple[tuple[int, ...], int]], ...]
 def _by_width(instance: Instance) -> dict[int, tuple[int, ...]]:
     """For each width, ascending, the candidates of the most favoured degrees."""
     found: dict[int, tuple[int, ...]] = {}
-    possible = asked_for(instance)
+    possible = requested_counts(instance)
     for width in sorted({instance.candidates[index].width for index in possible}):
         indices = [index for index in possible if instance.candidates[index].width == width]
         degrees = [instance.candidates[index].degrees for index in indices]

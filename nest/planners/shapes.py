@@ -85,7 +85,7 @@ def modes(instance: Instance, candidate: Candidate) -> tuple[str, ...]:
     return tuple(mode.name for mode in sorted(found, key=lambda mode: float(mode.extra.sum())))
 
 
-def asked_for(instance: Instance) -> tuple[int, ...]:
+def requested_counts(instance: Instance) -> tuple[int, ...]:
     """Candidates that no constraint on degrees, width or micro-batch alone refuses; all where each is refused."""
     names = {name for each in instance.candidates for name in each.degrees}
     own = {*names, "width", "micro_batch"}

@@ -86,11 +86,6 @@ def values_of(decided: Decided, name: str) -> Sequence[str]:
     return decided.get(name, ("1",))
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence: `a`, `a and b`, `a, b and c`."""
-    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
-
-
 def counted(number: float, what: str, plural: str = "s") -> str:
     """So many of something: `1 replica`, `2 replicas`."""
     return f"{number:g} {what}{plural if number != 1 else ''}"

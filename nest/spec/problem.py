@@ -211,7 +211,7 @@ def _missing(record: Any, steps: Steps) -> Iterator[str]:
         value = getattr(record, name)
         for kind in (hints[name], *get_args(hints[name])):
             if (kind in LEAST or kind is Seconds) and isinstance(value, (int, float)):
-                yield from _told(value, kind, dotted((*steps, name)))
+                yield from _missing_unit_errors(value, kind, dotted((*steps, name)))
         for index, item in enumerate(value) if isinstance(value, tuple) else ():
             if attrs.has(type(item)):
                 yield from _missing(item, (*steps, name, index))
@@ -220,7 +220,7 @@ def _missing(record: Any, steps: Steps) -> Iterator[str]:
             yield from _missing(value, (*steps, name) if tag is None else (*steps, name, tag))
 
 
-def _told(value: float, kind: object, place: str) -> Iterator[str]:
+def _missing_unit_errors(value: float, kind: object, place: str) -> Iterator[str]:
     if kind is Seconds:
         if value >= LONGEST:
             yield f"{place}: {value:g} is {value:g} seconds; did you mean {value:g} us?"

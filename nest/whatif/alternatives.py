@@ -85,7 +85,7 @@ def questions(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Qu
     Raises:
         InputError: the problem cannot be used.
     """
-    whole = asked_problem(plan, problem)
+    whole = searched_problem(plan, problem)
     instance, shape = build_instance(whole, known), deployment(plan)
     offered = _offered(instance)
     found: list[Question] = []
@@ -104,7 +104,7 @@ def questions(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Qu
     return tuple(found)
 
 
-def asked_problem(plan: PlanDocument, problem: Problem) -> Problem:
+def searched_problem(plan: PlanDocument, problem: Problem) -> Problem:
     """The problem among whose plans alternatives are looked for.
 
     A plan that no search found is fixed in all it decides, and no constraint binds it: its problem is asked without.
@@ -197,7 +197,7 @@ def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> O
         return solve(changed, solver.time_limit)
 
     known = solver.plugins
-    whole = asked_problem(plan, problem)
+    whole = searched_problem(plan, problem)
     instance = build_instance(whole, known)
     context = planner_context(whole, instance, known, search, seed=0, evaluations=1)
     proposal = known.planners()[name].plan(instance, context)

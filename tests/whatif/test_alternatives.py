@@ -9,7 +9,7 @@ from nest import api
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import PlanDocument, Problem
-from nest.whatif.alternatives import Alternative, alternative, asked_problem, questions
+from nest.whatif.alternatives import Alternative, alternative, questions, searched_problem
 from nest.whatif.solver import Solver
 from tests.oracle.check import check_document, same
 from tests.whatif.small import all_plans, solved
@@ -61,7 +61,7 @@ def test_what_is_fixed_is_not_asked(model_problem: dict[str, Any]) -> None:
 
 def test_a_plan_that_no_search_found_is_asked_without_what_is_fixed(model_problem: dict[str, Any]) -> None:
     plan = api.evaluate({**model_problem, "fixed": {"tp": 4}, "constraints": ["pp == 2"]})
-    assert asked_problem(plan, _problem(plan)).constraints == ()
+    assert searched_problem(plan, _problem(plan)).constraints == ()
     found = {each.decision: each for each in alternatives(plan, _problem(plan), Solver(registry()))}
     assert found["tp"].asked == "tp != 4"
     assert found["tp"].outcome.relative is not None

@@ -15,7 +15,7 @@ from nest.exporters.torchtitan.models import (
     Flavor,
     family,
     flavor,
-    told_widths,
+    stated_widths,
     unlike_flavor,
 )
 from nest.io import toml_text
@@ -166,7 +166,7 @@ def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[st
             lines.append(f"torchtitan has no llama3 of these widths: {IMPORTED}.py, beside this file, registers one.")
         else:
             lines.append(f"torchtitan has no {name or 'model'} of these widths: register a flavor {UNKNOWN!r}.")
-        lines.append(f"Widths: {told_widths(model)}.")
+        lines.append(f"Widths: {stated_widths(model)}.")
     elif other := unlike_flavor(model, problem.model):
         lines.append(other)
     lines += [f"torchtitan {NEW} cannot run this plan: {reason}." for reason in not_new]
@@ -213,9 +213,7 @@ def _recipe_imports(known: Flavor | None) -> list[str]:
 def _plan(known: Flavor | None, model: Architecture | None) -> list[str]:
     lines = ["", "def plan() -> Trainer.Config:", '    """The run that the plan describes."""']
     if known is None:
-        told = (
-            f"torchtitan {NEW} has no model of these widths ({told_widths(model)}): pass its Trainer.Config to `apply`"
-        )
+        told = f"torchtitan {NEW} has no model of these widths ({stated_widths(model)}): pass its Trainer.Config to `apply`"
         return [*lines, f"    raise NotImplementedError({told!r})"]
     lines.append(f"    config = {known.recipe or RECIPES[known.model]}()")
     if not known.recipe:

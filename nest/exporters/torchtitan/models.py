@@ -113,7 +113,7 @@ def figures(architecture: Architecture) -> tuple[int, ...]:
     )
 
 
-def told_widths(architecture: Architecture | None) -> str:
+def stated_widths(architecture: Architecture | None) -> str:
     """The widths of a model in words, for a comment."""
     if architecture is None:
         return "its widths are not described"

@@ -9,7 +9,7 @@ from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.report.html.cluster import cluster_figure
-from nest.report.html.headline import batch_size, cluster_size, headline, model_size, standing, title
+from nest.report.html.headline import batch_size, cluster_size, headline, model_size, plan_status, title
 from nest.report.html.launch import Export, launch
 from nest.report.html.records import Figure, Heading, Section, Subject
 from nest.report.html.rendering import rendered
@@ -41,7 +41,7 @@ def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequ
         reproduce(subject.plan),
     )
     heading = _heading(subject.problem, subject.instance.cluster, subject.known)
-    return rendered(heading, standing(subject.plan), sections)
+    return rendered(heading, plan_status(subject.plan), sections)
 
 
 def page_without_plan(plan: PlanDocument, problem: Problem, known: Registry, freeing: Sequence[Section]) -> str:
@@ -55,7 +55,7 @@ def page_without_plan(plan: PlanDocument, problem: Problem, known: Registry, fre
     """
     heading = _heading(problem, build_cluster(problem.cluster, known, None)[0], known)
     diagnosis = Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")
-    return rendered(heading, standing(plan), (diagnosis, *freeing, reproduce(plan)))
+    return rendered(heading, plan_status(plan), (diagnosis, *freeing, reproduce(plan)))
 
 
 def _drawn(name: str, title: str, figure: Figure) -> Section:

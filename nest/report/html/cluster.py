@@ -255,7 +255,9 @@ def _row(stage: int, found: Devices) -> tuple[Cell, ...]:
     blocks = found.blocks(stage)
     count = sum(len(block) for block in blocks)
     named = found.names
-    which = told(blocks) if not named else "; ".join(" ".join(named[each] for each in block) for block in blocks)
+    which = (
+        device_spans(blocks) if not named else "; ".join(" ".join(named[each] for each in block) for block in blocks)
+    )
     return Cell(str(stage + 1)), Cell(f"{len(blocks[0]):,}", len(blocks[0])), Cell(f"{count:,}", count), Cell(which)
 
 
@@ -270,7 +272,7 @@ def runs(numbers: tuple[int, ...]) -> list[tuple[int, int]]:
     return found
 
 
-def told(blocks: tuple[tuple[int, ...], ...]) -> str:
+def device_spans(blocks: tuple[tuple[int, ...], ...]) -> str:
     """The devices of a stage in all replicas, in words: `0-7 (16 times, 64 apart)`."""
     spans = runs(tuple(sorted(device for block in blocks for device in block)))
     parts: list[str] = []

@@ -12,11 +12,11 @@ from nest.errors import InputError
 from nest.formulate.model import CONTEXT_KEYS, load_model
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
-from nest.report.decisions import counted, decisions_text, is_simplest, listed
-from nest.report.html.records import Cell, Fact, SearchProgress, Section, Subject
+from nest.report.decisions import counted, decisions_text, is_simplest
+from nest.report.html.records import Cell, Fact, PlanStatus, Section, Subject
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, listed
 
 SECONDS_PER_DAY = 86400
 
@@ -74,14 +74,14 @@ def _between(low: float, high: float) -> str:
     return f"{format_seconds(low)} to {format_seconds(high)}"
 
 
-def standing(plan: PlanDocument) -> SearchProgress:
+def plan_status(plan: PlanDocument) -> PlanStatus:
     """The status of a plan and what is proved of it."""
     if plan.status == "infeasible":
-        return SearchProgress("Infeasible", "bad", "No plan of this problem fits.")
+        return PlanStatus("Infeasible", "bad", "No plan of this problem fits.")
     if not plan.fits:
-        return SearchProgress("Does not fit", "bad", "A stage may need more memory than a device has.")
+        return PlanStatus("Does not fit", "bad", "A stage may need more memory than a device has.")
     if plan.lower_bound is None:
-        return SearchProgress("As decided", "poor", "This plan was given and priced; nothing is claimed of others.")
+        return PlanStatus("As decided", "poor", "This plan was given and priced; nothing is claimed of others.")
     status = ("Feasible", "poor")
     if plan.status == "optimal":
         target = plan.problem.get("search", {}).get("target")
@@ -93,7 +93,7 @@ def standing(plan: PlanDocument) -> SearchProgress:
         gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
         proof = f"No plan is faster than {format_seconds(plan.lower_bound)}, gap {gap:.2%}."
         status = ("Simplest", "good") if is_simplest(plan) else status
-    return SearchProgress(*status, f"{proof} {_verified(plan)}".strip())
+    return PlanStatus(*status, f"{proof} {_verified(plan)}".strip())
 
 
 def _verified(plan: PlanDocument) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nest.errors import InputError
 from nest.formulate.target import reasons
-from nest.report.decisions import listed
 from nest.report.html.records import Cell, Fold, Listing, Section, Subject, Table
-from nest.units import format_bytes
+from nest.units import format_bytes, listed
 
 PREFERRED = ("megatron", "torchtitan", "deepspeed")
 """Frameworks whose files come first where they can run the plan; others follow by name."""

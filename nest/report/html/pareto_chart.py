@@ -77,7 +77,7 @@ def pareto_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
     """
     none = [point for point in points if point.throughput is None]
     without = "".join(
-        f" No plan fits {devices_told(*(each.devices for each in none if each.memory == memory))} of "
+        f" No plan fits {devices_text(*(each.devices for each in none if each.memory == memory))} of "
         f"{format_bytes(memory)}."
         for memory in dict.fromkeys(point.memory for point in none)
     )
@@ -95,7 +95,7 @@ def pareto_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
         caption,
         tuple((_drawing(points, own, width),) for width in WIDTHS),
         _table(points),
-        tuple(Key(devices_told(devices), f"fill-{hue}", form) for devices, hue, form in _series(points)),
+        tuple(Key(devices_text(devices), f"fill-{hue}", form) for devices, hue, form in _series(points)),
     )
 
 
@@ -110,7 +110,7 @@ def _series(points: Sequence[FrontierPoint]) -> list[tuple[int, str, str]]:
     ]
 
 
-def devices_told(*counts: int) -> str:
+def devices_text(*counts: int) -> str:
     """Numbers of devices in words: `8, 4 or 2 devices`."""
     *others, last = (f"{count:,}" for count in counts)
     return f"{', '.join(others)} or {last} devices" if others else "1 device" if last == "1" else f"{last} devices"
@@ -173,8 +173,8 @@ def _drawing(points: Sequence[FrontierPoint], own: OwnPlan, width: float) -> Dra
 def _described(points: Sequence[FrontierPoint], devices: int) -> str:
     speeds = [each.throughput for each in points if each.devices == devices and each.throughput is not None]
     if not speeds:
-        return f"{devices_told(devices)}, none fits"
-    return f"{devices_told(devices)}, {min(speeds):.4g} to {max(speeds):.4g} samples/s"
+        return f"{devices_text(devices)}, none fits"
+    return f"{devices_text(devices)}, {min(speeds):.4g} to {max(speeds):.4g} samples/s"
 
 
 def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, form: str) -> list[Markup]:
@@ -210,14 +210,14 @@ def _table(points: Sequence[FrontierPoint]) -> Table:
                 Cell.seconds(point.batch_time),
                 Cell(f"{point.devices_used:,}", float(point.devices_used)),
                 Cell(point.label or ""),
-                Cell(_standing(point)),
+                Cell(_point_status(point)),
             )
         )
     header = ("devices at most", "memory", "samples/s", "batch time", "devices used", "plan", "standing")
     return Table("The fastest plans within limits", header, tuple(rows), words=(0, 5, 6))
 
 
-def _standing(point: FrontierPoint) -> str:
+def _point_status(point: FrontierPoint) -> str:
     """Whether fewer devices or less memory would do, and whether it is proved."""
     return ("Pareto-optimal" if point.efficient else "no faster than with less") + (
         "" if point.proved else ", not proved"

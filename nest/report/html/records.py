@@ -229,7 +229,7 @@ class Section:
 
 
 @frozen
-class SearchProgress:
+class PlanStatus:
     """How far a plan is to be trusted.
 
     Attributes:

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from nest.hooks.discovery import own_version
 from nest.report.html.alignment import UNITS, aligned, column_styles
 from nest.report.html.palette import hatches, style_sheet
-from nest.report.html.records import Heading, SearchProgress, Section
+from nest.report.html.records import Heading, PlanStatus, Section
 from nest.report.html.svg import number, outline
 from nest.report.html.timeline_drawing import patterns
 
@@ -25,12 +25,12 @@ _FORBIDDEN = re.compile(
 _MEASURE = re.compile(rf"(?<=[0-9]) (?=(?:{'|'.join(UNITS)})\b)")
 
 
-def rendered(heading: Heading, standing: SearchProgress, sections: Sequence[Section]) -> str:
+def rendered(heading: Heading, status: PlanStatus, sections: Sequence[Section]) -> str:
     """The page.
 
     Args:
         heading: of the page.
-        standing: of the plan.
+        status: of the plan.
         sections: from top to bottom.
     """
     environment = _environment()
@@ -42,7 +42,7 @@ def rendered(heading: Heading, standing: SearchProgress, sections: Sequence[Sect
     template = environment.get_template("page.html.j2")
     text = template.render(
         heading=heading,
-        standing=standing,
+        status=status,
         sections=sections,
         style=Markup(style),
         style_hash=style_hash,

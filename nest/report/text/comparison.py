@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nest.report.decisions import degrees_text, listed
+from nest.report.decisions import degrees_text
 from nest.report.text.layout import WIDE, Screen, Tone, opening, paragraph
 from nest.report.text.table import table
 from nest.tolerances import AGREEMENT
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, listed
 
 HEADER = (
     "planner",

@@ -6,14 +6,14 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from nest.report.decisions import decisions_text, is_mixed, is_simplest, listed, ranges
+from nest.report.decisions import decisions_text, is_mixed, is_simplest, ranges
 from nest.report.plan_summary import SHARE_NAMES, collectives_text
 from nest.report.runner_up import other_risk_text, runner_up_text
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
 from nest.report.text.table import table
 from nest.spec import PlacementRecord, PlanDocument, StageRecord
 from nest.tolerances import SIMPLER
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, listed
 
 MOST_ROWS = 24
 """Stages shown one by one; of more, neighbours that are alike share a row."""

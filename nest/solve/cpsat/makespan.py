@@ -79,7 +79,7 @@ def _least(problem: _Problem, effort: float) -> Makespan:
         return Makespan(bound, bound, True)
     proved = False
     if effort > 0 and len(problem.durations) <= MOST_TASKS:
-        starts, proven, proved = _asked(problem, starts, bound, effort)
+        starts, proven, proved = _query(problem, starts, bound, effort)
         found = min(found, problem.ends(starts))
         bound = max(min(proven, found), bound)
     return Makespan(min(max(found, bound), problem.total), bound, proved)
@@ -266,7 +266,7 @@ def _packed(problem: _Problem, rough: Sequence[float]) -> list[float]:
     return starts
 
 
-def _asked(problem: _Problem, known: Sequence[float], bound: float, effort: float) -> tuple[list[float], float, bool]:
+def _query(problem: _Problem, known: Sequence[float], bound: float, effort: float) -> tuple[list[float], float, bool]:
     """CP-SAT's schedule, the seconds no schedule is below, and whether both are as near as rounding lets them be.
 
     Durations are rounded up to ticks. So an order's makespan in ticks is none too short, and too long by a tick for

@@ -12,7 +12,7 @@ from nest import api
 from nest.deployment import rank_table
 from nest.hooks.registry import registry
 from nest.html_page import subject
-from nest.report.html.cluster import MOST_CELLS, cluster_figure, devices, runs, told
+from nest.report.html.cluster import MOST_CELLS, cluster_figure, device_spans, devices, runs
 from nest.report.html.nested_boxes import Layout, fanouts_of_cells, gathered
 from nest.report.html.palette import stage_style
 from nest.spec import PlanDocument
@@ -133,7 +133,7 @@ def test_devices_in_words_are_these_devices(numbers: set[int]) -> None:
     ascending = tuple(sorted(numbers))
     spans = runs(ascending)
     assert [each for first, last in spans for each in range(first, last + 1)] == list(ascending)
-    again = [each for part in re.findall(PART, told((ascending,))) for each in _read(part)]
+    again = [each for part in re.findall(PART, device_spans((ascending,))) for each in _read(part)]
     assert sorted(again) == list(ascending)
 
 

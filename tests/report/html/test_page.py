@@ -16,7 +16,7 @@ from attrs import evolve
 
 from nest import __version__, api
 from nest.errors import InputError
-from nest.report.html.headline import standing
+from nest.report.html.headline import plan_status
 from nest.report.html.svg import WIDTHS
 from tests.report.html.plans import decided, infeasible, problem, quick, solved
 from tests.report.html.reading import Page
@@ -277,9 +277,9 @@ def test_an_optimum_is_one_of_what_its_target_can_run() -> None:
     plan = solved()
     search = {**plan.problem["search"], "target": "none"}
     free = evolve(plan, problem={**plan.problem, "search": search})
-    assert standing(free).proof == "No plan of this problem is faster."
+    assert plan_status(free).proof == "No plan of this problem is faster."
     aimed = evolve(plan, problem={**plan.problem, "search": {**search, "target": "megatron"}})
-    assert standing(aimed).proof == "No plan that megatron can run is faster."
+    assert plan_status(aimed).proof == "No plan that megatron can run is faster."
 
 
 def test_the_simplest_plan_within_a_thousandth_was_not_stopped() -> None:
@@ -287,5 +287,5 @@ def test_the_simplest_plan_within_a_thousandth_was_not_stopped() -> None:
     assert plan.batch_time is not None
     asked = {**plan.problem, "search": {**plan.problem["search"], "prefer": "simplest"}}
     simple = evolve(plan, problem=asked, status="feasible", lower_bound=plan.batch_time / 1.0005)
-    assert standing(simple).name == "Simplest"
-    assert standing(evolve(simple, lower_bound=plan.batch_time / 1.01)).name == "Feasible"
+    assert plan_status(simple).name == "Simplest"
+    assert plan_status(evolve(simple, lower_bound=plan.batch_time / 1.01)).name == "Feasible"
