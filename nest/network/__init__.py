@@ -9,7 +9,6 @@ Distortion = Stretch
 
 __all__ = [
     "REFERENCE_MESSAGE",
-    "Distortion",
     "LevelMatrix",
     "LinkGraph",
     "Reduced",

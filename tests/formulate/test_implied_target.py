@@ -143,9 +143,9 @@ def test_a_profile_has_no_target() -> None:
 
 def test_people_are_told_in_a_sentence() -> None:
     told: list[str] = []
-    api.solve(PROBLEM, told=told.append)
-    api.solve({**PROBLEM, "search": {"mixed": True}}, told=told.append)
-    api.solve({**PROBLEM, "search": {"target": "none"}}, told=told.append)
+    api.solve(PROBLEM, message=told.append)
+    api.solve({**PROBLEM, "search": {"mixed": True}}, message=told.append)
+    api.solve({**PROBLEM, "search": {"target": "none"}}, message=told.append)
     assert [each for each in told if each.startswith("target")] == [
         "target: megatron, that of megatron-core: what it can run is searched; `search.target: none` searches all, and "
         "`nest explain` says what the limits cost.",

@@ -56,6 +56,6 @@ def test_people_are_told_as_a_search_begins() -> None:
     from nest import api
 
     sentences: list[str] = []
-    api.solve(problem(1023), told=sentences.append)
+    api.solve(problem(1023), message=sentences.append)
     assert [each for each in sentences if "1023 tokens" in each]
     assert isinstance(whole_problem(problem(1023), registry())[0], Problem)

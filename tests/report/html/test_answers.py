@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 
 from nest import api, html_page
+from nest.api import compare, explain
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.html_page import PARTS, most_searches
 from nest.io import structure
 from nest.report.text.explanation import alternative_rows
 from nest.spec import PlanDocument, Problem
-from nest.whatif.compare import compare
-from nest.whatif.explain import explain
-from nest.whatif.pareto_front import frontier
-from nest.whatif.sensitivity import sensitivity
+from nest.whatif.pareto_front import pareto_front
+from nest.whatif.sensitivity import responses
 from nest.whatif.solver import Solver
 from tests.report.html.plans import LEVELS, problem, quick
 from tests.report.html.reading import Page
@@ -34,7 +33,7 @@ def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
         plan, without=["alternatives", "sensitivity"], progress=lambda asking, done, _: told.append((asking, done))
     )
     table = Page(text).table("The fastest plans within limits")
-    points = frontier(plan, Solver())
+    points = pareto_front(plan, Solver())
     assert table.values("memory") == [point.memory for point in points]
     assert table.values("batch time") == [point.batch_time for point in points if point.batch_time is not None]
     assert [done for _, done in told] == list(range(len(told)))
@@ -45,9 +44,9 @@ def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
     table = Page(html_page.report(plan, without=["alternatives", "frontier"])).table(
         "Batch time with one number changed"
     )
-    responses = sensitivity(plan, Solver())
-    assert table.values("this plan kept") == [each.kept for each in responses if each.kept is not None]
-    assert table.values("best plan") == [each.best for each in responses if each.best is not None]
+    answers = responses(plan, Solver())
+    assert table.values("this plan kept") == [each.kept for each in answers if each.kept is not None]
+    assert table.values("best plan") == [each.best for each in answers if each.best is not None]
 
 
 @pytest.fixture(scope="module")

@@ -281,7 +281,7 @@ def _from_counts(
     if len({*shares}) > 1 and not any(counted):
         flags.problem("nest prices interleaved schedules whose stages have as many layers each.")
     if (layers + sum(counted)) % (pp * chunks):
-        flags.problem(f"{layers} layers cannot be dealt evenly to {pp} pipeline ranks of {chunks} virtual stages.")
+        flags.problem(f"{layers} layers cannot be split evenly over {pp} pipeline ranks of {chunks} virtual stages.")
     return {"schedule": "interleaved", "chunks": chunks}
 
 
