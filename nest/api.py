@@ -434,13 +434,11 @@ def compare(
     time_limit: float | None = None,
     progress: Progress | None = None,
     step: Callable[[str, int, int | None], None] | None = None,
+    unbeaten: bool = True,
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Comparison:
     """Our plan beside those of other planners, of plan files and of frameworks' flags, all priced by the same code.
-
-    Whoever shows it calls its `assert_unbeaten`, which raises `InternalError` where a plan is faster than the one
-    proved to be the fastest.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
@@ -453,11 +451,13 @@ def compare(
         time_limit: seconds for the search for our plan, and for each search of a planner.
         progress: called now and then with how far the search for our plan is.
         step: called with whose plan is made, how many are and how many there will be.
+        unbeaten: whether a plan that is faster than the one proved to be the fastest is an error.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered planners and the like; left out, those installed.
 
     Raises:
         nest.errors.InputError: the problem or a file cannot be used, or there is no such planner.
+        nest.errors.InternalError: a plan is faster than the one proved to be the fastest.
     """
     from nest.whatif.compare import Task, chosen_planners, comparison
 
@@ -467,7 +467,10 @@ def compare(
     names = chosen_planners(planners, plugins)
     ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
     task = Task.of(ours, plugins, seed, evaluations, time_limit, evaluate)
-    return comparison(ours, task, names, read, flags or {}, nodes, step)
+    compared = comparison(ours, task, names, read, flags or {}, nodes, step)
+    if unbeaten:
+        compared.assert_unbeaten()
+    return compared
 
 
 def export(

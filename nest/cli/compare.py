@@ -69,6 +69,7 @@ def compare(
             time_limit=time_limit,
             progress=progress,
             step=steps.tell,
+            unbeaten=False,  # All is shown first.
         )
     warn_of_plugins()
     note_assumed(comparison.ours.problem["cluster"].get("assumed", ()))
