@@ -220,5 +220,5 @@ def test_a_stack_that_was_implied_is_told_in_one_line(
     cluster = {**WRITTEN["cluster"], "device": "h100-sxm"}
     asked = {**WRITTEN, "training": {**WRITTEN["training"], **training}, "cluster": cluster, **sections}
     lines: list[str] = []
-    api.evaluate(asked, told=lines.append)
+    api.evaluate(asked, message=lines.append)
     assert lines == ([] if told is None else [f"stack: {told}"])
