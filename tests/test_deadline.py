@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import nest
 from nest import api
+from nest.api import shortlist
 from nest.errors import NoPlanYet
 from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import FEW, Deadline, spread
 from nest.spec import PlanDocument
-from nest.whatif.shortlist import shortlist
 
 OPEN: dict[str, Any] = {
     "nest": 1,

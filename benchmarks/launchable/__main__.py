@@ -11,9 +11,8 @@ from attrs import frozen
 from benchmarks.launchable.problems import problems
 from benchmarks.scale.machine import facts
 from nest import api
-from nest.api import nearest
+from nest.api import exported, nearest
 from nest.errors import InputError
-from nest.launch_files import export
 from nest.report.decisions import decisions_text
 from nest.spec import PlanDocument
 
@@ -59,7 +58,7 @@ class Outcome:
 def taken(plan: PlanDocument, framework: str) -> bool:
     """Whether the exporter takes a plan as it is."""
     try:
-        export(plan, (framework,))
+        exported(plan, (framework,))
     except InputError:
         return False
     return True

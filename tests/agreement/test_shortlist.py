@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nest.whatif.shortlist import shortlist
+from nest.api import shortlist
 from tests.agreement.problems import random_problem
 from tests.oracle.check import check_document, same
 from tests.oracle.enumerate_plans import every_plan

@@ -292,7 +292,7 @@ def test_from_python_there_is_a_warning_too(site: Path, problem: Path) -> None:
         env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path},
     )
     told = "loading it raised RuntimeError: half installed"
-    assert f"<string>:6: UserWarning: plug-in nest-faulty 1.0 is disabled: {told}" in done.stderr
+    assert f"<string>:6: PluginWarning: plug-in nest-faulty 1.0 is disabled: {told}" in done.stderr
     assert done.stdout.splitlines() == [
         "optimal True",
         f"plug-in error in nest-faulty 1.0, which --strict-plugins does not allow: {told}.",
