@@ -185,7 +185,7 @@ def test_deepseek_v3_splits_its_experts(degree: int, etp: int, shard: Shard) -> 
     source = library_models()["deepseek-v3"].config
     training = Training(1, sequence_length=4096)
     block = shard(source, training, ep=degree, etp=etp)
-    kinds = layer_classes(build(source, training)).kinds
+    kinds = layer_classes(build(source, training)).class_of
     count = {
         group: sum(
             p.count for kind in kinds for o in block.graph.by_layer[kind] for p in o.parameters if p.group == group
