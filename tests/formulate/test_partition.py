@@ -1,10 +1,18 @@
-"""`fixed.stages`: layers by name or by counts of blocks."""
+"""Where plans are cut: `fixed.stages` and `search.granularity`."""
 
+from itertools import pairwise
+from typing import Any
+
+import networkx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import nest
 from nest.errors import InputError
-from nest.formulate.partition import partition
+from nest.formulate.partition import branched_regions, partition
 from nest.instance import LayerGraph
+from nest.solve.dp.downsets import build
 
 LAYERS = ("embedding", "a", "b", "c", "d", "head")
 CHAIN = LayerGraph(LAYERS, tuple((i, (i + 1,)) for i in range(5)))
@@ -50,3 +58,104 @@ def test_what_is_no_partition_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=told):
         partition(stages, pipeline, CHAIN, BLOCKS)
+
+
+def graph_of(count: int, edges: list[tuple[int, int]]) -> LayerGraph:
+    readers: dict[int, list[int]] = {}
+    for producer, consumer in edges:
+        readers.setdefault(producer, []).append(consumer)
+    tensors = tuple((producer, tuple(sorted(set(each)))) for producer, each in readers.items())
+    return LayerGraph(tuple(f"l{index}" for index in range(count)), tensors)
+
+
+@pytest.mark.parametrize(
+    ("count", "edges", "expected"),
+    [
+        (1, [], ()),
+        (3, [(0, 1), (1, 2)], ()),
+        (2, [], ((0, 1),)),
+        (4, [(0, 1), (0, 2), (1, 3), (2, 3)], ((1, 2),)),
+        (4, [(0, 1), (1, 2), (2, 3), (0, 3)], ()),  # a tensor that skips layers opens no branch
+        (5, [(0, 1), (1, 3), (0, 2), (2, 3), (3, 4)], ((1, 2),)),
+        (4, [(0, 2), (1, 2), (2, 3)], ((0, 1),)),
+        (4, [(3, 2), (2, 0), (3, 1), (1, 0)], ((1, 2),)),  # layers in any order
+        (7, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)], ((1, 2), (4, 5))),
+    ],
+)
+def test_regions(count: int, edges: list[tuple[int, int]], expected: tuple[tuple[int, ...], ...]) -> None:
+    assert branched_regions(graph_of(count, edges)) == expected
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
+    count = draw(st.integers(1, 9))
+    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    names = draw(st.permutations(range(count)))
+    return count, [(names[a], names[b]) for a, b in chosen]
+
+
+@given(graphs())
+def test_exactly_the_layers_comparable_with_all_stand_alone(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    count, edges = drawn
+    whole: networkx.DiGraph[int] = networkx.DiGraph(edges)
+    whole.add_nodes_from(range(count))
+    alone = {
+        layer
+        for layer in range(count)
+        if len(networkx.ancestors(whole, layer)) + len(networkx.descendants(whole, layer)) == count - 1
+    }
+    graph = graph_of(count, edges)
+    regions = branched_regions(graph)
+    assert sorted(layer for region in regions for layer in region) == sorted(set(range(count)) - alone)
+    downsets = build(graph, regions)
+    assert downsets.count == len(alone) + len(regions) + 1
+    for smaller, larger in pairwise(downsets.members):
+        assert not (smaller & ~larger).any()
+
+
+def profile(edges: list[list[int]], layers: int) -> dict[str, Any]:
+    zeros = [0.0] * layers
+    return {
+        "nest": 1,
+        "training": {"global_batch": 4},
+        "cluster": {"levels": [{"fanout": 4, "bandwidth": "1 GB/s"}], "memory": "1 GB"},
+        "profile": {
+            "layers": [f"l{index}" for index in range(layers)],
+            "edges": edges,
+            "candidates": [
+                {
+                    "name": "c",
+                    "width": 1,
+                    "samples": 1,
+                    "forward": [1.0] * layers,
+                    "backward": [2.0] * layers,
+                    "state": {},
+                    "recompute": {"none": {"extra": zeros, "first": zeros, "more": zeros, "peak": zeros}},
+                    "edge_bytes": [1.0] * len(edges),
+                }
+            ],
+        },
+    }
+
+
+def test_profiles_are_cut_where_asked() -> None:
+    diamond = profile([[0, 1], [0, 2], [1, 3], [2, 3]], 4)
+    fixed = {"replicas": 1, "pp": 4}
+    for granularity in ("layer", "operator"):
+        plan = nest.solve({**diamond, "search": {"granularity": granularity}, "fixed": fixed})
+        assert [len(stage.layers) for stage in plan.stages] == [1, 1, 1, 1]
+    assert nest.solve({**diamond, "search": {"granularity": "block"}, "fixed": fixed}).status == "infeasible"
+    coarse = nest.solve({**diamond, "search": {"granularity": "block"}, "fixed": {"replicas": 1, "pp": 3}})
+    assert [stage.layers for stage in coarse.stages] == [("l0",), ("l1", "l2"), ("l3",)]
+    assert nest.check(coarse.to_dict()).ok
+    evaluated = nest.evaluate({**diamond, "search": {"granularity": "block"}, "fixed": {"replicas": 1, "pp": 3}})
+    assert [stage.layers for stage in evaluated.stages] == [stage.layers for stage in coarse.stages]
+
+
+def test_stages_that_part_a_region_are_refused() -> None:
+    diamond = profile([[0, 1], [0, 2], [1, 3], [2, 3]], 4)
+    stages = [["l0", "l1"], ["l2", "l3"]]
+    assert nest.solve({**diamond, "fixed": {"stages": stages}}).status == "optimal"
+    with pytest.raises(InputError, match=r"'l1' is in stage 0 and 'l2' in stage 1, but with .*granularity block"):
+        nest.solve({**diamond, "search": {"granularity": "block"}, "fixed": {"stages": stages}})

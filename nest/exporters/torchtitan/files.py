@@ -213,7 +213,8 @@ def _recipe_imports(known: Flavor | None) -> list[str]:
 def _plan(known: Flavor | None, model: Architecture | None) -> list[str]:
     lines = ["", "def plan() -> Trainer.Config:", '    """The run that the plan describes."""']
     if known is None:
-        told = f"torchtitan {NEW} has no model of these widths ({stated_widths(model)}): pass its Trainer.Config to `apply`"
+        widths = stated_widths(model)
+        told = f"torchtitan {NEW} has no model of these widths ({widths}): pass its Trainer.Config to `apply`"
         return [*lines, f"    raise NotImplementedError({told!r})"]
     lines.append(f"    config = {known.recipe or RECIPES[known.model]}()")
     if not known.recipe:
