@@ -129,7 +129,7 @@ def test_where_bounds_meet_cp_sat_is_not_asked(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: object) -> None:
         raise AssertionError("asked")
 
-    monkeypatch.setattr(module, "_asked", refuse)
+    monkeypatch.setattr(module, "_query", refuse)
     one_engine = ([1.0, 2.0, 3.0], ["a"] * 3, [(0, 2)])
     chain = ([1.0, 2.0, 3.0], ["a", "b", "a"], [(0, 1), (1, 2)])
     assert makespan(*one_engine) == makespan(*chain) == Makespan(6.0, 6.0, True)
