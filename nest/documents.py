@@ -46,7 +46,7 @@ def plan_summary(
     priced: PricedPlan,
     problem: Problem,
     known: Registry,
-    formulation: Formulation,
+    formulation: Formulation | None,
 ) -> dict[str, Any]:
     """The `summary` of a plan.
 
@@ -56,16 +56,74 @@ def plan_summary(
         priced: their price.
         problem: self-contained.
         known: registered strategies, importers and the like.
-        formulation: what the instance was made of.
+        formulation: what the instance was made of; None: collectives and the whole training are left out.
     """
     known_facts = model_facts(problem, known)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
     names = [level.name for level in instance.cluster.levels]
     found = {"levels": names, **figures(instance, solution, priced, facts)}
+    if formulation is None:
+        return found
     inside = collectives_inside(formulation, solution, priced)
     whole = whole_training(problem, instance, priced, found["devices_used"])
-    told = {"collectives": inside, "training": whole}
-    return {**found, **{name: each for name, each in told.items() if each is not None}}
+    further = {"collectives": inside, "training": whole}
+    return {**found, **{name: each for name, each in further.items() if each is not None}}
+
+
+def found_document(
+    instance: Instance, formulation: Formulation | None, result: Result, problem: Problem, known: Registry
+) -> PlanDocument:
+    """The document of the plan that a search found, without what is to be said of other plans.
+
+    Args:
+        instance: searched.
+        formulation: what it was made of; None: for a shorter summary.
+        result: of the search, which found a plan.
+        problem: self-contained.
+        known: registered strategies, importers and the like.
+
+    Raises:
+        InternalError: the solver's batch time is not that of its plan.
+    """
+    from nest.simulate.replay import replay_plugin
+
+    solution, promised = result.solution, result.batch_time
+    assert solution is not None
+    priced = evaluate(instance, solution)
+    if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
+        used = [each for each in instance.space.schedules if each.name == solution.schedule]
+        for each in (instance.collectives, *used):
+            attribute(each, "told the solver something else than it told the plan")
+        raise InternalError(
+            f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
+            f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
+        )
+    replay_plugin(instance, solution, known)
+    lower_bound = priced.batch_time if result.status == "optimal" else result.lower_bound
+    found = _document(instance, formulation, solution, priced, problem, known, result.status, lower_bound)
+    return evolve(found, statistics=result.statistics)
+
+
+def _document(
+    instance: Instance,
+    formulation: Formulation | None,
+    solution: Solution,
+    priced: PricedPlan,
+    problem: Problem,
+    known: Registry,
+    status: str = "feasible",
+    lower_bound: float | None = None,
+) -> PlanDocument:
+    return document(
+        instance,
+        solution,
+        priced,
+        status=status,
+        lower_bound=lower_bound,
+        problem=problem.to_dict(),
+        summary=plan_summary(instance, solution, priced, problem, known, formulation),
+        plugins=contributors(problem, known, instance, solution),
+    )
 
 
 def result_document(
@@ -89,6 +147,7 @@ def result_document(
     Raises:
         InternalError: the solver's batch time is not that of its plan.
     """
+    from nest.formulate.embedding import placement
     from nest.formulate.problem import target_diagnosis
     from nest.formulate.provenance import outside
     from nest.solve.dp import feasible
@@ -98,43 +157,18 @@ def result_document(
         diagnosis = f"{result.diagnosis or ''}{target_diagnosis(problem, known, feasible, deadline)}"
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
-    plan = _found_document(instance, formulation, result, result.solution, problem, known)
+    plan = found_document(instance, formulation, result, problem, known)
     beyond = outside(plan, instance, result.solution, formulation, problem, known)
     at_risk = other_risks(
         instance, result, plan, problem, lambda each, best: search(each, deadline, known=best, runner_up=False)
     )
-    return evolve(plan, outside=beyond, other_risks=at_risk, runs_on=runs_on(plan, known))
-
-
-def _found_document(
-    instance: Instance, formulation: Formulation, result: Result, solution: Solution, problem: Problem, known: Registry
-) -> PlanDocument:
-    from nest.formulate.embedding import placement
-    from nest.simulate.replay import replay_plugin
-
-    priced = evaluate(instance, solution)
-    promised = result.batch_time
-    if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
-        used = [each for each in instance.space.schedules if each.name == solution.schedule]
-        for each in (instance.collectives, *used):
-            attribute(each, "told the solver something else than it told the plan")
-        raise InternalError(
-            f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
-            f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
-        )
-    replay_plugin(instance, solution, known)
-    return document(
-        instance,
-        solution,
-        priced,
-        status=result.status,
-        lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
-        problem=problem.to_dict(),
-        summary=plan_summary(instance, solution, priced, problem, known, formulation),
-        runner_up=runner_up(instance, formulation, result, solution),
-        statistics=result.statistics,
-        plugins=contributors(problem, known, instance, solution),
-        placement=placement(instance, solution, problem.cluster, known),
+    return evolve(
+        plan,
+        runner_up=runner_up(instance, formulation, result, result.solution),
+        placement=placement(instance, result.solution, problem.cluster, known),
+        outside=beyond,
+        other_risks=at_risk,
+        runs_on=runs_on(plan, known),
     )
 
 
@@ -152,17 +186,7 @@ def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
     from nest.formulate.provenance import outside
 
     instance, solution, formulation = fixed_plan(problem, known)
-    priced = evaluate(instance, solution)
-    plan = document(
-        instance,
-        solution,
-        priced,
-        status="feasible",
-        lower_bound=None,
-        problem=problem.to_dict(),
-        summary=plan_summary(instance, solution, priced, problem, known, formulation),
-        plugins=contributors(problem, known, instance, solution),
-    )
+    plan = _document(instance, formulation, solution, evaluate(instance, solution), problem, known)
     beyond = outside(plan, instance, solution, formulation, problem, known)
     return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
 
@@ -289,16 +313,8 @@ def _better(
 
     replay_plugin(instance, solution, known)
     priced = evaluate(instance, solution)
-    better = document(
-        instance,
-        solution,
-        priced,
-        status="feasible",
-        lower_bound=min(proof.bound or 0.0, priced.batch_time),
-        problem=problem.to_dict(),
-        summary=plan_summary(instance, solution, priced, problem, known, formulation),
-        plugins=contributors(problem, known, instance, solution),
-    )
+    bound = min(proof.bound or 0.0, priced.batch_time)
+    better = _document(instance, formulation, solution, priced, problem, known, lower_bound=bound)
     better = evolve(better, runs_on=runs_on(better, known))
     report = check_document(better, known)
     if not report.ok:

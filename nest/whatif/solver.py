@@ -6,25 +6,21 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from nest.documents import check_document
-from nest.errors import InputError, InternalError
+from nest.documents import check_document, found_document
+from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.instance import build_instance
-from nest.formulate.model import model_facts
 from nest.formulate.problem import Source, carried_problem
-from nest.formulate.provenance import contributors
 from nest.hooks.registry import Registry, registry
-from nest.instance import Instance, Result, Solution
+from nest.instance import Instance, Solution
 from nest.io import placed
-from nest.plan import PricedPlan, document, infeasible
+from nest.plan import PricedPlan, infeasible
 from nest.plan import evaluate as price
 from nest.plan.document import solution_of
 from nest.plan.legality import permission_violations, structure_violations
-from nest.report import ModelFacts, figures
-from nest.simulate.replay import replay_plugin
 from nest.spec import PlanDocument, Problem
-from nest.tolerances import AGREEMENT, TIE
+from nest.tolerances import TIE
 from nest.whatif.parameters import with_memory
 
 
@@ -174,7 +170,7 @@ class Solver:
             return None
         if result.solution is None:
             return infeasible(problem.to_dict(), result.diagnosis or "", statistics=result.statistics)
-        found = self._document(problem, instance, result)
+        found = found_document(instance, None, result, problem, self.plugins)
         self._keep_as_start(found)
         return found
 
@@ -201,32 +197,6 @@ class Solver:
         self._starts[key] = plan
         if len(self._starts) > MOST_STARTS:
             del self._starts[next(iter(self._starts))]
-
-    def _document(self, problem: Problem, instance: Instance, result: Result) -> PlanDocument:
-        solution = result.solution
-        assert solution is not None
-        assert result.batch_time is not None
-        priced = price(instance, solution)
-        if abs(priced.batch_time - result.batch_time) > AGREEMENT * result.batch_time or not priced.fits:
-            raise InternalError(
-                f"the solver promised a batch time of {result.batch_time} s, but its plan takes {priced.batch_time} s. "
-                "This is a bug in nest; please report it with the problem file."
-            )
-        replay_plugin(instance, solution, self.plugins)
-        facts = model_facts(problem, self.plugins)
-        levels = [level.name for level in instance.cluster.levels]
-        summary = figures(instance, solution, priced, None if facts is None else ModelFacts(*facts))
-        return document(
-            instance,
-            solution,
-            priced,
-            status=result.status,
-            lower_bound=priced.batch_time if result.status == "optimal" else result.lower_bound,
-            problem=problem.to_dict(),
-            summary={"levels": levels, **summary},
-            statistics=result.statistics,
-            plugins=contributors(problem, self.plugins, instance, solution),
-        )
 
 
 def at_most(problem: Problem, devices: int) -> Problem:
