@@ -163,7 +163,7 @@ def _plugins_first(arguments: list[str]) -> list[str]:
 
     Plug-ins add commands, so that they are found before the command line is read.
     """
-    from nest.hooks.discovery import add_named
+    from nest.hooks.loader import add_named
 
     files: list[str] = []
     others: list[str] = []

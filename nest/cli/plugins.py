@@ -93,7 +93,7 @@ def doctor(
 
     Exit code 0: all of them conform; 1: one does not, or is disabled; 2: no such distribution.
     """
-    from nest.hooks.discovery import DISTRIBUTION
+    from nest.hooks.loader import DISTRIBUTION
     from nest.hooks.registry import registry
 
     known = registry()
@@ -129,7 +129,7 @@ def _chosen(named: list[str], installed: list[str]) -> list[str]:
         InputError: one is not installed, or brings no plug-in.
     """
     from nest.catalogue import unknown_name
-    from nest.hooks.discovery import DISTRIBUTION, normal_name
+    from nest.hooks.loader import DISTRIBUTION, normal_name
 
     if not named:
         return [name for name in installed if name != DISTRIBUTION]

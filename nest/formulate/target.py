@@ -11,7 +11,7 @@ from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
 from nest.formulate.shard import allowed_degrees, participating, profile_degrees
 from nest.formulate.stack import described, device_of
-from nest.hooks.discovery import DISTRIBUTION
+from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.io import read, structure

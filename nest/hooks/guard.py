@@ -1,166 +1,18 @@
-"""Calls into plug-ins: each is limited in time and its result checked, so that an error in a plug-in harms nothing."""
+"""Stand-ins for objects of plug-ins: calls are limited in time and results checked, so that an error harms nothing."""
 
 from __future__ import annotations
 
-import os
 from copy import deepcopy
-from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+from attrs import NOTHING
 
 from nest.errors import InputError
-from nest.hooks.kinds import KINDS, OPTIONAL, called_with
-from nest.hooks.worker import Raised, TimedOut, Worker, inside, message, process_state_restored
+from nest.hooks.calls import CallError, Guard, PluginError
+from nest.hooks.kinds import OPTIONAL, called_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-CALL_LIMIT = 5.0
-"""Seconds one call into a plug-in may take: half of the 10 s that people attend to something that does not answer
-(Nielsen, Usability Engineering, 1993, section 5.5). What nest brings itself answers within milliseconds."""
-
-TOTAL_SHARE = 6.0
-"""All calls into one plug-in during one walk may take so many times the limit of one: 30 s."""
-
-UNCOUNTED = 0.01
-"""The share of the limit of one call that counts towards no total: 50 ms. The search for a plan of a large model asks a
-strategy some 10,000 times, which takes a minute although every answer comes within milliseconds."""
-
-SECONDS = "NEST_PLUGIN_SECONDS"
-"""The environment variable that changes the limit of one call, and with it that of all."""
-
-LONGEST = 1e6
-"""Seconds: more than a week is no limit, and what waits for threads takes no more than `threading.TIMEOUT_MAX`."""
-
-Answer = TypeVar("Answer")
-
-
-class InvalidResult(ValueError):  # noqa: N818 - says what a value is
-    """What a plug-in returned cannot be used; the text says why, without naming the plug-in."""
-
-
-class CallError(Exception):
-    """A call into a plug-in failed; the text follows the name of what was called: `raised ValueError: ...`."""
-
-
-class CallTimeoutError(CallError):
-    """A call into a plug-in took too long."""
-
-
-class PluginError(Exception):
-    """An object of a plug-in failed: no error of nest or its user, planning goes on without the object.
-
-    Attributes:
-        kind: its kind, as in `KINDS`.
-        name: its name.
-        reason: what it did, to follow its name.
-    """
-
-    def __init__(self, kind: str, name: str, reason: str) -> None:
-        self.kind = kind
-        self.name = name
-        self.reason = reason
-        super().__init__(f"{KINDS[kind].phrase} {name!r} {reason}")
-
-
-def call_limit() -> float:
-    """Seconds one call may take.
-
-    Raises:
-        InputError: the environment variable holds no positive number.
-    """
-    written = os.environ.get(SECONDS, "").strip()
-    try:
-        seconds = float(written) if written else CALL_LIMIT
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise InputError(f"the environment variable {SECONDS} is {written!r}; it must be a positive number of seconds.")
-    return min(seconds, LONGEST)
-
-
-class Guard:
-    """Calls into one plug-in: in a thread of its own, and for so long only."""
-
-    def __init__(self, limit: float) -> None:
-        """Guard a plug-in.
-
-        Args:
-            limit: seconds one call may take.
-        """
-        self._limit = limit
-        self._left = limit * TOTAL_SHARE
-        self._worker: Worker | None = None
-        self._lock = Lock()  # Several threads of one process may plan.
-
-    def renew(self) -> None:
-        """Give the plug-in its whole time again."""
-        self._left = self._limit * TOTAL_SHARE
-
-    def call(
-        self, function: Callable[[], Answer], member: str = "", messages: tuple[type[Exception], ...] = ()
-    ) -> Answer:
-        """What `function` returns.
-
-        Args:
-            function: calls into the plug-in.
-            member: what it calls, for the text.
-            messages: errors that are meant for the user.
-
-        Raises:
-            CallError: it raised something, took too long, or returned an invalid result.
-            PluginError: it called into another plug-in, which failed.
-        """
-        try:
-            return function() if inside() else self._watched(function, member)
-        except (CallError, PluginError):
-            raise
-        except messages:
-            raise
-        except InvalidResult as error:
-            raise CallError(f"returned an invalid result{_from(member)}: {error}") from None
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not inside():  # Interrupts reach the main thread only.
-                raise
-            raise CallError(f"raised {message(error)}{_in(member)}") from error
-
-    def _watched(self, function: Callable[[], Answer], member: str) -> Answer:
-        with self._lock:
-            limit = min(self._limit, self._left)
-            worker, self._worker = self._worker if self._worker and self._worker.alive else Worker(), None
-            try:
-                with process_state_restored():
-                    found, raised, seconds = worker.call(function, limit)
-            except TimedOut:
-                self._left -= limit
-                if limit < self._limit:
-                    raise self._used_up(member) from None
-                raise CallTimeoutError(f"timed out after {self._limit:g} s{_in(member)}") from None
-            # Only a worker that is waiting again may be asked again: no interrupt may leave an answer behind.
-            self._worker = worker
-            self._left -= max(seconds - self._limit * UNCOUNTED, 0.0)
-        if raised is not None:
-            _raise(raised, member)
-        if self._left <= 0:
-            raise self._used_up(member)
-        return found  # type: ignore[no-any-return]
-
-    def _used_up(self, member: str) -> CallError:
-        return CallTimeoutError(f"used up the {self._limit * TOTAL_SHARE:g} s of all calls into a plug-in{_in(member)}")
-
-
-def _raise(raised: Raised, member: str) -> None:
-    if isinstance(raised.error, (InvalidResult, CallError, PluginError, InputError)):
-        raise raised.error
-    raise CallError(f"raised {raised.text}{_in(member)}") from raised.error
-
-
-def _in(member: str) -> str:
-    return f" in {member}" if member else ""
-
-
-def _from(member: str) -> str:
-    return f" from {member}" if member else ""
-
 
 MESSAGES = frozenset(
     {
@@ -183,21 +35,10 @@ OF_ITS_KIND = frozenset({("schedules", "with_chunks")})
 
 
 class Guarded:
-    """Stands in for an object of a plug-in; attributes are read once, results are checked (`nest.hooks.results`).
-
-    Attributes:
-        name: the object's.
-    """
+    """Stands in for an object of a plug-in; attributes are read once, results are checked (`nest.hooks.results`)."""
 
     def __init__(self, kind: str, name: str, item: Any, guard: Guard) -> None:
-        """Stand in for `item`.
-
-        Args:
-            kind: its kind, as in `nest.hooks.kinds.KINDS`.
-            name: its name.
-            item: the object.
-            guard: of the plug-in that brings it.
-        """
+        """Stand in for `item`, an object of `kind` called `name` of the plug-in that `guard` guards."""
         self.name = name
         self._kind = kind
         self._item = item
@@ -218,8 +59,8 @@ class Guarded:
 
         if member.startswith("_") or member in self._lacks:
             raise AttributeError(member)
-        value = self._call(lambda: getattr(self._item, member, _Missing), member)
-        if value is _Missing:
+        value = self._call(lambda: getattr(self._item, member, NOTHING), member)
+        if value is NOTHING:
             self._lacks.add(member)
             raise AttributeError(member)
         check = check_of(self._kind, self.name, member)
@@ -244,8 +85,7 @@ class Guarded:
             getattr(self, member, None)
 
     def _method(self, member: str, method: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
-        optional = OPTIONAL.get((self._kind, member), ())
-        if optional:
+        if optional := OPTIONAL.get((self._kind, member)):
             method = self._call(lambda: called_with(method, optional), member)
 
         def watched(*arguments: Any, **named: Any) -> Any:
@@ -270,21 +110,13 @@ class Guarded:
 
 
 def attribute(item: object, reason: str) -> None:
-    """Attribute a failure to `item` if a plug-in brings it; what nest brings itself is not done without.
-
-    Args:
-        item: a registered object.
-        reason: what it did, to follow its name.
+    """Attribute a failure to the registered object `item`, `reason` following its name.
 
     Raises:
-        PluginError: a plug-in brings it.
+        PluginError: a plug-in brings it; what nest brings itself is not done without.
     """
     if isinstance(item, Guarded):
         raise PluginError(item._kind, item.name, reason)
-
-
-class _Missing:
-    """Stands for an attribute that an object lacks."""
 
 
 def _own(argument: Any) -> Any:

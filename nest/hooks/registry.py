@@ -8,11 +8,17 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
-from nest.hooks.discovery import (
+from nest.hooks.calls import SECONDS, CallError, InvalidResult, PluginError
+from nest.hooks.guard import Guarded
+from nest.hooks.kinds import KINDS, name_of, refusal, reserved_names
+from nest.hooks.loader import (
     DISABLED,
     DISTRIBUTION,
+    HOOKS,
     NAMED,
+    Loader,
     Plugin,
+    PluginState,
     built_in_plugins,
     given_plugins,
     installed_plugins,
@@ -20,9 +26,6 @@ from nest.hooks.discovery import (
     own_version,
     switched_off,
 )
-from nest.hooks.guard import SECONDS, CallError, Guarded, InvalidResult, PluginError
-from nest.hooks.kinds import KINDS, name_of, refusal, reserved_names
-from nest.hooks.loader import HOOKS, Loader, PluginState
 
 # What the annotations name stays unloaded: `nest --help` passes through here.
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy
 from nest.deployment import MEGATRON_ORDER, FlagsRead, Limits
 from nest.graph import Block
 from nest.hooks import protocols
+from nest.hooks.calls import InvalidResult
 from nest.hooks.graph_results import instance_of, shown, sound_block, sound_graph, sound_network
-from nest.hooks.guard import InvalidResult
 from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
 from nest.hooks.protocols import OperatorCost

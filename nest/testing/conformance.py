@@ -5,10 +5,10 @@ from inspect import signature
 from typing import Any
 
 from nest.hooks import protocols
+from nest.hooks.calls import TimedOut, Worker
 from nest.hooks.graph_results import instance_of
 from nest.hooks.kinds import KINDS
 from nest.hooks.protocols import Stack
-from nest.hooks.worker import TimedOut, Worker
 from nest.spec import StackDefaults
 from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
 from nest.testing.exporter import check_exporter

@@ -6,8 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.hooks.guard import InvalidResult
-from nest.hooks.worker import message
+from nest.hooks.calls import InvalidResult, message
 
 Problems = Iterable[str]
 """What a check has to object to, in sentences; none: it passed."""

@@ -18,8 +18,8 @@ import nest
 from nest import api
 from nest.errors import InputError, InternalError
 from nest.graph import Axis, Block, Collective, Communication
-from nest.hooks import discovery, hook
-from nest.hooks.guard import PluginError
+from nest.hooks import hook, loader
+from nest.hooks.calls import PluginError
 from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import Registry, registry
 from nest.spec import PlanDocument
@@ -305,7 +305,7 @@ def test_what_nest_brings_passes_the_guards(monkeypatch: pytest.MonkeyPatch) -> 
     mixture = {"layers": 2, "hidden": 256, "ffn": 512, "heads": 4, "vocab": 1000, "experts": 4, "top_k": 2}
     asked: list[Any] = [*problems, PROBLEM, {**PROBLEM, "model": {"transformer": mixture}, "search": {"mixed": True}}]
     plain = [api.solve(problem, plugins=Registry()).to_dict() for problem in asked]
-    built_in = discovery.built_in_plugins
+    built_in = loader.built_in_plugins
     monkeypatch.setattr(
         "nest.hooks.registry.built_in_plugins", lambda: [evolve(each, built_in=False) for each in built_in()]
     )
@@ -431,7 +431,7 @@ def test_files_of_an_exporter_lie_in_a_folder() -> None:
 
 
 def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
-    monkeypatch.setattr("nest.hooks.guard.TOTAL_SHARE", 0.1)
+    monkeypatch.setattr("nest.hooks.calls.TOTAL_SHARE", 0.1)
 
     def price(self: Any, *_: Any) -> Any:
         time.sleep(0.2)
@@ -444,7 +444,7 @@ def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatc
 
 
 def test_many_quick_calls_are_no_fault(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
-    monkeypatch.setattr("nest.hooks.guard.TOTAL_SHARE", 0.02)
+    monkeypatch.setattr("nest.hooks.calls.TOTAL_SHARE", 0.02)
     built_in, spent = registry().cost_models()["roofline"], []
 
     def price(self: Any, *asked: Any) -> Any:

@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from nest.hooks.discovery import own_version
+from nest.hooks.loader import own_version
 from nest.report.html.alignment import UNITS, aligned, column_styles
 from nest.report.html.palette import hatches, style_sheet
 from nest.report.html.records import Heading, PlanStatus, Section

@@ -1,0 +1,268 @@
+"""Calls into plug-ins: each in a thread of its own and for so long only, so that one that never returns is left behind.
+
+A signal would interrupt the main thread only, and a process could be given nothing that cannot be pickled. Handing a
+call over and its answer back takes 16 microseconds, 60 on a busy machine (2026-11-21, 2 cores of an AMD EPYC, Python
+3.11); a solve asks plug-ins some 10,000 times.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, local
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from nest.errors import InputError
+from nest.hooks.kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CALL_LIMIT = 5.0
+"""Seconds one call into a plug-in may take: half of the 10 s that people attend to something that does not answer
+(Nielsen, Usability Engineering, 1993, section 5.5). What nest brings itself answers within milliseconds."""
+
+TOTAL_SHARE = 6.0
+"""All calls into one plug-in during one walk may take so many times the limit of one: 30 s."""
+
+UNCOUNTED = 0.01
+"""The share of the limit of one call that counts towards no total: 50 ms. The search for a plan of a large model asks a
+strategy some 10,000 times, which takes a minute although every answer comes within milliseconds."""
+
+SECONDS = "NEST_PLUGIN_SECONDS"
+"""The environment variable that changes the limit of one call, and with it that of all."""
+
+LONGEST = 1e6
+"""Seconds: more than a week is no limit, and what waits for threads takes no more than `threading.TIMEOUT_MAX`."""
+
+Answer = TypeVar("Answer")
+
+_here = local()
+
+
+class InvalidResult(ValueError):  # noqa: N818 - says what a value is
+    """What a plug-in returned cannot be used; the text says why, without naming the plug-in."""
+
+
+class CallError(Exception):
+    """A call into a plug-in failed; the text follows the name of what was called: `raised ValueError: ...`."""
+
+
+class CallTimeoutError(CallError):
+    """A call into a plug-in took too long."""
+
+
+class PluginError(Exception):
+    """An object of a plug-in failed: no error of nest or its user, planning goes on without the object.
+
+    Attributes:
+        kind: its kind, as in `KINDS`.
+        name: its name.
+        reason: what it did, to follow its name.
+    """
+
+    def __init__(self, kind: str, name: str, reason: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.reason = reason
+        super().__init__(f"{KINDS[kind].phrase} {name!r} {reason}")
+
+
+class TimedOut(Exception):  # noqa: N818 - an event, put into words by whoever waited
+    """A call has not returned in time."""
+
+
+class Raised(NamedTuple):
+    """What a call raised, and its class and message in one line."""
+
+    error: BaseException
+    text: str
+
+
+def inside() -> bool:
+    """Whether this is the thread of a worker."""
+    return getattr(_here, "serving", False)
+
+
+def message(error: BaseException) -> str:
+    """The class and message of an error in one line of at most 300 characters."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # A foreign error may fail to say what it is.
+        message = ""
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+class Worker:
+    """A daemon thread that runs one call after the other; the end of the process does not wait for it."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[Any, Raised | None, float]] = SimpleQueue()
+        self._thread = Thread(target=_serve, args=(self._calls, self._answers), name="nest plug-in", daemon=True)
+        self._thread.start()
+
+    def __del__(self) -> None:
+        self._calls.put(None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread is there; in a process forked from that which made it, it is not."""
+        return self._thread.is_alive()
+
+    def call(self, function: Callable[[], Any], seconds: float) -> tuple[Any, Raised | None, float]:
+        """What `function` returned, what it raised, and the seconds it took.
+
+        Raises:
+            TimedOut: it has not returned within `seconds`; the worker must not be used any more.
+        """
+        self._calls.put(function)
+        try:
+            return self._answers.get(timeout=seconds)
+        except Empty:
+            self._end()
+            raise TimedOut from None
+
+    def _end(self) -> None:
+        """Ask the thread to end: one that computes does at once, one that waits does once it returns."""
+        if self._thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(SystemExit))
+
+
+def _serve(
+    calls: SimpleQueue[Callable[[], Any] | None], answers: SimpleQueue[tuple[Any, Raised | None, float]]
+) -> None:
+    _here.serving = True
+    while (function := calls.get()) is not None:
+        start = perf_counter()
+        found, raised = None, None
+        try:
+            found = function()
+        except BaseException as error:  # Also SystemExit: it must end neither this thread nor, unseen, the caller.
+            raised = Raised(error, message(error))
+        answers.put((found, raised, perf_counter() - start))
+        function = found = raised = None
+
+
+@contextmanager
+def process_state_restored() -> Iterator[None]:
+    """Put back the working directory, the standard streams and a lowered limit of recursion after a call.
+
+    Files of a problem are found from the working directory, results go to the standard streams, and reading nested
+    input takes recursion. A raised limit stays: the plug-in may need it.
+    """
+    folder, streams, depth = _folder(), (sys.stdout, sys.stderr), sys.getrecursionlimit()
+    try:
+        yield
+    finally:
+        if folder is not None and _folder() != folder:
+            with suppress(OSError):
+                os.chdir(folder)
+        sys.stdout, sys.stderr = streams
+        if sys.getrecursionlimit() < depth:
+            sys.setrecursionlimit(depth)
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - called twice for each call into a plug-in
+    except OSError:  # It was removed.
+        return None
+
+
+def call_limit() -> float:
+    """Seconds one call may take.
+
+    Raises:
+        InputError: the environment variable holds no positive number.
+    """
+    written = os.environ.get(SECONDS, "").strip()
+    try:
+        seconds = float(written) if written else CALL_LIMIT
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InputError(f"the environment variable {SECONDS} is {written!r}; it must be a positive number of seconds.")
+    return min(seconds, LONGEST)
+
+
+class Guard:
+    """Calls into one plug-in: in a thread of its own, and for so long only."""
+
+    def __init__(self, limit: float) -> None:
+        """Guard a plug-in, `limit` being the seconds one call may take."""
+        self._limit = limit
+        self._left = limit * TOTAL_SHARE
+        self._worker: Worker | None = None
+        self._lock = Lock()  # Several threads of one process may plan.
+
+    def renew(self) -> None:
+        """Give the plug-in its whole time again."""
+        self._left = self._limit * TOTAL_SHARE
+
+    def call(
+        self, function: Callable[[], Answer], member: str = "", messages: tuple[type[Exception], ...] = ()
+    ) -> Answer:
+        """What `function` returns.
+
+        Args:
+            function: calls into the plug-in.
+            member: what it calls, for the text.
+            messages: errors that are meant for the user.
+
+        Raises:
+            CallError: it raised something, took too long, or returned an invalid result.
+            PluginError: it called into another plug-in, which failed.
+        """
+        try:
+            return function() if inside() else self._watched(function, member)
+        except (CallError, PluginError):
+            raise
+        except messages:
+            raise
+        except InvalidResult as error:
+            place = f" from {member}" if member else ""
+            raise CallError(f"returned an invalid result{place}: {error}") from None
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not inside():  # Interrupts reach the main thread only.
+                raise
+            raise CallError(f"raised {message(error)}{_in(member)}") from error
+
+    def _watched(self, function: Callable[[], Answer], member: str) -> Answer:
+        with self._lock:
+            limit = min(self._limit, self._left)
+            worker, self._worker = self._worker if self._worker and self._worker.alive else Worker(), None
+            try:
+                with process_state_restored():
+                    found, raised, seconds = worker.call(function, limit)
+            except TimedOut:
+                self._left -= limit
+                if limit < self._limit:
+                    raise self._used_up(member) from None
+                raise CallTimeoutError(f"timed out after {self._limit:g} s{_in(member)}") from None
+            # Only a worker that is waiting again may be asked again: no interrupt may leave an answer behind.
+            self._worker = worker
+            self._left -= max(seconds - self._limit * UNCOUNTED, 0.0)
+        if raised is not None:
+            _raise(raised, member)
+        if self._left <= 0:
+            raise self._used_up(member)
+        return found  # type: ignore[no-any-return]
+
+    def _used_up(self, member: str) -> CallError:
+        return CallTimeoutError(f"used up the {self._limit * TOTAL_SHARE:g} s of all calls into a plug-in{_in(member)}")
+
+
+def _raise(raised: Raised, member: str) -> None:
+    if isinstance(raised.error, (InvalidResult, CallError, PluginError, InputError)):
+        raise raised.error
+    raise CallError(f"raised {raised.text}{_in(member)}") from raised.error
+
+
+def _in(member: str) -> str:
+    return f" in {member}" if member else ""
