@@ -16,11 +16,11 @@ from nest.report import decided_plan, decisions_of, describe_runner_up, label
 from nest.spec import OtherRisk, PlanDocument, Problem
 
 DARING, GAIN = 0.8, 0.02
-"""A share of launches that may run out of memory, of somebody who can try; and the share of the batch time that it must
+"""A share of launches that may run out of memory, of somebody who can try; and the share of the step time that it must
 save to be told."""
 
 CAUTIOUS, LOSS = 0.1, 0.01
-"""The share of somebody who cannot try; and the share of the batch time that it may cost at most to be told."""
+"""The share of somebody who cannot try; and the share of the step time that it may cost at most to be told."""
 
 FEW = 20_000
 """Combinations of decisions up to which other risks are searched: a second of work at most. `nest explain` prices the
@@ -30,7 +30,7 @@ Offered = tuple[Instance, Formulation]
 """An instance that has the candidates of a plan, and what it was made of."""
 
 Search = Callable[[Instance, tuple[Solution, float]], Result]
-"""A search that is told of a plan and its batch time, and answers with it where nothing is faster."""
+"""A search that is told of a plan and its step time, and answers with it where nothing is faster."""
 
 
 def runner_up(instance: Instance, formulation: Formulation, result: Result, best: Solution) -> dict[str, Any] | None:

@@ -83,7 +83,7 @@ def found_document(
         known: registered strategies, importers and the like.
 
     Raises:
-        InternalError: the solver's batch time is not that of its plan.
+        InternalError: the solver's step time is not that of its plan.
     """
     from nest.simulate.replay import replay_plugin
 
@@ -95,7 +95,7 @@ def found_document(
         for each in (instance.collectives, *used):
             attribute(each, "told the solver something else than it told the plan")
         raise InternalError(
-            f"the solver promised a batch time of {promised} s, but its plan takes {priced.batch_time} s "
+            f"the solver promised a step time of {promised} s, but its plan takes {priced.batch_time} s "
             f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
         )
     replay_plugin(instance, solution, known)
@@ -145,7 +145,7 @@ def result_document(
         deadline: of further searches.
 
     Raises:
-        InternalError: the solver's batch time is not that of its plan.
+        InternalError: the solver's step time is not that of its plan.
     """
     from nest.formulate.embedding import placement
     from nest.formulate.problem import target_diagnosis

@@ -6,7 +6,7 @@ names them too.
 """
 
 TIE = 1e-12
-"""Batch times that differ by no more are equal, so that the order of ties decides (PROBLEM.md section 5)."""
+"""Step times that differ by no more are equal, so that the order of ties decides (PROBLEM.md section 5)."""
 
 MEMORY_SLACK = 1e-12
 """Share by which a priced stage may exceed the capacity: what rounding makes of one that fills it exactly.
@@ -29,7 +29,7 @@ LIMIT_SLACK = 1e-9
 """Share by which a limit is widened that only leaves out what cannot matter: far more than sums can have lost."""
 
 SIMPLER = 1e-3
-"""Share of the batch time that `search.prefer: simplest` gives up for stages that are alike."""
+"""Share of the step time that `search.prefer: simplest` gives up for stages that are alike."""
 
 AGREEMENT = 1e-9
 """Two computations of the same number may differ by this share, by the order of their sums (PROBLEM.md section 5)."""

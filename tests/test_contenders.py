@@ -20,7 +20,7 @@ def problem(gigabytes: float, **training: Any) -> dict[str, Any]:
 
 
 def told(plan: PlanDocument) -> dict[float, float]:
-    """Batch times by memory risk."""
+    """Step times by memory risk."""
     return {each.memory_risk: each.batch_time for each in plan.other_risks}
 
 

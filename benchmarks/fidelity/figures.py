@@ -26,7 +26,7 @@ KINDS: Mapping[str, Callable[[MeasuredRun], str]] = {
 
 @frozen
 class ErrorRow:
-    """Errors of batch times of some runs.
+    """Errors of step times of some runs.
 
     Attributes:
         kind: by what they were told apart; `all` for all.
@@ -97,7 +97,7 @@ class Figures:
     Attributes:
         priced: runs.
         refused: runs that cannot be priced, by reason.
-        errors: of batch times.
+        errors: of step times.
         peers: beside ours.
         memory: errors of peaks.
         ranking: how well plans for one task are put in order, by group and all.

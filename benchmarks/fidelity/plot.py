@@ -1,4 +1,4 @@
-"""Predicted against measured batch times as SVG; the same figures give the same bytes."""
+"""Predicted against measured step times as SVG; the same figures give the same bytes."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def _draw(table: Table, path: Path) -> None:
             label=f"{name}: {int(chosen.sum())} runs, {off:.1%} off",
         )
     chart.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    chart.set(xlabel="measured batch time, s", ylabel="predicted from other families, s")
+    chart.set(xlabel="measured step time, s", ylabel="predicted from other families, s")
     chart.grid(which="major", alpha=0.3, color=INK)
     chart.legend(fontsize="small", framealpha=0.0)
     figure.savefig(path, format="svg", metadata={"Date": None}, transparent=True)

@@ -41,7 +41,7 @@ def text(found: Figures) -> list[str]:
 
 
 def _errors(found: Figures) -> list[str]:
-    lines = [f"{'batch time':{NAME}}{'runs':>5}" + "".join(f"{HEADINGS[each]:>30}" for each in COLUMNS)]
+    lines = [f"{'step time':{NAME}}{'runs':>5}" + "".join(f"{HEADINGS[each]:>30}" for each in COLUMNS)]
     lines += [" " * (NAME + 5) + "     mean median   bias  worst" * len(COLUMNS)]
     kind = None
     for row in found.errors:
@@ -124,7 +124,7 @@ def write(folder: Path, name: str, command: str, lines: Sequence[str], found: ob
     page = [f"# {name.capitalize()}", "", "How to read this: [Fidelity](../../../README.md#fidelity).", ""]
     page += ["```text", f"$ {command}", *lines, "```"]
     for plot in plots:
-        page += ["", f"![Predicted against measured batch times]({plot})"]
+        page += ["", f"![Predicted against measured step times]({plot})"]
     (folder / f"{name}.md").write_text("\n".join(page) + "\n", encoding="utf-8")
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

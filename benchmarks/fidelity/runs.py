@@ -15,7 +15,7 @@ Told = Callable[[str], None]
 
 
 def read_runs(paths: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
-    """The runs with a batch time among the measurements of files (docs/reference/measurements.md), each with its file.
+    """The runs with a step time among the measurements of files (docs/reference/measurements.md), each with its file.
 
     Raises:
         InputError: a file cannot be read, or holds no run.

@@ -188,7 +188,7 @@ def text(found: SourceErrors) -> list[str]:
     count = found.priced + sum(found.refused.values())
     lines = [f"{count} runs: {found.priced} priced, {count - found.priced} refused; {found.untimed} more not timed"]
     lines += [f"{count:4} {why}" for why, count in sorted(found.refused.items(), key=lambda item: (-item[1], item[0]))]
-    lines += ["", f"{'batch time':{NAME}}{'runs':>5}" + "".join(f"{each:>30}" for each in HEADINGS.values())]
+    lines += ["", f"{'step time':{NAME}}{'runs':>5}" + "".join(f"{each:>30}" for each in HEADINGS.values())]
     lines += [" " * (NAME + 5) + "     mean median   bias  worst" * len(HEADINGS)]
     for name, row in found.rows.items():
         lines += [""] if name == "all" else []

@@ -240,7 +240,7 @@ def spread_text(found: Spreads, told: str) -> str:
 
     What can be trusted is rounded up.
     """
-    rows = ["# How far batch times lie from predictions: written by `python -m benchmarks.fidelity --sources`", ""]
+    rows = ["# How far step times lie from predictions: written by `python -m benchmarks.fidelity --sources`", ""]
     rows += [f"apart = {ceil(100 * found.apart - 1e-9) / 100:.2f}", f'sources = ["{told}"]']
     for name, its in found.found.items():
         rows += ["", f"[generations.{name}]", f"between = {its.between:.2f}", f"within = {its.within:.2f}"]

@@ -17,7 +17,7 @@ from nest.report.decisions import decisions_text
 from nest.spec import PlanDocument
 
 FRAMEWORKS = ("megatron", "torchtitan")
-HEADER = ("problem", "first plan", "batch time", "proved", "megatron", "torchtitan", "search")
+HEADER = ("problem", "first plan", "step time", "proved", "megatron", "torchtitan", "search")
 
 
 @frozen

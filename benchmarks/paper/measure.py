@@ -15,7 +15,7 @@ EVALUATIONS = 500
 
 OURS = "nest"
 EQUAL = 1e-6
-"""Shares of the batch time below which two plans are called equally fast."""
+"""Shares of the step time below which two plans are called equally fast."""
 
 
 @frozen

@@ -34,13 +34,13 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """Predicted over published batch time, less 1."""
+        """Predicted over published step time, less 1."""
         assert self.priced.batch_time is not None
         return self.priced.batch_time / self.run.batch_time - 1.0
 
     @property
     def faster(self) -> float | None:
-        """Share of the predicted batch time that the best plan is said to save; None where there is none."""
+        """Share of the predicted step time that the best plan is said to save; None where there is none."""
         if self.best is None or self.best.batch_time is None:
             return None
         assert self.priced.batch_time is not None

@@ -31,8 +31,8 @@ def layout(plan: PlanDocument) -> str:
 
 
 def prices(outcomes: Sequence[Outcome]) -> list[str]:
-    """The published batch times and layouts beside nest's prices."""
-    header = ("run", "published", "batch time", "nest's price of it", "error", "fits", "tp over NVLink")
+    """The published step times and layouts beside nest's prices."""
+    header = ("run", "published", "step time", "nest's price of it", "error", "fits", "tp over NVLink")
     rows = [
         (
             each.run.title,

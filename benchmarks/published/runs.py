@@ -22,7 +22,7 @@ class PublishedRun:
         title: for tables.
         batch_time: seconds of a step, as published or converted.
         told: what was published.
-        formula: how the batch time follows from that; empty where it is told itself.
+        formula: how the step time follows from that; empty where it is told itself.
         sources: addresses, each with the place in it.
         assumed: what they leave open.
         problem: with the published layout under `fixed`.

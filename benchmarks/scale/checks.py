@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.scale.measure import Answer, Check, Finding
 
 SAME = 1e-9
-"""Relative difference up to which batch times are equal (PROBLEM.md section 5)."""
+"""Relative difference up to which step times are equal (PROBLEM.md section 5)."""
 
 PUBLISHED_DIGITS = 1e-4
 """The published largest loads have four decimals (data/README.md)."""
@@ -59,7 +59,7 @@ def states_a_size(message: str) -> bool:
 
 
 def equal_to(optima: Sequence[float | None]) -> Check:
-    """Each batch time equals the known optimum; None: there is no plan."""
+    """Each step time equals the known optimum; None: there is no plan."""
 
     def check(answers: Sequence[Answer]) -> Finding:
         right = sum(is_optimum(answer, optimum) for answer, optimum in zip(answers, optima, strict=True))
@@ -69,7 +69,7 @@ def equal_to(optima: Sequence[float | None]) -> Check:
 
 
 def is_optimum(answer: Answer, optimum: float | None) -> bool:
-    """Whether an answer has this batch time in seconds; None: whether it says there is no plan."""
+    """Whether an answer has this step time in seconds; None: whether it says there is no plan."""
     if optimum is None or answer["status"] != "optimal":
         return optimum is None and bool(answer["status"] == "infeasible")
     return bool(abs(answer["batch_time"] - optimum) <= SAME * optimum)

@@ -1,4 +1,4 @@
-"""Measured runs as arrays: predicted batch times for many values of a device's coefficients.
+"""Measured runs as arrays: predicted step times for many values of a device's coefficients.
 
 Operators are priced by the cost model itself, each that differs once; what is added up here is what
 `nest.formulate` and `nest.plan` add up for one plan (PROBLEM.md section 4), and tests hold both to agree.
@@ -102,7 +102,7 @@ class _Direction:
 
 
 class Runs:
-    """Runs whose batch times are predicted together."""
+    """Runs whose step times are predicted together."""
 
     def __init__(self, breakdowns: Sequence[CostBreakdown], costs: CostModel) -> None:
         self.breakdowns = breakdowns
@@ -162,7 +162,7 @@ class Runs:
         self._hiding = numpy.array([each.hiding for each in space])
 
     def predict(self, devices: Mapping[str, DeviceSpec]) -> Array:
-        """Batch times on devices by name, seconds. Shape `(runs,)`."""
+        """Step times on devices by name, seconds. Shape `(runs,)`."""
         prices = self._operators.prices(devices)
         terms = [devices[name].calibration for name in self._devices]
         shown = numpy.array(

@@ -214,7 +214,7 @@ class Precision:
 
 @frozen
 class TimeSpread:
-    """How far batch times lie from those predicted, as standard deviations of the logarithm.
+    """How far step times lie from those predicted, as standard deviations of the logarithm.
 
     Attributes:
         between: of the level of a cluster: what all its runs have in common.

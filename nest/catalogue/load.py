@@ -70,7 +70,7 @@ def estimate_error() -> EstimateError:
 
 @cache
 def time_spread(generation: str = "") -> TimeSpread:
-    """How far batch times lie from those predicted, as published runs of sources left out of the fit tell.
+    """How far step times lie from those predicted, as published runs of sources left out of the fit tell.
 
     Args:
         generation: of the devices; that of which least is known stands for those of which nothing is.

@@ -149,5 +149,5 @@ def _compared(today: float, best: float | None) -> str:
     if best is None:
         return "No plan fits the memory of this cluster."
     if best > today:
-        return f"The best plan that fits takes {best / today - 1:.1%} more time a batch than the flags:"
-    return f"The best plan takes {1 - best / today:.1%} less time a batch, {today / best:.2f} times as fast:"
+        return f"The best plan that fits takes {best / today - 1:.1%} more time a step than the flags:"
+    return f"The best plan takes {1 - best / today:.1%} less time a step, {today / best:.2f} times as fast:"

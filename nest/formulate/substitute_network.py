@@ -71,7 +71,7 @@ def priced_with_slower_levels(
 
 
 def slower_times(instance: Instance, formulation: Formulation, solution: Solution) -> tuple[float, ...]:
-    """Batch time, seconds, of the plan kept as it is, for each level with `BANDWIDTH_SHORTFALL` less, innermost first.
+    """Step time, seconds, of the plan kept as it is, for each level with `BANDWIDTH_SHORTFALL` less, innermost first.
 
     All that depends on the network is priced anew: messages, ZeRO, and of a model the collectives inside layers. A
     profile states what layers take, their collectives included.

@@ -82,7 +82,7 @@ def reasons(plan: PlanDocument, registry: Registry) -> dict[str, tuple[str, ...]
 
 
 def simpler_within(problem: Problem) -> float | None:
-    """Share of the batch time that a plan whose stages are alike may take longer to be preferred; None: none is.
+    """Share of the step time that a plan whose stages are alike may take longer to be preferred; None: none is.
 
     A profile has no framework that would ask for it.
     """

@@ -70,7 +70,7 @@ def nest_layer_times() -> Iterable[LayerTimes]:  # type: ignore[empty-body]
 
 @hookspec
 def nest_schedules() -> Iterable[Schedule]:  # type: ignore[empty-body]
-    """Pipeline schedules: batch-time weights and micro-batches in flight."""
+    """Pipeline schedules: step-time weights and micro-batches in flight."""
 
 
 @hookspec

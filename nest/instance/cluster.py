@@ -103,7 +103,7 @@ class Cluster:
         margin: share by which what a plan needs, the reserve apart, may exceed its estimate; `memory` leaves room.
             Below 0 where a plan is taken to need less.
         error: how far what is needed of memory lies from the estimate; None: estimates are exact.
-        time_error: how far batch times lie from those predicted; None: they are exact.
+        time_error: how far step times lie from those predicted; None: they are exact.
         device_memory: bytes per device, room for the margin included.
     """
 

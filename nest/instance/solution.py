@@ -50,7 +50,7 @@ class SearchProgress:
     """How far a search is.
 
     Attributes:
-        best: batch time of the best plan so far, seconds; None when there is none yet.
+        best: step time of the best plan so far, seconds; None when there is none yet.
         bound: no plan is faster, seconds.
         explored: share of the combinations of candidate, replicas, rank order, schedule, choices and number of stages
             that are settled, from 0 to 1.
@@ -76,7 +76,7 @@ class Result:
         solution: None when there is none.
         batch_time: seconds, as the solver priced the solution.
         lower_bound: no plan is faster, seconds.
-        runner_up: the best solution met with other degrees, with its batch time.
+        runner_up: the best solution met with other degrees, with its step time.
         diagnosis: when infeasible, what is tightest and by how much.
         statistics: what the search did, by name.
     """

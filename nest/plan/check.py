@@ -188,7 +188,7 @@ def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Co
     if isinstance(stated, list) and isinstance(derived, list) and len(stated) == len(derived):
         numbered = enumerate(zip(stated, derived, strict=True))
         return [pair for index, both in numbered for pair in _common(f"{place}[{index}]", *both, batch_time)]
-    # Parts of the batch time are differences, and of that size when they are 0; so are shares, of 1.
+    # Parts of the step time are differences, and of that size when they are 0; so are shares, of 1.
     parts = (".time_shares.", ".collectives[")
     unit = batch_time if any(part in place for part in parts) else 0.0 if place.endswith("batch_time") else 1.0
     return [(place, stated, derived, unit)]
@@ -291,7 +291,7 @@ def _claim_faults(place: str, proof: Mapping[str, Any], time: float) -> list[str
     if not _agree(proof.get("gap"), derived, PROOF):
         found.append(f"{place}.gap is {_shown(proof.get('gap'))}, recomputed {_shown(derived)}.")
     if bound and bound > best * (1 + AGREEMENT):
-        found.append(f"{place}.bound {_shown(bound)} exceeds the batch time {_shown(best)}.")
+        found.append(f"{place}.bound {_shown(bound)} exceeds the step time {_shown(best)}.")
     if status == "proved" and (derived is None or derived > 2 * PROOF):
         found.append(f"{place}.status is proved, but the gap is {_shown(derived)}.")
     return found

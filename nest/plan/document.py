@@ -12,7 +12,7 @@ from nest.spec.problem import RANK_ORDERS
 FORMAT_VERSION = 1
 
 RANGE_PROBABILITY = 0.8
-"""Of a batch time to lie in the `batch_time_range` of a plan."""
+"""Of a step time to lie in the `batch_time_range` of a plan."""
 
 
 def document(

@@ -95,7 +95,7 @@ class PricedPlan:
         capacity: bytes per device that stages may be estimated to need (`H`): there is room for the margin beside it.
         device_memory: bytes per device.
         fit_probability: that no stage needs more.
-        time_error: how far the batch time may lie from what is predicted; None: it is exact.
+        time_error: how far the step time may lie from what is predicted; None: it is exact.
     """
 
     micro_batches: int

@@ -15,9 +15,9 @@ UNPROVED = "not searched to the end"
 """What is said of plans that a time limit cut short."""
 
 UNSHOWN = 5e-5
-"""Relative differences of batch times below this would be shown as 0.00%."""
+"""Relative differences of step times below this would be shown as 0.00%."""
 
-FREEING = ("without", "instead", "there is a plan", "a batch then")
+FREEING = ("without", "instead", "there is a plan", "a step then")
 """Header of `freeing_rows`."""
 
 
@@ -95,14 +95,14 @@ def slower_by(each: Answer, *, proved: bool = True) -> str:
 
 
 def relative_text(relative: float, begin: str) -> str:
-    """A relative difference of batch times; `begin` says that it is a bound."""
+    """A relative difference of step times; `begin` says that it is a bound."""
     if abs(relative) < UNSHOWN:
         return "less than 0.01%" if relative > 0 else "faster, by less than 0.01%"
     return f"{begin}{relative:.2%}"
 
 
 def because(each: Answer) -> str:
-    """The parts of the batch time that make the difference, as shares of it."""
+    """The parts of the step time that make the difference, as shares of it."""
     if each["reason"] is None:
         return ""
     parts = causes(each["grown"], slower=each["relative"] > 0)

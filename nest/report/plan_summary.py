@@ -1,4 +1,4 @@
-"""The `summary` of a plan document: shares of the batch time, utilisation, tokens per second, the whole training."""
+"""The `summary` of a plan document: shares of the step time, utilisation, tokens per second, the whole training."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -21,10 +21,10 @@ SHARE_NAMES = {
     "bubble": "bubble",
     "sync": "gradients and update",
 }
-"""What tables call the parts of the batch time (`time_shares`)."""
+"""What tables call the parts of the step time (`time_shares`)."""
 
 NOTICEABLE = 1e-3
-"""Share of the batch time from which collectives inside layers are listed one by one."""
+"""Share of the step time from which collectives inside layers are listed one by one."""
 
 SECONDS_AN_HOUR = 3600.0
 
@@ -79,7 +79,7 @@ def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:
 
 
 def time_shares(priced: PricedPlan) -> dict[str, float]:
-    """Where the batch time goes, seconds; the parts add up to it.
+    """Where the step time goes, seconds; the parts add up to it.
 
     They are those of the slowest stage; `bubble` is what the schedule adds, `sync` the longest gradient reduction and
     optimizer step.
@@ -123,7 +123,7 @@ def whole_training(problem: Problem, instance: Instance, priced: PricedPlan, dev
 
     Returns:
         `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price`, `cost`; `low` and `high` of
-        time and cost as of the batch time's range, where it has one.
+        time and cost as of the step time's range, where it has one.
     """
     tokens, length = problem.training.tokens, problem.training.sequence_length
     if tokens is None or length is None:

@@ -27,7 +27,7 @@ _WORDS = {
 }
 
 _WORTH_TELLING = 0.001
-"""Of what a plan gains beside what it loses, share of the batch time: less changes no decimal place that is shown."""
+"""Of what a plan gains beside what it loses, share of the step time: less changes no decimal place that is shown."""
 
 
 def label(instance: Instance, solution: Solution) -> str:
@@ -50,7 +50,7 @@ def label(instance: Instance, solution: Solution) -> str:
 
 
 def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float, *, slower: bool) -> str:
-    """What of the batch time another plan spends more (or, where it is faster, less) on than this one, and less.
+    """What of the step time another plan spends more (or, where it is faster, less) on than this one, and less.
 
     Args:
         mine: time shares of the plan asked about, seconds (`nest.report.plan_summary.time_shares`).
@@ -66,12 +66,12 @@ def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float
 
 
 def grown(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float) -> dict[str, float]:
-    """By how much each part of the batch time of another plan is longer, as a share of `batch_time`."""
+    """By how much each part of the step time of another plan is longer, as a share of `batch_time`."""
     return {name: (other[name] - mine[name]) / batch_time for name in mine}
 
 
 def causes(differences: Mapping[str, float], *, slower: bool) -> list[tuple[str, float, str]]:
-    """The part of the batch time that makes another plan slower, or faster, and what relieves it if worth telling.
+    """The part of the step time that makes another plan slower, or faster, and what relieves it if worth telling.
 
     Args:
         differences: as `grown` gives them.
@@ -87,7 +87,7 @@ def causes(differences: Mapping[str, float], *, slower: bool) -> list[tuple[str,
 
 
 Priced = tuple[Solution, PricedPlan, Sequence[float]]
-"""Decisions, their price, and for each level of the network the batch time with `BANDWIDTH_SHORTFALL` less of it."""
+"""Decisions, their price, and for each level of the network the step time with `BANDWIDTH_SHORTFALL` less of it."""
 
 
 def describe_runner_up(instance: Instance, best: Priced, second: Priced) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
 
 
 def apart(plan: PlanDocument) -> float:
-    """The least share of the batch time by which another plan of one cluster is known to be slower; 0: any is.
+    """The least share of the step time by which another plan of one cluster is known to be slower; 0: any is.
 
     Times of measured layers are taken as they are.
     """

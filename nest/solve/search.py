@@ -69,7 +69,7 @@ class Incumbent:
     """A plan the search priced.
 
     Attributes:
-        value: batch time, seconds.
+        value: step time, seconds.
         tie_break: where it stands among equals.
         solution: its decisions.
     """
@@ -117,7 +117,7 @@ class Node(Protocol):
 
 @frozen
 class Bounded:
-    """A node, the batch time none of its plans beats (seconds), and the key its best could have among equals."""
+    """A node, the step time none of its plans beats (seconds), and the key its best could have among equals."""
 
     bound: float
     tie_break: TieBreak
@@ -151,7 +151,7 @@ class BestFirst:
         others: the best plan met of each kind.
         pruned: combinations of a configuration and a number of stages decided, by what decided them.
         total: all such combinations.
-        limit: batch time to beat, seconds: the least met. Of plans that tie with it the best is the first by
+        limit: step time to beat, seconds: the least met. Of plans that tie with it the best is the first by
             tie-break, so that it may take longer by `TIE`, but not by more, however many tie with each other.
     """
 

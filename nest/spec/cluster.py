@@ -248,7 +248,7 @@ class ClusterCalibration:
     """What runs on a cluster tell of predictions for it, as `nest calibrate cluster` writes it.
 
     Attributes:
-        time: measured batch times over those predicted without it; every time is predicted that much longer.
+        time: measured step times over those predicted without it; every time is predicted that much longer.
         time_spread: how far times then lie from predictions: the standard deviation of the logarithm.
         memory: what is needed of memory over what is estimated, the median; None: as of any cluster.
         memory_spread: the standard deviation of its logarithm; None: the same.

@@ -196,7 +196,7 @@ class RunFigures:
 
 @frozen
 class RunMeasurement:
-    """The batch time of one training run.
+    """The step time of one training run.
 
     Attributes:
         problem: model, cluster and training, with the decisions taken under `fixed`.

@@ -165,7 +165,7 @@ class OtherRisk:
         memory_risk: that share.
         label: the plan's degrees in a few words.
         batch_time: seconds per optimizer step.
-        slower_by: by how much that is longer than the batch time of the document's plan, as a share; below 0: shorter.
+        slower_by: by how much that is longer than the step time of the document's plan, as a share; below 0: shorter.
         fit_probability: that no stage needs more memory than a device has.
         decisions: from which all this follows.
     """

@@ -19,7 +19,7 @@ class Binding:
 
     Attributes:
         name: `memory`, `slowest stage`, `idle`, `boundaries`, `data parallelism`, `batch` or `devices`.
-        figures: by name; times in seconds, sizes in bytes, shares of the batch time. Stages are counted from 1.
+        figures: by name; times in seconds, sizes in bytes, shares of the step time. Stages are counted from 1.
     """
 
     name: str
@@ -88,7 +88,7 @@ def _slowest(plan: PlanDocument, batch_time: float, known: Registry) -> Binding:
 
 
 def _times_slowest(plan: PlanDocument, known: Registry) -> float:
-    """How many times the batch time has that of the slowest stage: `A` of PROBLEM.md section 4."""
+    """How many times the step time has that of the slowest stage: `A` of PROBLEM.md section 4."""
     schedule = known.schedules()[deployment(plan).schedule]
     if plan.chunks is not None and plan.chunks > 1 and isinstance(schedule, ChunkedSchedule):
         schedule = schedule.with_chunks(plan.chunks)

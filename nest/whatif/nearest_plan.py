@@ -27,7 +27,7 @@ class Nearest:
         reasons: why the target cannot run the one asked about, a sentence each; none: it can.
         changes: what the plan decides otherwise, the most important first: name, before, now.
         loss: by how much it takes longer than the one asked about, as a share of that; below 0: it is faster.
-        best: batch time of the best plan that the target can run, seconds.
+        best: step time of the best plan that the target can run, seconds.
         best_loss: by how much the nearest takes longer than that, as a share of it.
     """
 

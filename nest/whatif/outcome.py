@@ -31,11 +31,11 @@ class Outcome:
         relative: by how much it takes longer than the plan asked about, as a share of that; below 0: it is faster;
             None: there is no plan to compare.
         changes: what it decides otherwise, the most important first: name, before, now.
-        reason: which part of the batch time makes the difference; None: there is none, or no plan.
+        reason: which part of the step time makes the difference; None: there is none, or no plan.
         refusal: why there is no plan; None: there is one.
         proved: whether no plan of the changed problem is better, or none was found in the time there was.
         decided: what the plan decides (`decided_values`); nothing where there is none.
-        grown: by how much each part of the batch time is longer, as a share of the batch time of the plan asked about;
+        grown: by how much each part of the step time is longer, as a share of the step time of the plan asked about;
             nothing where there is nothing to compare.
     """
 

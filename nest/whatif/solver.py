@@ -175,7 +175,7 @@ class Solver:
         return found
 
     def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[tuple[Solution, float] | None, bool]:
-        """The fastest plan known of an instance, with its batch time, and whether it is the answer among equals.
+        """The fastest plan known of an instance, with its step time, and whether it is the answer among equals.
 
         That is `start` or one of the latest: a search of a neighbouring problem mostly finds it, or one nearly as
         fast, and what is slower than it is cut at once. Only `start` wins over equals: which plans were found before

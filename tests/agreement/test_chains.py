@@ -62,7 +62,7 @@ def test_random_chains_are_of_every_kind():
 
 
 def planner_off_by(factor: float) -> SimpleNamespace:
-    """A planner whose batch times are wrong by a factor and whose check accepts everything."""
+    """A planner whose step times are wrong by a factor and whose check accepts everything."""
 
     def solve(problem):
         document = document_of(problem, solve_chain(problem).plan)

@@ -13,7 +13,7 @@ from tests.oracle.price import price
 
 
 def priced(problem: dict, plan: dict) -> list[tuple[float, float]]:
-    """`t` and `y` of every stage, as the planner prices the plan, and then its batch time."""
+    """`t` and `y` of every stage, as the planner prices the plan, and then its step time."""
     from nest.plan import evaluate
 
     found = evaluate(*decided(problem, plan))

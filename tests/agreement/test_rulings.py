@@ -76,7 +76,7 @@ def settled(asked: dict, known: Registry | None = None) -> PlanDocument:
 
 
 def found_by_cpsat(asked: dict, known: Registry, batch_time: float) -> float | None:
-    """The best batch time that CP-SAT finds, asked for one below `batch_time`."""
+    """The best step time that CP-SAT finds, asked for one below `batch_time`."""
     instance = build_instance(self_contained(structure(asked, Problem), None, known), known)
 
     def pricing(solution: Solution) -> Price:

@@ -37,7 +37,7 @@ def covered(plan, listed):
 
 
 def priced_plans(problem):
-    """Batch times of all plans that fit, each with its plan; None where there are too many to price."""
+    """Step times of all plans that fit, each with its plan; None where there are too many to price."""
     found = []
     for plan in every_plan(problem, limit=TINY):
         if plan is None:

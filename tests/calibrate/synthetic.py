@@ -99,7 +99,7 @@ def drawn(seed: int, device: DeviceSpec) -> DeviceSpec:
 
 
 def seconds(written: Mapping[str, Any]) -> float:
-    """Batch time that the planner predicts."""
+    """Step time that the planner predicts."""
     found = evaluate(dict(written)).batch_time
     assert found is not None
     return found

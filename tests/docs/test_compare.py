@@ -8,8 +8,8 @@ from tests.docs.compare import same, same_line
 @pytest.mark.parametrize(
     ("expected", "printed"),
     [
-        ("batch time  60.51 s", "batch time 60.51 s"),
-        ("batch time 60.51 s", "batch time 60.52 s"),
+        ("step time  60.51 s", "step time 60.51 s"),
+        ("step time 60.51 s", "step time 60.52 s"),
         ("bubble 5.8%, rest 94.2%", "bubble 5.9%, rest 94.1%"),
         ("1.258e+04", "1.259e+04"),
         ("stage  layers", "stage   layers"),
@@ -23,8 +23,8 @@ def test_rounding_passes(expected: str, printed: str) -> None:
 @pytest.mark.parametrize(
     ("expected", "printed"),
     [
-        ("batch time 60.51 s", "batch time 60.53 s"),
-        ("batch time 60.51 s", "batch time 60.51 ms"),
+        ("step time 60.51 s", "step time 60.53 s"),
+        ("step time 60.51 s", "step time 60.51 ms"),
         ("tp 4, pp 4", "tp 4, pp 8"),
         ("embedding, layers.0-18", "embedding, layers.0-19"),
         ("1.258e+04", "1.258e+05"),

@@ -1,4 +1,4 @@
-"""From a plan to flags and back: the same decisions, the same bytes, the same batch time."""
+"""From a plan to flags and back: the same decisions, the same bytes, the same step time."""
 
 import json
 from io import StringIO

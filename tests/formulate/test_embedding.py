@@ -98,7 +98,7 @@ def formulated(problem: dict[str, Any]) -> tuple[Instance, Solution, Pairs]:
 
 
 def by_pairs(instance: Instance, solution: Solution, network: Pairs, placement: Placement) -> float:
-    """Batch time of a plan of blocks of one device, each pair as the network has it, gradients in a flat ring."""
+    """Step time of a plan of blocks of one device, each pair as the network has it, gradients in a flat ring."""
     stages, replicas = len(solution.stages), solution.replicas
     times, syncs = [], []
     micro_batches = 16 // replicas

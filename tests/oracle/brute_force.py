@@ -37,7 +37,7 @@ from tests.oracle.settings import Rules, Setting, settings
 FITS = 1 + 1e-12
 """Memory may exceed the capacity by rounding, no more."""
 TIE = 1 + 1e-12
-"""Batch times within this factor count as equal (PROBLEM.md section 5)."""
+"""Step times within this factor count as equal (PROBLEM.md section 5)."""
 WORSE = 1 + 1e-9
 """What takes longer than the best plan by more than this factor is left out: far above rounding and ties."""
 

@@ -231,7 +231,7 @@ class ChainSearch:
         return Answer(price(self.problem, self.plan)["batch_time"], self.plan, None)
 
     def compute_bound(self, table: Table) -> float:
-        """A bound on the batch time of every plan of a setting: all layers in turn, without extras, well balanced."""
+        """A bound on the step time of every plan of a setting: all layers in turn, without extras, well balanced."""
         compute = sum(table.candidate["forward"]) + sum(table.candidate["backward"])
         pairs = [self.weights(table, stages) for stages in range(1, table.most + 1)]
         return min(a * compute / stages + b * compute for stages, (a, b) in enumerate(pairs, start=1))

@@ -12,7 +12,7 @@ from tests.oracle.settings import Setting, exposed_share, given, hides
 
 
 def weights(schedule: str, micro_batches: int, stages: int, chunks: int = 1) -> tuple[float, float]:
-    """`(A, B)` of the batch time."""
+    """`(A, B)` of the step time."""
     bubbles = {"zero-bubble": stages - 1, "zero-bubble-h2": 0}
     if schedule in bubbles:
         # Thirds of a stage's time: those of the paper, or what the critical path of few micro-batches leaves.

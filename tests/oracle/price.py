@@ -51,7 +51,7 @@ def runs_of(problem: dict, plan: dict) -> list:
 
 
 def price(problem: dict, plan: dict) -> dict:
-    """The batch time, `M`, whether memory suffices, and FORMATS.md's numbers of every stage."""
+    """The step time, `M`, whether memory suffices, and FORMATS.md's numbers of every stage."""
     network = Network(problem["cluster"])
     setting = setting_of(problem, plan)
     chosen = candidates_of(problem, plan)

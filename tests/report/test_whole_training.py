@@ -1,4 +1,4 @@
-"""What a whole training takes: steps, time, device hours and cost, with the range of the batch time."""
+"""What a whole training takes: steps, time, device hours and cost, with the range of the step time."""
 
 from typing import Any
 

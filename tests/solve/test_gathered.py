@@ -45,7 +45,7 @@ def with_peaks(instance: Instance, share: float) -> Instance:
 
 
 def seconds(instance: Instance) -> float | None:
-    """The least batch time, which CP-SAT agrees with and the plan evaluates to."""
+    """The least step time, which CP-SAT agrees with and the plan evaluates to."""
 
     def pricing(solution: Solution) -> Price:
         priced = evaluate(instance, solution)

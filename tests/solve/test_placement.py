@@ -90,7 +90,7 @@ def test_no_placement_is_faster(crowd: tuple[tuple[int, ...], int, str, list[flo
 
 
 def _best_mixed(problem: Instance) -> float:
-    """The batch time of the best plan that the search of mixed plans finds, without one to beat."""
+    """The step time of the best plan that the search of mixed plans finds, without one to beat."""
     found = mixed_configurations(problem, len(problem.graph.layers), 0, Exclusions())
     search = BestFirst([MixedSearch(problem, found, build(problem.graph))], started=0.0)
     search.find_best()

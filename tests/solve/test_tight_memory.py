@@ -37,7 +37,7 @@ def roomy(space: str, seed: int) -> Instance:
 
 @cache
 def fullest(space: str, seed: int) -> tuple[float, float]:
-    """Bytes of the fullest stage of the best plan where memory is no limit, and that plan's batch time."""
+    """Bytes of the fullest stage of the best plan where memory is no limit, and that plan's step time."""
     problem = roomy(space, seed)
     found = solve(problem, runner_up=False)
     assert found.solution is not None

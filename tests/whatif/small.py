@@ -31,7 +31,7 @@ def solved(
 
 
 def all_plans(written: dict[str, Any]) -> list[tuple[float, dict[str, set[Any]]]] | None:
-    """Batch time, and each decision's values, of every plan that fits; None: there are too many to look at."""
+    """Step time, and each decision's values, of every plan that fits; None: there are too many to look at."""
     found = []
     for plan in every_plan(written, limit=MOST_PLANS):
         if plan is None:

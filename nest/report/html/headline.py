@@ -34,7 +34,7 @@ def _facts(subject: Subject) -> Iterator[Fact]:
     plan, found, batch_time = subject.plan, subject.summary, subject.batch_time
     span = plan.batch_time_range
     between = f"{_between(span.low, span.high)}, {span.probability:.0%} likely" if span is not None else ""
-    yield Fact("Batch time", Cell.seconds(batch_time), between)
+    yield Fact("Step time", Cell.seconds(batch_time), between)
     if "tokens_per_second" in found:
         yield Fact("Model FLOP utilisation (MFU)", Cell.share(found["model_flops_utilisation"]))
     yield from _training(found.get("training"))
@@ -233,10 +233,10 @@ def cluster_size(problem: Problem, cluster: Cluster) -> str:
 
 
 def batch_size(problem: Problem) -> str:
-    """What is trained on in a step: `1,024 samples of 8,192 tokens a batch`."""
+    """What is trained on in a step: `1,024 samples of 8,192 tokens a step`."""
     training = problem.training
     tokens = f" of {training.sequence_length:,} tokens" if training.sequence_length and problem.model else ""
-    return f"{training.global_batch:,} {'sample' if training.global_batch == 1 else 'samples'}{tokens} a batch"
+    return f"{training.global_batch:,} {'sample' if training.global_batch == 1 else 'samples'}{tokens} a step"
 
 
 def model_name(problem: Problem) -> str:

@@ -213,7 +213,7 @@ def _table(points: Sequence[FrontierPoint]) -> Table:
                 Cell(_point_status(point)),
             )
         )
-    header = ("devices at most", "memory", "samples/s", "batch time", "devices used", "plan", "standing")
+    header = ("devices at most", "memory", "samples/s", "step time", "devices used", "plan", "standing")
     return Table("The fastest plans within limits", header, tuple(rows), words=(0, 5, 6))
 
 

@@ -49,7 +49,7 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     changed = sum(each.changed for each in responses)
     unproved = " Where the search was stopped early, a faster plan may exist." if _unproved(responses) else ""
     caption = (
-        "The batch time (of a sample, where the global batch varies) against the plan's, with one number of the "
+        "The step time (of a sample, where the global batch varies) against the plan's, with one number of the "
         "problem multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the "
         "order of how much their number matters, on one vertical axis; behind each name stands the most that the best "
         "plan's time moves. "
@@ -87,7 +87,7 @@ def _furthest(own: Sequence[Response]) -> float:
 
 
 def _most(responses: Sequence[Response]) -> str:
-    """The number that moves the batch time the most."""
+    """The number that moves the step time the most."""
     told = [each for each in responses if each.best is not None]
     if not told:
         return "No plan fits with any of the numbers changed."
@@ -116,11 +116,11 @@ def _drawing(responses: Sequence[Response], order: Sequence[str], width: float) 
         own = [each for each in responses if each.parameter == name]
         body += _panel(name, own, up, _levels(responses, up), (x, x + panel), factors)
     told = (
-        f"{len(order)} panels, one for each number that varies. Each shows the change of the batch time over what the "
+        f"{len(order)} panels, one for each number that varies. Each shows the change of the step time over what the "
         "number is multiplied by: a solid line for the best plan, a dashed one for this plan kept. "
         + " ".join(_described(name, [each for each in responses if each.parameter == name]) for name in order)
     )
-    return Drawing(width, rows * HEIGHT, joined(body), "Batch time over factors on numbers of the problem", told)
+    return Drawing(width, rows * HEIGHT, joined(body), "Step time over factors on numbers of the problem", told)
 
 
 def _vertical(responses: Sequence[Response], top: float) -> Scale:
@@ -210,7 +210,7 @@ def _table(responses: Sequence[Response]) -> Table:
             )
         )
     header = ("number", "factor", "value", "this plan kept", "best plan", "which then")
-    return Table("Batch time with one number changed", header, tuple(rows), words=(0, 5))
+    return Table("Step time with one number changed", header, tuple(rows), words=(0, 5))
 
 
 def _plan(each: Response) -> str:

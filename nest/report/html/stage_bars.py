@@ -162,7 +162,7 @@ def _label(x: float, y: float, content: str, style: str) -> Markup:
 
 
 def time_causes(subject: Subject) -> tuple[dict[str, float], ...]:
-    """Seconds of the batch by cause, for each stage; they add up to the batch time on every stage.
+    """Seconds of the batch by cause, for each stage; they add up to the step time on every stage.
 
     To `stage_seconds` comes, once per batch, gradient reduction and optimizer step. In the rest the stage is idle: in
     the bubble, as long on every stage, while the pipeline fills and drains, and else for slower stages and for those
@@ -196,7 +196,7 @@ def time_figure(subject: Subject) -> Figure:
 
     def drawn(width: float) -> tuple[Drawing, ...]:
         height, body = stacked_bars(bars, TIME_CAUSES, format_seconds, width=width)
-        return (Drawing(width, height, body, "Batch time of each stage, by cause", description),)
+        return (Drawing(width, height, body, "Step time of each stage, by cause", description),)
 
     caption = (
         f"The batch of {format_seconds(whole)} as each stage spends it; every bar adds up to it. "
@@ -220,7 +220,7 @@ def time_figure(subject: Subject) -> Figure:
         for index, (found, share) in enumerate(zip(stages, busy, strict=True))
     )
     keys = tuple(Key(TIME_CAUSES[cause], cause_style(cause)) for cause in used)
-    table = Table("Batch time by cause", header, rows)
+    table = Table("Step time by cause", header, rows)
     return Figure("time", "Time of each stage", caption, tuple(map(drawn, WIDTHS)), table, keys)
 
 

@@ -191,7 +191,7 @@ def _detail(table: TaskTable, found: Shown, idle: Sequence[float], width: float)
 
 
 def _times(replay: Replay, table: TaskTable) -> str:
-    """The batch time beside the closed form."""
+    """The step time beside the closed form."""
     form, difference = replay.closed_form, replay.batch_time - replay.closed_form
     text = f"Replayed pass by pass, the batch takes {format_seconds(replay.batch_time)}"
     share = abs(difference) / form if form else 0.0

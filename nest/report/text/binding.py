@@ -15,7 +15,7 @@ Finding = Mapping[str, Any]
 Row = tuple[str, str]
 
 NOTICEABLE = 5e-4
-"""Shares of the batch time below this are left out: they would be shown as 0.0%."""
+"""Shares of the step time below this are left out: they would be shown as 0.0%."""
 
 
 def binding_text(binding: list[Finding], screen: Screen) -> str:
@@ -42,17 +42,17 @@ def _memory(each: Finding) -> Iterator[Row]:
 def _slowest(each: Finding) -> Iterator[Row]:
     text = f"stage {each['stage']} ({ranges(each['layers'])}), {format_seconds(each['time'])} a micro-batch"
     if each["uneven_share"] >= NOTICEABLE:
-        text += f"; stages of equal length would save up to {each['uneven_share']:.1%} of the batch time"
+        text += f"; stages of equal length would save up to {each['uneven_share']:.1%} of the step time"
     yield "slowest stage", text
     shares = sorted(each["shares"].items(), key=lambda share: -share[1])
-    yield "batch time", ", ".join(f"{SHARE_NAMES[name]} {share:.1%}" for name, share in shares if share >= NOTICEABLE)
+    yield "step time", ", ".join(f"{SHARE_NAMES[name]} {share:.1%}" for name, share in shares if share >= NOTICEABLE)
 
 
 def _idle(each: Finding) -> Iterator[Row]:
     chunks = f" of {each['chunks']} chunks" if (each["chunks"] or 1) > 1 else ""
     yield (
         "idle share",
-        f"{each['share']:.1%} of the batch time, on average over the stages: {counted(each['stages'], 'stage')}, "
+        f"{each['share']:.1%} of the step time, on average over the stages: {counted(each['stages'], 'stage')}, "
         f"{counted(each['micro_batches'], 'micro-batch', 'es')}, schedule {each['schedule']}{chunks}",
     )
 
@@ -61,7 +61,7 @@ def _boundaries(each: Finding) -> Iterator[Row]:
     level = f" over {each['level']}" if each["level"] is not None else ""
     yield (
         "stage boundaries",
-        f"{each['share']:.1%} of the batch time; at most {format_bytes(each['bytes'])} a device and micro-batch{level}",
+        f"{each['share']:.1%} of the step time; at most {format_bytes(each['bytes'])} a device and micro-batch{level}",
     )
 
 
@@ -72,7 +72,7 @@ def _exchange(each: Finding) -> Iterator[Row]:
     yield (
         "data parallelism",
         f"{counted(each['replicas'], 'replica')}, {zero}: {SHARE_NAMES['sync']} on stage {each['stage']} "
-        f"{format_seconds(each['time'])} a batch ({each['share']:.1%}){beside}",
+        f"{format_seconds(each['time'])} a step ({each['share']:.1%}){beside}",
     )
 
 

@@ -11,7 +11,7 @@ from nest.units import format_bytes, format_seconds, listed
 
 HEADER = (
     "planner",
-    "batch time",
+    "step time",
     "of ours",
     "samples/s",
     "degrees",

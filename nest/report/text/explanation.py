@@ -27,7 +27,7 @@ STEPS = ("plan", "binding", "best", "constraints", "alternatives", "flips", "los
 """In what steps an explanation is found and shown: what the plan is, what binds, the best plan, and so on."""
 
 REDISTRIBUTED = 5e-4
-"""Share of the batch time from which it is told that only layers on other stages keep the decisions the best."""
+"""Share of the step time from which it is told that only layers on other stages keep the decisions the best."""
 
 _UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 """Units in which people give what is varied, with what they are in SI units."""
@@ -78,7 +78,7 @@ def _headline(found: Answer, screen: Screen) -> str:
     )
     if not found["searched"]:
         proof, tone = "Plan as decided:", Tone.HEADING
-    return opening(proof, tone, f" {whole(found['decided'])}; {format_seconds(found['batch_time'])} a batch", screen)
+    return opening(proof, tone, f" {whole(found['decided'])}; {format_seconds(found['batch_time'])} a step", screen)
 
 
 def _caveat(found: Answer, screen: Screen) -> str:
@@ -166,7 +166,7 @@ def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -
         screen: where they are shown.
     """
     changing = [each for each in breakpoints if each["changed_at"] is not None]
-    header = ("what", "now", "with", "factor", "the plan then", "a batch then")
+    header = ("what", "now", "with", "factor", "the plan then", "a step then")
     lines = [table(header, [_row(each, best) for each in changing], (1, 2, 3, 5), screen)] if changing else []
     notes = []
     if any(not each["proved"] for each in changing):

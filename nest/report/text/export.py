@@ -41,7 +41,7 @@ def nearest_text(nearest: Mapping[str, Any]) -> str:
     target = nearest["target"]
     lines = [f"{target} cannot run this plan: {reason}." for reason in nearest["reasons"]]
     lines += [f"{each['name']}: {each['before']} -> {each['now']}" for each in nearest["changes"]]
-    told = f"exported is the nearest plan: {format_seconds(nearest['batch_time'])} a batch, "
+    told = f"exported is the nearest plan: {format_seconds(nearest['batch_time'])} a step, "
     told += f"{_loss(nearest['loss'])} than the plan given"
     if nearest["best_batch_time"] is not None:
         told += (

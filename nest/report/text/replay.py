@@ -53,7 +53,7 @@ def _headline(replay: Mapping[str, Any], plan: PlanDocument) -> str:
 
 def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> str:
     whole, form, difference = replay["batch_time"], replay["closed_form"], replay["difference"]
-    rows = [("batch time", format_seconds(whole)), ("closed form", format_seconds(form))]
+    rows = [("step time", format_seconds(whole)), ("closed form", format_seconds(form))]
     reasons = {name: difference[name] for name in _REASONS if difference[name]}
     if not reasons:
         rows.append(("difference", "none"))
@@ -141,12 +141,12 @@ def _disturbed(replay: Mapping[str, Any], screen: Screen) -> str:
     lines = [paragraph(f"With {' and '.join(causes)}{replicas}{runs}:", screen)]
     if told["runs"] == 1:
         took = f"{format_seconds(told['mean'])}, {_signed(told['mean'] - planned, planned)}"
-        lines.append(figures([("batch time", took)], screen))
+        lines.append(figures([("step time", took)], screen))
         return "\n".join(lines)
     rows = [("mean", told["mean"]), *((f"{name} %", seconds) for name, seconds in told["percentiles"].items())]
     lines.append(
         table(
-            ("batch time", "", "against the plan's replay"),
+            ("step time", "", "against the plan's replay"),
             [(name, format_seconds(seconds), _signed(seconds - planned, planned)) for name, seconds in rows],
             right=(1,),
             screen=screen,

@@ -99,7 +99,7 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
     text = format_seconds(batch_time)
     if span is not None:
         text += f" ({span.probability:.0%} likely {format_seconds(span.low)} to {format_seconds(span.high)})"
-    rows = [("batch time", text)]
+    rows = [("step time", text)]
     if plan.throughput is not None:
         rows.append(("throughput", f"{plan.throughput:.4g} samples/s"))
     if plan.status == "feasible" and plan.lower_bound:
@@ -242,7 +242,7 @@ def _shares(shares: dict[str, Any], batch_time: float) -> str:
         for name, seconds in shares.items()
         if abs(seconds) > 5e-4 * batch_time
     ]
-    return "Batch time: " + ", ".join(parts)
+    return "Step time: " + ", ".join(parts)
 
 
 @frozen
@@ -251,7 +251,7 @@ class Entry:
 
     Attributes:
         plan: its document; of all but the best `feasible`, with the lower bound of the best.
-        slower_by: share of the best plan's batch time that it takes more.
+        slower_by: share of the best plan's step time that it takes more.
         told_apart: whether predictions are sure enough to say that the best plan is the faster one; true of the best.
         proved: whether every plan that could stand ahead of it is known to be slower; else time ran out.
     """
@@ -288,7 +288,7 @@ def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
                 "-" if plan.fit_probability is None else f"{plan.fit_probability:.0%}",
             )
         )
-    header = ("plan", "decisions", "recompute", "ZeRO", "batch time", "slower by", "likely to fit")
+    header = ("plan", "decisions", "recompute", "ZeRO", "step time", "slower by", "likely to fit")
     lines = [table(header, rows, (0, 4, 5, 6), screen)]
     close = [place for place, entry in enumerate(entries, 1) if not entry.told_apart]
     if close:

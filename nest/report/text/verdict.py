@@ -48,7 +48,7 @@ def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
         told = (
             "Proved: there is no plan."
             if bound is None
-            else f"Proved: no plan is better by more than {verification['tolerance']:g} of the batch time."
+            else f"Proved: no plan is better by more than {verification['tolerance']:g} of the step time."
         )
     elif verification["status"] == "refuted":
         told = f"Refuted: a better plan takes {format_seconds(found)}."

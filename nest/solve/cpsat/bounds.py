@@ -1,6 +1,6 @@
 """Cheap bounds: cases that need no model, because a relaxation proves that they hold no better plan.
 
-Every bound forgets something that could only make plans dearer, and so never exceeds the batch time of a plan:
+Every bound forgets something that could only make plans dearer, and so never exceeds the step time of a plan:
 
 * `compute_bound` forgets memory, transfers, synchronisation and ports. The slowest stage takes no less than the mean,
   and no less than the slowest layer.

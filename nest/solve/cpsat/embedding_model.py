@@ -125,7 +125,7 @@ class _Model:
         return LinearExpr.weighted_sum([cell for _, cell in terms], [device for device, _ in terms])
 
     def minimise(self, known: float, least: Sequence[float]) -> None:
-        """The batch time in ticks, no more than that of the start."""
+        """The step time in ticks, no more than that of the start."""
         model, problem, scale = self.model, self.problem, self.scale
         times: list[list[LinearExpr]] = [[] for _ in problem.times]
         syncs: list[list[LinearExpr]] = [[] for _ in problem.syncs]

@@ -153,7 +153,7 @@ class InterleavedModel:
 
     Attributes:
         model: of OR-Tools.
-        limit: on the batch time, which is minimised; None: any plan is asked for.
+        limit: on the step time, which is minimised; None: any plan is asked for.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class InterleavedModel:
             case: what the stages share.
             numbers: of the case.
             fitting: for each stage, the rows of the modes it may use.
-            limit: on the batch time; None: times do not matter.
+            limit: on the step time; None: times do not matter.
             ordered: whether blocks lie in pipeline order (monotone placement).
         """
         from ortools.sat.python import cp_model

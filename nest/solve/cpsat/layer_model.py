@@ -90,7 +90,7 @@ class LayerModel:
 
     Attributes:
         model: of OR-Tools.
-        limit: on the batch time, which is minimised; None: any plan is asked for.
+        limit: on the step time, which is minimised; None: any plan is asked for.
     """
 
     def __init__(self, instance: Instance, case: Case, limit: Limit | None, *, ordered: bool = True) -> None:

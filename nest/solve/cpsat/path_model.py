@@ -1,4 +1,4 @@
-"""The model of one case: which choice each stage takes, where its block lies, and the batch time that follows.
+"""The model of one case: which choice each stage takes, where its block lies, and the step time that follows.
 
 Reads as a table of contents: `PathModel` lists what is decided and what must hold.
 """
@@ -110,7 +110,7 @@ class PathModel:
     Attributes:
         model: of OR-Tools.
         chosen: whether the plan is one of this case; 1 in a model of one case.
-        limit: on the batch time, which is minimised; None: any plan is asked for.
+        limit: on the step time, which is minimised; None: any plan is asked for.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class PathModel:
             relaxation: has the cuts and costs.
             case: what the stages share.
             choices: what each stage can be.
-            limit: on the batch time; None: times do not matter.
+            limit: on the step time; None: times do not matter.
             ordered: whether blocks lie in pipeline order (monotone placement).
             joint: a model of several cases, of which one is to be chosen; left out, a model of this case alone.
 

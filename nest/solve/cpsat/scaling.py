@@ -1,8 +1,8 @@
 """Floats to integers, with an error bound (PROBLEM.md section 5: no plan is better by more than 1e-6 relative).
 
 Seconds are counted in ticks and rounded down, term by term, and so are the weights `A` and `B`. Hence a plan's integer
-batch time never exceeds its real one: a plan that is truly better than the limit is one of the integer model's plans,
-and where the model has none, there is none. The other way round the integer batch time of a plan that keeps the limit
+step time never exceeds its real one: a plan that is truly better than the limit is one of the integer model's plans,
+and where the model has none, there is none. The other way round the integer step time of a plan that keeps the limit
 falls short of the real one by `Scale.error` at most.
 """
 
@@ -46,8 +46,8 @@ class Scale:
         slowest: integer weight of the slowest stage (`A * parts`, rounded down).
         total: integer weight of the sum (`B * parts`, rounded down).
         sync: integer weight of what happens once per batch, counted in ticks of `tick / parts * sync` seconds.
-        parts: the batch time is counted in ticks of `tick / parts` seconds.
-        error: seconds by which the integer batch time of a plan within the limit can fall short of its real one.
+        parts: the step time is counted in ticks of `tick / parts` seconds.
+        error: seconds by which the integer step time of a plan within the limit can fall short of its real one.
     """
 
     tick: float
@@ -73,16 +73,16 @@ class Scale:
         return max(ceil(seconds * (1 + SUM_ERROR) / self.tick * self.parts / self.sync), 0)
 
     def limit(self, seconds: float) -> int:
-        """A limit on the batch time, rounded up."""
+        """A limit on the step time, rounded up."""
         return ceil(seconds * (1 + SUM_ERROR) / self.tick * self.parts)
 
     def seconds(self, batch_ticks: float) -> float:
-        """A batch time in seconds that no real one with so many ticks is below."""
+        """A step time in seconds that no real one with so many ticks is below."""
         return batch_ticks * self.tick / self.parts * (1 - 2 * SUM_ERROR)
 
 
 Limit = tuple[Scale, int]
-"""The scale of a case, and its limit on the batch time in integers."""
+"""The scale of a case, and its limit on the step time in integers."""
 
 
 def scale(weights: tuple[float, float], stages: int, batch_time: float, terms: int) -> Scale:
@@ -100,7 +100,7 @@ def scale(weights: tuple[float, float], stages: int, batch_time: float, terms: i
     # Within the limit no stage takes longer than the batch over the heavier weight.
     tick = batch_time / heaviest / PRECISION
     sync = max(floor(batch_time / tick * parts / PRECISION), 1)
-    # What each weight lost, times what it weighs: neither `max t` nor `sum t` exceeds the batch time over its weight.
+    # What each weight lost, times what it weighs: neither `max t` nor `sum t` exceeds the step time over its weight.
     lost = sum(
         max(1 - kept / (weight * parts), 0.0)
         for kept, weight in zip((slowest, total), weights, strict=True)

@@ -291,7 +291,7 @@ class Search:
             )
 
     def _limit(self, case: Case, terms: int) -> Limit | None:
-        """The scale of a case and its limit on the batch time in integers; None where any plan is better."""
+        """The scale of a case and its limit on the step time in integers; None where any plan is better."""
         if self.best == inf:
             return None
         # What a stage waits for ports is a number of its own.

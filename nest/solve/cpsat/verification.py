@@ -39,7 +39,7 @@ class Verification:
         models: how often CP-SAT was asked.
         pruned: how many cases cheap bounds settled.
         cases: how many there were.
-        error: the largest error of the integers, as a share of the batch time.
+        error: the largest error of the integers, as a share of the step time.
         seconds: spent.
         seed: of CP-SAT.
         workers: of CP-SAT.
@@ -84,7 +84,7 @@ class Verification:
         return found
 
     def _cost_of_order(self) -> float | None:
-        """What keeping blocks in pipeline order costs, as a share of the batch time without; None where open."""
+        """What keeping blocks in pipeline order costs, as a share of the step time without; None where open."""
         assert self.free is not None
         if self.free.status == "proved":
             return 0.0

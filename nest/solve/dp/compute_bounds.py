@@ -1,4 +1,4 @@
-"""Lower bounds on the batch time from compute and ports alone, worked out once for all that shares them."""
+"""Lower bounds on the step time from compute and ports alone, worked out once for all that shares them."""
 
 from collections.abc import Hashable, Sequence
 

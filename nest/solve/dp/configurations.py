@@ -137,7 +137,7 @@ def configurations(
         interleaved_counts: numbers of stages a schedule of several chunks may have.
         among: the candidates to take, ascending; None: all.
         watch: called after each step of a few milliseconds; may raise `OutOfTime`.
-        limit: batch time, seconds; what cannot take less, by its compute alone, is left out.
+        limit: step time, seconds; what cannot take less, by its compute alone, is left out.
         bounds: of the instance, where they are known.
     """
     exclusions, bounds = Exclusions(), bounds or ComputeBounds(instance)

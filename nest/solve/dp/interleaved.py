@@ -41,7 +41,7 @@ class InterleavedSearch(PlanSearch):
     splits: Splits
 
     def compute_bounds(self, configuration: Configuration) -> Array:
-        """Lower bounds on the batch time for each of the configuration's stage counts, from compute alone."""
+        """Lower bounds on the step time for each of the configuration's stage counts, from compute alone."""
         return numpy.array([self._first_bound(configuration, count) for count in configuration.stage_counts])
 
     def branch(
@@ -129,7 +129,7 @@ class InterleavedSearch(PlanSearch):
         return split
 
     def _first_bound(self, configuration: Configuration, count: int) -> float:
-        """Lower bound on the batch time from compute alone, shared by all that decide the rest otherwise."""
+        """Lower bound on the step time from compute alone, shared by all that decide the rest otherwise."""
 
         def made() -> float:
             computing, busy = self._compute(configuration.candidate, self._split(configuration, count))
@@ -219,7 +219,7 @@ class InterleavedSearch(PlanSearch):
 
 
 def _floor(times: Array, sync: float = 0.0) -> Floor:
-    """The terms of the batch time of stages that take these seconds per micro-batch and once per batch."""
+    """The terms of the step time of stages that take these seconds per micro-batch and once per batch."""
     return Floor(float(times.max()), float(times.sum()), sync)
 
 

@@ -36,7 +36,7 @@ class MixedSearch(PlanSearch):
     Attributes:
         downsets: the cuts of the layer graph.
         held_up: as `nest.solve.dp.plain.PlainSearch`.
-        priced: batch times of the plans found, each with its configuration, of its number of stages only.
+        priced: step times of the plans found, each with its configuration, of its number of stages only.
     """
 
     downsets: Downsets
@@ -45,7 +45,7 @@ class MixedSearch(PlanSearch):
     _members: dict[int, tuple[float, tuple[Member, ...]]] = field(factory=dict, init=False)
 
     def compute_bounds(self, configuration: Configuration) -> Array:
-        """Lower bounds on the batch time for each of the configuration's stage counts, from compute alone."""
+        """Lower bounds on the step time for each of the configuration's stage counts, from compute alone."""
         slowest, total = self._compute(configuration)
         weights = [self.objective(configuration, count) for count in configuration.stage_counts]
         return numpy.array([w.slowest for w in weights]) * slowest + numpy.array([w.total for w in weights]) * total

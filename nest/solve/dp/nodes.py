@@ -98,7 +98,7 @@ class PlanSearch(ABC):
 
     @abstractmethod
     def compute_bounds(self, configuration: Configuration) -> Array:
-        """Lower bounds on the batch time from compute alone, for each of the configuration's numbers of stages."""
+        """Lower bounds on the step time from compute alone, for each of the configuration's numbers of stages."""
 
     @abstractmethod
     def branch(
@@ -132,7 +132,7 @@ class PlanSearch(ABC):
 
         Args:
             configuration: what is decided beside stages.
-            value: batch time, seconds.
+            value: step time, seconds.
             stages: of each its layers, candidate, choice and offset, in pipeline order.
         """
         decided = tuple(

@@ -61,15 +61,15 @@ class Objective:
         return (limit - rest) / self.slowest * (1 + LIMIT_SLACK) if self.slowest > 0 else math.inf
 
     def value(self, largest_time: float, total_time: float, largest_sync: float) -> float:
-        """Batch time, seconds."""
+        """Step time, seconds."""
         return self.slowest * largest_time + self.total * total_time + largest_sync
 
     def of(self, partition: Terms) -> float:
-        """Batch time of a partition, seconds."""
+        """Step time of a partition, seconds."""
         return self.value(partition.largest_time, partition.total_time, partition.largest_sync)
 
     def bound(self, floor: Floor) -> float:
-        """Batch time no partition above `floor` can beat, seconds."""
+        """Step time no partition above `floor` can beat, seconds."""
         return self.value(floor.largest_time, floor.total_time, floor.largest_sync)
 
 
@@ -89,11 +89,11 @@ def least_batch_time(
         run: partition of least total time under limits on the largest time and on synchronisation.
         objective: weights of the three terms.
         floor: lower bounds of the three terms.
-        limit: batch time to beat, seconds.
+        limit: step time to beat, seconds.
         first_will_do: stop at the first partition that beats it, which need not be the best.
 
     Returns:
-        Its batch time and the partition; `limit` and None when none beats it.
+        Its step time and the partition; `limit` and None when none beats it.
     """
     boxes = _Boxes(run, objective, floor, limit)
     for _ in boxes.steps():
@@ -125,7 +125,7 @@ class _Boxes(Generic[P]):
         run: the recurrence.
         objective: weights of the three terms.
         floor: lower bounds of the three terms, of every partition.
-        value: batch time to beat, seconds.
+        value: step time to beat, seconds.
         best: the partition that takes it, once one is found.
     """
 
@@ -197,7 +197,7 @@ class _Boxes(Generic[P]):
             yield from self._halves(self._trimmed(part), found.largest_sync)
 
     def _halves(self, box: _Box, usual_sync: float) -> Iterator[_Box]:
-        """The box cut in two where it is longest, by what that is worth in batch time.
+        """The box cut in two where it is longest, by what that is worth in step time.
 
         Its limit on synchronisation may be far above what any partition takes: up to `usual_sync` it is cut.
         """

@@ -49,7 +49,7 @@ class PlainSearch(PlanSearch):
     _table_bytes: int = field(default=0, init=False)
 
     def compute_bounds(self, configuration: Configuration) -> Array:
-        """Lower bounds on the batch time for each of the configuration's stage counts, from compute and ports alone."""
+        """Lower bounds on the step time for each of the configuration's stage counts, from compute and ports alone."""
         decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
         return self.first_bounds.of(*decided, configuration.stage_counts)
 

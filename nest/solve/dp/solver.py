@@ -53,7 +53,7 @@ FIRST_BOUNDS = 0.85
 """Share of the time in which the plans of all candidates must be bounded."""
 
 SLOWER = 1.1
-"""Times the batch time of a plan that is known, what a runner-up is looked for up to."""
+"""Times the step time of a plan that is known, what a runner-up is looked for up to."""
 
 SCOUTED, SCOUTS, SCOUT_SHARE, SCOUT_TIME = 64, 16, 16, 0.2
 """Candidates from which on a plan is looked for among few of them first, so that what computes for longer than it takes
@@ -77,19 +77,19 @@ def solve(
     besides: Sequence[Solution] = (),
     simpler_within: float | None = None,
 ) -> Result:
-    """The plan of least batch time, proved optimal, with ties broken as in PROBLEM.md section 5; or why there is none.
+    """The plan of least step time, proved optimal, with ties broken as in PROBLEM.md section 5; or why there is none.
 
     Args:
         instance: the problem.
         time_limit: seconds after which the best plan so far is returned with its proven bound, the first plan being
             waited for; or a deadline, which waits as long as it has patience.
         progress: called now and then with how far the search is.
-        known: a plan that fits, with its batch time in seconds; None: no plan is known.
+        known: a plan that fits, with its step time in seconds; None: no plan is known.
         preferred: whether the plan that is known is the answer where others are as fast; else it only cuts what is
             slower, and the answer is the one that a search without it gives.
         runner_up: whether a little is searched for a runner-up.
         besides: plans that are known; neither they nor what they cover (`nest.solve.dp.shortlist`) is looked for.
-        simpler_within: share of the batch time that a plan whose stages are alike may take longer to be preferred
+        simpler_within: share of the step time that a plan whose stages are alike may take longer to be preferred
             (`nest.solve.dp.ties.simplest`); None: none is looked for.
 
     Raises:

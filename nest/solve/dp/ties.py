@@ -16,7 +16,7 @@ CHOICES = ("zero", "recompute")
 
 
 Search = Callable[[Instance, tuple[Solution, float]], Result]
-"""A search that starts from a plan and its batch time, and answers with it where nothing is faster."""
+"""A search that starts from a plan and its step time, and answers with it where nothing is faster."""
 
 
 def simplest(instance: Instance, result: Result, search: Search, within: float) -> Result:
@@ -29,7 +29,7 @@ def simplest(instance: Instance, result: Result, search: Search, within: float) 
         instance: the problem.
         result: of its search.
         search: how to search.
-        within: share of the batch time by which the simpler plan may be slower.
+        within: share of the step time by which the simpler plan may be slower.
     """
     best, least = result.solution, result.batch_time
     if best is None or least is None or result.status != "optimal" or instance.space.mixed:
@@ -80,7 +80,7 @@ def first_of_ties(
 
     Args:
         best: one of them.
-        least: batch time of the fastest, seconds.
+        least: step time of the fastest, seconds.
         searcher: has searched all mixed plans.
         begin: begins a search by it with a plan in hand.
     """

@@ -45,7 +45,7 @@ class Embedding:
 
     @property
     def optimal(self) -> bool:
-        """Whether no placement is better by more than 1e-6 of the batch time (PROBLEM.md section 5)."""
+        """Whether no placement is better by more than 1e-6 of the step time (PROBLEM.md section 5)."""
         return self.batch_time - self.lower_bound <= PROOF * self.batch_time
 
 
@@ -112,9 +112,9 @@ def _enough(problem: EmbeddingProblem, link: Link, good: Mask) -> bool:
 
 
 def _exchanged(problem: EmbeddingProblem, least: Sequence[float]) -> Placement:
-    """The start, or what exchanges make of it: always as good in batch time.
+    """The start, or what exchanges make of it: always as good in step time.
 
-    An exchange is kept when the batch time shrinks, or stays and the links together take less.
+    An exchange is kept when the step time shrinks, or stays and the links together take less.
 
     Args:
         problem: with a start that is allowed.

@@ -35,14 +35,14 @@ def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
     table = Page(text).table("The fastest plans within limits")
     points = pareto_front(plan, Solver())
     assert table.values("memory") == [point.memory for point in points]
-    assert table.values("batch time") == [point.batch_time for point in points if point.batch_time is not None]
+    assert table.values("step time") == [point.batch_time for point in points if point.batch_time is not None]
     assert [done for _, done in told] == list(range(len(told)))
     assert told
 
 
 def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
     table = Page(html_page.report(plan, without=["alternatives", "frontier"])).table(
-        "Batch time with one number changed"
+        "Step time with one number changed"
     )
     answers = responses(plan, Solver())
     assert table.values("this plan kept") == [each.kept for each in answers if each.kept is not None]

@@ -55,7 +55,7 @@ def test_time_of_a_stage_adds_up_to_the_batch(schedule: str, seed: int) -> None:
 @pytest.mark.parametrize("plan", [solved, decided])
 def test_time_on_the_page_is_the_plans(plan: object) -> None:
     found: PlanDocument = plan()  # type: ignore[operator]
-    table = Page(quick(found)).table("Batch time by cause")
+    table = Page(quick(found)).table("Step time by cause")
     for row, stage in zip(table.rows, found.stages, strict=True):
         parts = [cell.value or 0.0 for cell in row[1:-2]]
         assert fsum(parts) == pytest.approx(found.batch_time, rel=1e-9)
@@ -106,7 +106,7 @@ def test_collectives_are_what_a_network_that_costs_nothing_saves() -> None:
 def test_measured_layers_keep_their_collectives() -> None:
     plan = uniform_plan(1, "1f1b")
     text = quick(plan)
-    table = Page(text).table("Batch time by cause")
+    table = Page(text).table("Step time by cause")
     assert "collectives inside layers" not in table.header
     assert "Layers were measured whole" in text
 

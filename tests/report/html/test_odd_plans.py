@@ -85,7 +85,7 @@ def test_a_batch_of_no_time_has_a_whole_page() -> None:
         }
     )
     assert plan.batch_time == 0
-    assert Page(html_page.report(plan)).facts["Batch time"].value == 0
+    assert Page(html_page.report(plan)).facts["Step time"].value == 0
 
 
 @pytest.mark.slow

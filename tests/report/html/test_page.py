@@ -127,7 +127,7 @@ def test_same_plan_same_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_the_headline_is_the_plans() -> None:
     plan = solved()
     facts = Page(quick(plan)).facts
-    assert facts["Batch time"].value == plan.batch_time
+    assert facts["Step time"].value == plan.batch_time
     assert facts["Throughput"].value == plan.throughput
     assert facts["Tokens per second and device"].value == plan.summary["tokens_per_second_per_device"]
     assert facts["Model FLOP utilisation (MFU)"].value == plan.summary["model_flops_utilisation"]

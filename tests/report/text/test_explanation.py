@@ -40,7 +40,7 @@ FOUND: dict[str, Any] = {
     "batch_time": 2.1,
     "relative": 0.05,
     "changes": [],
-    "reason": "the pipeline bubble takes 5.00% of the batch time more",
+    "reason": "the pipeline bubble takes 5.00% of the step time more",
     "refusal": None,
     "proved": True,
     "decided": {**DECIDED, "tp": ["1"], "sp": ["1"], "pp": ["8"]},
@@ -251,7 +251,7 @@ def test_prices(told: dict[str, Any], row: list[str]) -> None:
 def test_prices_where_there_is_no_plan() -> None:
     there = price(relative=None, reason=None, grown={})
     lines = prices(there, price(**{**NONE, "costs": False}, written="tp == 1"), best_batch_time=None, best_decided={})
-    assert ["without", "instead", "there is a plan", "a batch then"] in lines
+    assert ["without", "instead", "there is a plan", "a step then"] in lines
     assert any(line[:2] == ["`pp == 1`", "nothing"] and line[2].startswith("cp 4, pp 8") for line in lines)
     assert lines[-1] == ["Without any one of these there is no plan either: `tp == 1`"]
 

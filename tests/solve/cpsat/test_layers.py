@@ -28,7 +28,7 @@ def layers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def verdict(problem: dict[str, Any], batch_time: float) -> Any:
-    """What is said of the optimal plan, were its batch time this one."""
+    """What is said of the optimal plan, were its step time this one."""
     instance = build_instance(structure(problem, Problem), registry())
 
     def pricing(solution: Solution) -> Price:

@@ -45,7 +45,7 @@ def document(problem: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask(problem: Instance, batch_time: float | None, **options: Any) -> Verification:
-    """Verify a batch time; every plan CP-SAT comes up with must be one of the space."""
+    """Verify a step time; every plan CP-SAT comes up with must be one of the space."""
 
     def pricing(solution: Solution) -> Price:
         broken = structure_violations(problem, solution)
