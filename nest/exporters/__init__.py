@@ -1,7 +1,72 @@
-"""Built-in exporters: one a file."""
+"""Built-in exporters. Each is a module with the functions named below, imported when something is asked of it."""
 
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+
+from attrs import frozen
+
+from nest.deployment import FlagsRead, Limits
 from nest.hooks.protocols import Exporter
 from nest.hooks.spec import hook
+from nest.spec import PlanDocument, Problem
+
+
+@frozen
+class Tool:
+    """A tool that reads files of any plan.
+
+    Attributes:
+        name: what people write to choose it.
+        summary: one line for lists.
+        module: name of its module in `nest.exporters`.
+    """
+
+    name: str
+    summary: str
+    module: str
+
+    @property
+    def functions(self) -> ModuleType:
+        """The module."""
+        return import_module(f"nest.exporters.{self.module}")
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """File names and their contents."""
+        files: Mapping[str, str] = self.functions.export(plan)
+        return files
+
+
+@frozen
+class Framework(Tool):
+    """A framework that runs some plans."""
+
+    def limits(self, problem: Problem) -> Limits:
+        """What it can run of a problem."""
+        found: Limits = self.functions.limits(problem)
+        return found
+
+
+@frozen
+class MegatronCore(Framework):
+    """A framework that counts ranks as Megatron Core does."""
+
+    def rank_order(self, plan: PlanDocument) -> tuple[str, ...]:
+        """How it counts the ranks of a plan, the fastest coordinate first."""
+        from nest.exporters.megatron.flags import rank_order
+
+        return rank_order(plan)
+
+
+@frozen
+class MegatronLM(MegatronCore):
+    """Megatron-LM, whose flags are also read."""
+
+    def read(self, text: str, nodes: int | None = None) -> FlagsRead:
+        """What a launch script or a map of flags says."""
+        from nest.exporters.megatron.reading import read_megatron
+
+        return read_megatron(text, nodes)
 
 
 @hook
@@ -10,29 +75,37 @@ def nest_exporters() -> list[Exporter]:
 
     Where a plan has no target, ranks are counted as the framework of the first exporter with `rank_order` does.
     """
-    from nest.exporters.accelerate import Accelerate
-    from nest.exporters.astra_sim import AstraSimExporter
-    from nest.exporters.deepspeed import DeepSpeed
-    from nest.exporters.dot import DotExporter
-    from nest.exporters.galvatron import Galvatron
-    from nest.exporters.maxtext import MaxText
-    from nest.exporters.megatron import bridge, flags
-    from nest.exporters.mpi import MpiExporter
-    from nest.exporters.pytorch import PyTorch
-    from nest.exporters.ranks import RanksExporter
-    from nest.exporters.slurm import SlurmExporter
-    from nest.exporters.torchrun import TorchrunExporter
-    from nest.exporters.torchtitan import Torchtitan
-
-    frameworks: list[Exporter] = [
-        flags.exporter,
-        bridge.exporter,
-        Torchtitan(),
-        DeepSpeed(),
-        Accelerate(),
-        MaxText(),
-        Galvatron(),
-        PyTorch(),
+    return [
+        MegatronLM(
+            "megatron",
+            "flags of Megatron-LM: megatron_flags.sh to be sourced, megatron_args.yaml (MODEL_ARGS)",
+            "megatron.flags",
+        ),
+        MegatronCore(
+            "megatron-bridge",
+            "a YAML overlay for a recipe of Megatron-Bridge: megatron_bridge.yaml",
+            "megatron.bridge",
+        ),
+        Framework(
+            "torchtitan",
+            "torchtitan: TOML for 0.2, Python configuration for 0.3, pipeline schedule as CSV",
+            "torchtitan",
+        ),
+        Framework("deepspeed", "DeepSpeed: JSON configuration, and PipelineModule with the plan's stages", "deepspeed"),
+        Framework(
+            "accelerate", "Hugging Face Accelerate: YAML for `accelerate launch` (FSDP2, no pipeline)", "accelerate"
+        ),
+        Framework("maxtext", "MaxText: KEY=VALUE settings for its command line", "maxtext"),
+        Framework("galvatron", "Hetu-Galvatron: strategy JSON, layer by layer", "galvatron"),
+        Framework(
+            "pytorch", "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module", "pytorch"
+        ),
+        Tool("ranks", "the rank table: rank, node, gpu and coordinates of every process (CSV and JSON)", "ranks"),
+        Tool("slurm", "Slurm: a hostfile with one line for each rank, and a script that runs srun with it", "slurm"),
+        Tool("torchrun", "torchrun: a script to call on every node, with node ranks and static rendezvous", "torchrun"),
+        Tool("mpi", "Open MPI: a rankfile, a hostfile, and a script that runs mpirun with them", "mpi"),
+        Tool(
+            "dot", "Graphviz: stages in the groups of the network they lie in, and what crosses their boundaries", "dot"
+        ),
+        Tool("astra-sim", "ASTRA-sim: the cluster's network for the analytical backend (YAML)", "astra_sim"),
     ]
-    placements: list[Exporter] = [RanksExporter(), SlurmExporter(), TorchrunExporter(), MpiExporter()]
-    return [*frameworks, *placements, DotExporter(), AstraSimExporter()]

@@ -1,5 +1,6 @@
 """Hugging Face Accelerate: the YAML that `accelerate launch --config_file` reads, and what only its Python can say.
 
+FSDP2 with a parallelism configuration, or plain data parallelism.
 Keys: accelerate 1.15, commands/config/config_args.py (`ClusterConfig`), parallelism_config.py, utils/dataclasses.py
 (`FullyShardedDataParallelPlugin`, `GradientAccumulationPlugin`).
 """
@@ -50,41 +51,36 @@ _CONSTRAINTS = {
 }
 
 
-class Accelerate:
-    """Writes a configuration of Accelerate: FSDP2 with a parallelism configuration, or plain data parallelism."""
+def limits(problem: Problem) -> Limits:
+    """What Accelerate can run.
 
-    name = "accelerate"
-    summary = "Hugging Face Accelerate: YAML for `accelerate launch` (FSDP2, no pipeline)"
+    Raises:
+        InputError: it does not place such layers, or does not train in that precision.
+    """
+    refuse_layers(problem, "accelerate")
+    gradients = (problem.training.precision,)
+    refuse_training(problem.training, "accelerate", "Accelerate", precisions=tuple(PRECISIONS), gradients=gradients)
+    constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate") | whole_batches(problem, "Accelerate")
+    constraints |= _machines(problem)
+    if mixture(model_of(problem)) is not None:
+        constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
+    return Limits(
+        strategies=("tp", "cp", "etp", "batch"),
+        recompute=("none", "full"),
+        zero_degrees=True,
+        constraints=constraints,
+    )
 
-    def limits(self, problem: Problem) -> Limits:
-        """What Accelerate can run.
 
-        Raises:
-            InputError: it does not place such layers, or does not train in that precision.
-        """
-        refuse_layers(problem, self.name)
-        gradients = (problem.training.precision,)
-        refuse_training(problem.training, self.name, "Accelerate", precisions=tuple(PRECISIONS), gradients=gradients)
-        constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate") | whole_batches(problem, "Accelerate")
-        constraints |= _machines(problem)
-        if mixture(model_of(problem)) is not None:
-            constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
-        return Limits(
-            strategies=("tp", "cp", "etp", "batch"),
-            recompute=("none", "full"),
-            zero_degrees=True,
-            constraints=constraints,
-        )
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`accelerate.yaml` and `accelerate_plan.py`.
 
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """`accelerate.yaml` and `accelerate_plan.py`.
-
-        Raises:
-            InputError: Accelerate cannot run the plan, and why.
-        """
-        problem = problem_of(plan)
-        shape = checked(plan, self.limits(problem), "Accelerate")
-        return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(shape)}
+    Raises:
+        InputError: Accelerate cannot run the plan, and why.
+    """
+    problem = problem_of(plan)
+    shape = checked(plan, limits(problem), "Accelerate")
+    return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(shape)}
 
 
 def _machines(problem: Problem) -> dict[str, str]:

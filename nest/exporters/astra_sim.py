@@ -1,4 +1,4 @@
-"""The network of a plan's cluster for ASTRA-sim's analytical backend.
+"""The network of a plan's cluster for ASTRA-sim's analytical backend: levels are switches, a torus is rings.
 
 astra-sim/astra-network-analytical@599a047 common/network-parser/NetworkParser.cpp: one item a dimension, the fastest
 first, bandwidths of one link and direction in GB/s, latencies of one link in ns.
@@ -37,24 +37,18 @@ class Dimension:
     latency: float
 
 
-class AstraSimExporter:
-    """Writes the levels a plan was priced on as switches, and a torus as rings."""
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """The network file.
 
-    name = "astra-sim"
-    summary = "ASTRA-sim: the cluster's network for the analytical backend (YAML)"
-
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """The network file.
-
-        Raises:
-            InputError: the plan is infeasible, or its cluster is one device.
-        """
-        if not plan.stages:
-            raise InputError(f"the plan is {plan.status!r}: there is nothing to export.")
-        dimensions = _dimensions(plan)
-        if not dimensions:
-            raise InputError("the plan's cluster is one device, which has no network.")
-        return {FILE: _text(dimensions)}
+    Raises:
+        InputError: the plan is infeasible, or its cluster is one device.
+    """
+    if not plan.stages:
+        raise InputError(f"the plan is {plan.status!r}: there is nothing to export.")
+    dimensions = _dimensions(plan)
+    if not dimensions:
+        raise InputError("the plan's cluster is one device, which has no network.")
+    return {FILE: _text(dimensions)}
 
 
 def _dimensions(plan: PlanDocument) -> list[Dimension]:

@@ -51,43 +51,38 @@ _EXPERTS = {
 }
 
 
-class DeepSpeed:
-    """Writes DeepSpeed's JSON, which has no stages, and a module that has."""
+def limits(problem: Problem) -> Limits:
+    """What DeepSpeed can run.
 
-    name = "deepspeed"
-    summary = "DeepSpeed: JSON configuration, and PipelineModule with the plan's stages"
+    Raises:
+        InputError: it does not place such layers, or does not train in that precision.
+    """
+    refuse_layers(problem, "deepspeed")
+    refuse_training(problem.training, "deepspeed", "deepspeed", precisions=FORMATS, gradients=("fp32", "bf16", "fp16"))
+    constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed")
+    if mixture(model_of(problem)) is not None:
+        constraints |= _EXPERTS
+    if "optimizer" in problem.training.offload:
+        constraints["zero >= 1"] = "DeepSpeed keeps the optimizer's state in the host's memory from ZeRO 1 on"
+    return Limits(
+        strategies=("tp", "ep", "etp", "batch", ULYSSES),
+        recompute=("none", "full"),
+        offload=("optimizer",),
+        constraints=constraints,
+    )
 
-    def limits(self, problem: Problem) -> Limits:
-        """What DeepSpeed can run.
 
-        Raises:
-            InputError: it does not place such layers, or does not train in that precision.
-        """
-        refuse_layers(problem, self.name)
-        refuse_training(problem.training, self.name, self.name, precisions=FORMATS, gradients=("fp32", "bf16", "fp16"))
-        constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed")
-        if mixture(model_of(problem)) is not None:
-            constraints |= _EXPERTS
-        if "optimizer" in problem.training.offload:
-            constraints["zero >= 1"] = "DeepSpeed keeps the optimizer's state in the host's memory from ZeRO 1 on"
-        return Limits(
-            strategies=("tp", "ep", "etp", "batch", ULYSSES),
-            recompute=("none", "full"),
-            offload=("optimizer",),
-            constraints=constraints,
-        )
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`deepspeed.json` and, with a pipeline, `deepspeed_pipeline.py`.
 
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """`deepspeed.json` and, with a pipeline, `deepspeed_pipeline.py`.
-
-        Raises:
-            InputError: DeepSpeed cannot run the plan, and why.
-        """
-        problem = problem_of(plan)
-        shape = checked(plan, self.limits(problem), "DeepSpeed", sequence=ULYSSES)
-        family = getattr(architecture(plan), "family", "").replace("-", "_")
-        files = {JSON_FILE: json.dumps(_configuration(shape, problem, family), indent=2) + "\n"}
-        return files | ({PIPELINE_FILE: _pipeline(shape)} if shape.stages > 1 else {})
+    Raises:
+        InputError: DeepSpeed cannot run the plan, and why.
+    """
+    problem = problem_of(plan)
+    shape = checked(plan, limits(problem), "DeepSpeed", sequence=ULYSSES)
+    family = getattr(architecture(plan), "family", "").replace("-", "_")
+    files = {JSON_FILE: json.dumps(_configuration(shape, problem, family), indent=2) + "\n"}
+    return files | ({PIPELINE_FILE: _pipeline(shape)} if shape.stages > 1 else {})
 
 
 def _configuration(shape: Deployment, problem: Problem, family: str) -> dict[str, Any]:

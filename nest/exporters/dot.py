@@ -1,4 +1,4 @@
-"""A plan as a picture for Graphviz: blocks inside the groups of the cluster's levels, boundaries between stages.
+"""A plan as a picture for Graphviz: device groups inside the groups of the cluster's levels, stages joined by edges.
 
 The language is that of https://graphviz.org/doc/info/lang.html.
 """
@@ -20,20 +20,14 @@ MOST_BLOCKS = 64
 """Blocks drawn at most: of plans with more, one replica stands for all, or what could be read is lost."""
 
 
-class DotExporter:
-    """Writes one node for each block of devices, one edge for each boundary."""
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """The graph.
 
-    name = "dot"
-    summary = "Graphviz: stages in the groups of the network they lie in, and what crosses their boundaries"
-
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """The graph.
-
-        Raises:
-            InputError: the plan is infeasible, or nobody knows its cluster.
-        """
-        shape = deployment(plan)
-        return {FILE: "\n".join(_lines(plan, shape, plan_levels(plan))) + "\n"}
+    Raises:
+        InputError: the plan is infeasible, or nobody knows its cluster.
+    """
+    shape = deployment(plan)
+    return {FILE: "\n".join(_lines(plan, shape, plan_levels(plan))) + "\n"}
 
 
 def _lines(plan: PlanDocument, shape: Deployment, levels: Sequence[Level]) -> Iterator[str]:

@@ -45,50 +45,45 @@ _CONSTRAINTS = {
 }
 
 
-class Galvatron:
-    """Writes Galvatron's strategy file and the fields that it has no keys for."""
+def limits(problem: Problem) -> Limits:
+    """What Galvatron can run.
 
-    name = "galvatron"
-    summary = "Hetu-Galvatron: strategy JSON, layer by layer"
-
-    def limits(self, problem: Problem) -> Limits:
-        """What Galvatron can run.
-
-        Raises:
-            InputError: it does not place such layers, or does not train in that precision.
-        """
-        refuse_layers(problem, self.name)
-        refuse_training(
-            problem.training,
-            self.name,
-            "Galvatron",
-            precisions=("bf16", "fp16", "fp32"),
-            gradients=("fp32", problem.training.precision),
-            optimizers=("adam", "adamw"),
+    Raises:
+        InputError: it does not place such layers, or does not train in that precision.
+    """
+    refuse_layers(problem, "galvatron")
+    refuse_training(
+        problem.training,
+        "galvatron",
+        "Galvatron",
+        precisions=("bf16", "fp16", "fp32"),
+        gradients=("fp32", problem.training.precision),
+        optimizers=("adam", "adamw"),
+    )
+    constraints = _CONSTRAINTS | whole_batches(problem, "Galvatron")
+    if problem.training.key_exchange != "ring":
+        constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
+    if mixture(model_of(problem)) is not None:
+        constraints[f"ep * etp == 1 or {ULYSSES} == 1"] = (
+            "nest lays expert ranks over those of Ulysses, Galvatron beside"
         )
-        constraints = _CONSTRAINTS | whole_batches(problem, "Galvatron")
-        if problem.training.key_exchange != "ring":
-            constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
-        if mixture(model_of(problem)) is not None:
-            constraints[f"ep * etp == 1 or {ULYSSES} == 1"] = (
-                "nest lays expert ranks over those of Ulysses, Galvatron beside"
-            )
-        return Limits(
-            strategies=("tp", "sp", "cp", "ep", "etp", "batch", ULYSSES),
-            recompute=("none", "full"),
-            constraints=constraints,
-        )
+    return Limits(
+        strategies=("tp", "sp", "cp", "ep", "etp", "batch", ULYSSES),
+        recompute=("none", "full"),
+        constraints=constraints,
+    )
 
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """`galvatron_config.json` and `galvatron_overrides.sh`.
 
-        Raises:
-            InputError: Galvatron cannot run the plan, and why.
-        """
-        problem = problem_of(plan)
-        shape = checked(plan, self.limits(problem), "Galvatron", sequence=ULYSSES)
-        strategy = json.dumps(_strategy(shape), indent=4) + "\n"
-        return {JSON_FILE: strategy, SCRIPT_FILE: _script(shape, problem)}
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`galvatron_config.json` and `galvatron_overrides.sh`.
+
+    Raises:
+        InputError: Galvatron cannot run the plan, and why.
+    """
+    problem = problem_of(plan)
+    shape = checked(plan, limits(problem), "Galvatron", sequence=ULYSSES)
+    strategy = json.dumps(_strategy(shape), indent=4) + "\n"
+    return {JSON_FILE: strategy, SCRIPT_FILE: _script(shape, problem)}
 
 
 def _strategy(shape: Deployment) -> dict[str, Any]:

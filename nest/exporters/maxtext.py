@@ -59,55 +59,50 @@ _EXPERTS = {
 }
 
 
-class MaxText:
-    """Writes MaxText's command-line settings."""
+def limits(problem: Problem) -> Limits:
+    """What MaxText can run.
 
-    name = "maxtext"
-    summary = "MaxText: KEY=VALUE settings for its command line"
+    Raises:
+        InputError: it does not place such layers, or this exporter does not write that precision.
+    """
+    refuse_layers(problem, "maxtext")
+    refuse_training(
+        problem.training,
+        "maxtext",
+        "MaxText",
+        precisions=("bf16", "fp32"),
+        gradients=("fp32", "bf16", "fp16"),
+        optimizers=tuple(OPTIMIZERS),
+    )
+    constraints = _CONSTRAINTS | shard_groups(problem, "MaxText") | whole_batches(problem, "MaxText")
+    constraints |= _slices(problem)
+    if mixture(model_of(problem)) is not None:
+        constraints |= _EXPERTS
+    return Limits(
+        strategies=("tp", "sp", "cp", "ep", "etp"),
+        zero=(0, 1, 3),
+        recompute=("none", "full"),
+        zero_degrees=True,
+        even_stages=True,
+        all_devices=True,
+        constraints=constraints,
+    )
 
-    def limits(self, problem: Problem) -> Limits:
-        """What MaxText can run.
 
-        Raises:
-            InputError: it does not place such layers, or this exporter does not write that precision.
-        """
-        refuse_layers(problem, self.name)
-        refuse_training(
-            problem.training,
-            self.name,
-            "MaxText",
-            precisions=("bf16", "fp32"),
-            gradients=("fp32", "bf16", "fp16"),
-            optimizers=tuple(OPTIMIZERS),
-        )
-        constraints = _CONSTRAINTS | shard_groups(problem, "MaxText") | whole_batches(problem, "MaxText")
-        constraints |= _slices(problem)
-        if mixture(model_of(problem)) is not None:
-            constraints |= _EXPERTS
-        return Limits(
-            strategies=("tp", "sp", "cp", "ep", "etp"),
-            zero=(0, 1, 3),
-            recompute=("none", "full"),
-            zero_degrees=True,
-            even_stages=True,
-            all_devices=True,
-            constraints=constraints,
-        )
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`maxtext.sh`.
 
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """`maxtext.sh`.
-
-        Raises:
-            InputError: MaxText cannot run the plan, and why.
-        """
-        problem = problem_of(plan)
-        shape = checked(plan, self.limits(problem), "MaxText")
-        axes = _axes(shape)
-        slices = _sliced(plan, shape, axes)
-        settings = _settings(shape, problem) | _mesh(axes, slices) | _model(architecture(plan), shape)
-        lines = [f"  {shlex.quote(f'{key}={_written(value)}')}" for key, value in settings.items()]
-        notes = [f"# {line}" for line in _notes(architecture(plan), shape)]
-        return {SCRIPT_FILE: "\n".join(["#!/usr/bin/env bash", *notes, "MAXTEXT_SETTINGS=(", *lines, ")"]) + "\n"}
+    Raises:
+        InputError: MaxText cannot run the plan, and why.
+    """
+    problem = problem_of(plan)
+    shape = checked(plan, limits(problem), "MaxText")
+    axes = _axes(shape)
+    slices = _sliced(plan, shape, axes)
+    settings = _settings(shape, problem) | _mesh(axes, slices) | _model(architecture(plan), shape)
+    lines = [f"  {shlex.quote(f'{key}={_written(value)}')}" for key, value in settings.items()]
+    notes = [f"# {line}" for line in _notes(architecture(plan), shape)]
+    return {SCRIPT_FILE: "\n".join(["#!/usr/bin/env bash", *notes, "MAXTEXT_SETTINGS=(", *lines, ")"]) + "\n"}
 
 
 def _axes(shape: Deployment) -> dict[str, int]:

@@ -1,4 +1,8 @@
-"""A plan's placement for Open MPI: a hostfile, a rankfile, and a script that uses them."""
+"""A plan's placement for Open MPI: a hostfile, a rankfile, and a script that uses them (mpirun(1) 4.1, "Rankfiles").
+
+A rankfile binds every process to processor cores, of which a plan says nothing: it names one core for each, and the
+script gives the process all cores back. GPUs have no place in it: the script sets CUDA_VISIBLE_DEVICES.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,30 +15,20 @@ RANKS = "openmpi_rankfile.txt"
 SCRIPT = "openmpi_launch.sh"
 
 
-class MpiExporter:
-    """Writes a hostfile, a rankfile and a launch script (mpirun(1) of Open MPI 4.1, "Rankfiles").
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """Line `i` of the rankfile says on which host rank `i` runs.
 
-    A rankfile binds every process to processor cores, of which a plan says nothing: it names one core for each, and the
-    script gives the process all cores back. GPUs have no place in it: the script sets CUDA_VISIBLE_DEVICES.
+    Raises:
+        InputError: there is no rank table, or the name of a host cannot stand in a hostfile.
     """
-
-    name = "mpi"
-    summary = "Open MPI: a rankfile, a hostfile, and a script that runs mpirun with them"
-
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """Line `i` of the rankfile says on which host rank `i` runs.
-
-        Raises:
-            InputError: there is no rank table, or the name of a host cannot stand in a hostfile.
-        """
-        placed = placement(plan)
-        nodes = nodes_of(placed)
-        check_plain(nodes, "a hostfile of Open MPI")
-        return {
-            HOSTS: "".join(f"{node.name} slots={len(node.ranks)}\n" for node in nodes),
-            RANKS: _rankfile(placed, nodes),
-            SCRIPT: _script(nodes, len(placed)),
-        }
+    placed = placement(plan)
+    nodes = nodes_of(placed)
+    check_plain(nodes, "a hostfile of Open MPI")
+    return {
+        HOSTS: "".join(f"{node.name} slots={len(node.ranks)}\n" for node in nodes),
+        RANKS: _rankfile(placed, nodes),
+        SCRIPT: _script(nodes, len(placed)),
+    }
 
 
 def _rankfile(placed: Sequence[Placed], nodes: Sequence[Node]) -> str:

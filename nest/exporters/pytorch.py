@@ -1,5 +1,6 @@
 """Plain PyTorch: a module with the device mesh, the stage map and the wrapping that a plan asks for.
 
+What splits the layers themselves is left to training scripts, which import it.
 `torch.distributed.device_mesh.init_device_mesh`, `torch.distributed.fsdp.fully_shard` and
 `torch.distributed.pipelining` of PyTorch 2.13.
 """
@@ -27,40 +28,35 @@ _CONSTRAINTS = {
 }
 
 
-class PyTorch:
-    """Writes a module that training scripts import; what splits the layers themselves stays theirs."""
+def limits(problem: Problem) -> Limits:
+    """What PyTorch's own FSDP and pipelines can run.
 
-    name = "pytorch"
-    summary = "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module"
+    Raises:
+        InputError: they do not place such layers.
+    """
+    refuse_layers(problem, "pytorch")
+    constraints = _CONSTRAINTS | shard_groups(problem, "FSDP") | whole_batches(problem, "PyTorch")
+    return Limits(
+        strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+        recompute=("none", "full"),
+        zero_degrees=True,
+        constraints=constraints,
+    )
 
-    def limits(self, problem: Problem) -> Limits:
-        """What PyTorch's own FSDP and pipelines can run.
 
-        Raises:
-            InputError: they do not place such layers.
-        """
-        refuse_layers(problem, self.name)
-        constraints = _CONSTRAINTS | shard_groups(problem, "FSDP") | whole_batches(problem, "PyTorch")
-        return Limits(
-            strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
-            recompute=("none", "full"),
-            zero_degrees=True,
-            constraints=constraints,
-        )
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`pytorch_plan.py` and, with a pipeline, `pipeline_schedule.csv`.
 
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """`pytorch_plan.py` and, with a pipeline, `pipeline_schedule.csv`.
-
-        Raises:
-            InputError: PyTorch cannot run the plan, and why.
-        """
-        problem = problem_of(plan)
-        shape = checked(plan, self.limits(problem), "PyTorch")
-        files = {PYTHON_FILE: _module(shape, problem.training)}
-        if shape.stages > 1:
-            order = actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches)
-            files[SCHEDULE_FILE] = csv_text(order)
-        return files
+    Raises:
+        InputError: PyTorch cannot run the plan, and why.
+    """
+    problem = problem_of(plan)
+    shape = checked(plan, limits(problem), "PyTorch")
+    files = {PYTHON_FILE: _module(shape, problem.training)}
+    if shape.stages > 1:
+        order = actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches)
+        files[SCHEDULE_FILE] = csv_text(order)
+    return files
 
 
 def _module(shape: Deployment, training: Training) -> str:

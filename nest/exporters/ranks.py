@@ -1,4 +1,4 @@
-"""The rank table: which rank is which accelerator of which host, for people and for scripts."""
+"""The rank table: which rank is which accelerator of which host, as CSV and as JSON."""
 
 import csv
 import io
@@ -14,24 +14,18 @@ COLUMNS = ("rank", "node", "gpu", "pp", "dp", "cp", "tp", "ep", "etp")
 """Of both files, in this order."""
 
 
-class RanksExporter:
-    """Writes the rank table as CSV and as JSON, with a column for each strategy of a plug-in that declares one."""
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`ranks.csv` and `ranks.json`.
 
-    name = "ranks"
-    summary = "the rank table: rank, node, gpu and coordinates of every process (CSV and JSON)"
-
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """`ranks.csv` and `ranks.json`.
-
-        Raises:
-            InputError: the plan is infeasible, its ranks have no common grid, or hosts do not hold the devices.
-        """
-        ranks = placement(plan)
-        text = io.StringIO()
-        table = csv.DictWriter(text, _row(ranks[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(map(_row, ranks))
-        return {"ranks.csv": text.getvalue(), "ranks.json": _json(plan, ranks)}
+    Raises:
+        InputError: the plan is infeasible, its ranks have no common grid, or hosts do not hold the devices.
+    """
+    ranks = placement(plan)
+    text = io.StringIO()
+    table = csv.DictWriter(text, _row(ranks[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(map(_row, ranks))
+    return {"ranks.csv": text.getvalue(), "ranks.json": _json(plan, ranks)}
 
 
 def _json(plan: PlanDocument, ranks: tuple[Placed, ...]) -> str:

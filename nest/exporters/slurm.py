@@ -1,4 +1,4 @@
-"""A plan's placement for Slurm: a hostfile for the distribution `arbitrary`, and a script that uses it."""
+"""A plan's placement for Slurm: a hostfile, and a script that uses it (srun(1), `--distribution=arbitrary`)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,22 +14,16 @@ _STAND_IN = re.compile(r"node\d+")
 """Names of hosts where nobody gave any (`nest.deployment.ranks`)."""
 
 
-class SlurmExporter:
-    """Writes a hostfile and a launch script (srun(1), `--distribution=arbitrary`)."""
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """Line `i` of the hostfile is the host of task `i`, which is rank `i`.
 
-    name = "slurm"
-    summary = "Slurm: a hostfile with one line for each rank, and a script that runs srun with it"
-
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """Line `i` of the hostfile is the host of task `i`, which is rank `i`.
-
-        Raises:
-            InputError: there is no rank table, or the name of a host cannot stand in a hostfile.
-        """
-        placed = placement(plan)
-        nodes = nodes_of(placed)
-        check_plain(nodes, "a hostfile of Slurm")
-        return {HOSTS: "".join(f"{each.node}\n" for each in placed), SCRIPT: _script(nodes, len(placed))}
+    Raises:
+        InputError: there is no rank table, or the name of a host cannot stand in a hostfile.
+    """
+    placed = placement(plan)
+    nodes = nodes_of(placed)
+    check_plain(nodes, "a hostfile of Slurm")
+    return {HOSTS: "".join(f"{each.node}\n" for each in placed), SCRIPT: _script(nodes, len(placed))}
 
 
 def _script(nodes: Sequence[Node], ranks: int) -> str:

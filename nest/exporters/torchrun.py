@@ -1,4 +1,9 @@
-"""A plan's placement for torchrun: one script for all nodes, which finds out on which of them it runs."""
+"""A plan's placement for torchrun: one script for all nodes, which finds out on which of them it runs.
+
+It calls torchrun with a node rank and static rendezvous (torch/distributed/run.py). torchrun numbers ranks node by
+node: where the ranks of a node do not follow one another, no order of nodes gives the plan, and the script starts the
+processes itself, with the environment that torchrun would give them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,26 +14,16 @@ from nest.spec import PlanDocument
 SCRIPT = "torchrun_launch.sh"
 
 
-class TorchrunExporter:
-    """Writes a script that calls torchrun with a node rank and static rendezvous (torch/distributed/run.py).
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """The script.
 
-    torchrun numbers ranks node by node. Where the ranks of a node do not follow one another, no order of nodes gives
-    the plan; the script then starts the processes itself, with the environment that torchrun would give them.
+    Raises:
+        InputError: there is no rank table.
     """
-
-    name = "torchrun"
-    summary = "torchrun: a script to call on every node, with node ranks and static rendezvous"
-
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """The script.
-
-        Raises:
-            InputError: there is no rank table.
-        """
-        placed = placement(plan)
-        nodes = nodes_of(placed)
-        start = _torchrun if all(node.adjacent for node in nodes) else _processes
-        return {SCRIPT: "\n".join(start(nodes, len(placed))) + "\n"}
+    placed = placement(plan)
+    nodes = nodes_of(placed)
+    start = _torchrun if all(node.adjacent for node in nodes) else _processes
+    return {SCRIPT: "\n".join(start(nodes, len(placed))) + "\n"}
 
 
 def _about(nodes: Sequence[Node], ranks: int) -> list[str]:

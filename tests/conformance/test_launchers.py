@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from nest.exporters.dot import DotExporter
-from nest.exporters.mpi import MpiExporter
-from nest.exporters.slurm import SlurmExporter
-from nest.exporters.torchrun import TorchrunExporter
+from nest.exporters import dot, mpi, slurm
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
 from tests.conformance.consumer import interpreter, needs
@@ -52,7 +49,7 @@ def test_slurm_reads_the_hostfile_as_it_is(tmp_path: Path) -> None:
     scontrol = program("scontrol")
     hosts = ["rack1n09", "rack1n10", "rack1n11", "gpu-7"]
     one = evolve(STAGES, fanouts=(2, 4), replicas=4)
-    files = SlurmExporter().export(spread(made_up(one, hosts=hosts)))
+    files = slurm.export(spread(made_up(one, hosts=hosts)))
     written(files, tmp_path)
     (tmp_path / "slurm.conf").write_text("ClusterName=none\nSlurmctldHost=localhost\n")
     environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
@@ -73,7 +70,7 @@ def test_open_mpi_starts_the_ranks(tmp_path: Path) -> None:
     program("taskset")
     ranks = min(2, os.cpu_count() or 1)
     one = Decisions((ranks,), 1, 1, 1, 1, 1, replicas=ranks, rank_order="dp-inner", places=(0,))
-    script = written(MpiExporter().export(made_up(one, hosts=[socket.gethostname()])), tmp_path)
+    script = written(mpi.export(made_up(one, hosts=[socket.gethostname()])), tmp_path)
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
         ["bash", str(script), "bash", "-c", TOLD],
@@ -95,7 +92,7 @@ def test_torchrun_gives_every_process_its_rank(counted: str, tmp_path: Path) -> 
     if not torchrun.exists():
         pytest.skip(f"there is no torchrun beside {interpreter()}")
     plan = made_up(STAGES) if counted == "by torchrun" else spread(made_up(STAGES))
-    script = written(TorchrunExporter().export(plan), tmp_path)
+    script = written(torchrun.export(plan), tmp_path)
     assert ("torchrun --no-python" in script.read_text()) == (counted == "by torchrun")
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -123,7 +120,7 @@ def test_torchrun_gives_every_process_its_rank(counted: str, tmp_path: Path) -> 
 
 
 def test_graphviz_draws_a_plan(tmp_path: Path) -> None:
-    graph = written(DotExporter().export(made_up(STAGES)), tmp_path)
+    graph = written(dot.export(made_up(STAGES)), tmp_path)
     done = subprocess.run([program("dot"), "-Tsvg", str(graph)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count('class="node"') == 4

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest.deployment import MEGATRON_ORDER, Deployment, Rank, deployment, rank_table
-from nest.exporters.megatron.flags import exporter, flag_groups
+from nest.exporters.megatron.flags import export, flag_groups
 from nest.exporters.megatron.notation import read_layout, said, write_layout
 from tests.conformance.consumer import consume, needs
 from tests.conformance.plans import PROBLEMS, plan
@@ -262,7 +262,7 @@ def expected_groups(kind: str, ranks: Sequence[Rank]) -> dict[str, dict[int, lis
 
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_bash_reads_the_words_that_were_written(kind: str) -> None:
-    text = exporter.export(plan(kind))["megatron_flags.sh"]
+    text = export(plan(kind))["megatron_flags.sh"]
     done = subprocess.run(
         ["bash", "-c", f"set -eu; eval {shlex.quote(text)}; printf '%s\\n' \"${{MEGATRON_ARGS[@]}}\""],
         capture_output=True,
@@ -285,8 +285,7 @@ def test_fields_of_the_bridge_s_overlay_are_those_of_megatron_core() -> None:
     from nest.io import read_mapping_text
 
     overlays = [
-        read_mapping_text(bridge.exporter.export(plan(kind))["megatron_bridge.yaml"], "overlay.yaml")
-        for kind in PROBLEMS
+        read_mapping_text(bridge.export(plan(kind))["megatron_bridge.yaml"], "overlay.yaml") for kind in PROBLEMS
     ]
     keys = {name: sorted({key for each in overlays for key in each[name]}) for name in ("model", "optimizer", "ddp")}
     unknown = consume(

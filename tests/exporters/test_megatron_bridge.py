@@ -4,13 +4,13 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.exporters.megatron.bridge import exporter
+from nest.exporters.megatron.bridge import export
 from nest.io import read_mapping_text
 from tests.conformance.plans import DENSE_MODEL, PROBLEMS, plan, problem
 
 
 def overlay(kind: str) -> dict[str, Any]:
-    return read_mapping_text(exporter.export(plan(kind))["megatron_bridge.yaml"], "overlay.yaml")
+    return read_mapping_text(export(plan(kind))["megatron_bridge.yaml"], "overlay.yaml")
 
 
 def test_degrees_and_batches_are_the_plan_s() -> None:
@@ -48,4 +48,4 @@ def test_what_a_recipe_may_have_set_is_set_back(kind: str) -> None:
 def test_what_named_precisions_do_not_say_is_refused(training: dict[str, str]) -> None:
     found = nest.evaluate(problem(DENSE_MODEL, training, {"tp": 2, "zero": 1}))
     with pytest.raises(InputError, match="Megatron-Bridge cannot train this"):
-        exporter.export(found)
+        export(found)

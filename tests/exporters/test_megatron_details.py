@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest.exporters.megatron.flags import exporter
+from nest.exporters.megatron.flags import export
 from nest.exporters.megatron.model_flags import detail_flags, left_out
 from nest.exporters.megatron.notation import said
 from nest.formulate.model import resolve_model
@@ -42,7 +42,7 @@ def test_what_nobody_says_is_told() -> None:
     flags, told = details({"transformer": dict(DENSE)})
     assert set(flags) == {"--hidden-dropout", "--attention-dropout"}
     assert all(flag in told for flag in ("--rotary-base", "--norm-epsilon", "--init-method-std"))
-    assert "# " + told + "." in exporter.export(nest.evaluate(problem({"dp": 16})))["megatron_flags.sh"]
+    assert "# " + told + "." in export(nest.evaluate(problem({"dp": 16})))["megatron_flags.sh"]
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_ranks_that_share_a_micro_batch_have_their_part_of_it(name: str) -> None
     found = told["MODEL_ARGS"]["--micro-batch-size"] if name == "megatron" else told["train"]["micro_batch_size"]
     assert found == 2
     assert found * 4 * document.micro_batches == 32
-    assert exporter.export(evolve(document)) == exporter.export(document)
+    assert export(evolve(document)) == export(document)

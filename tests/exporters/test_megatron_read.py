@@ -6,7 +6,7 @@ import pytest
 
 from nest.deployment import FlagsRead
 from nest.errors import InputError
-from nest.exporters.megatron.flags import exporter
+from nest.exporters.megatron.reading import read_megatron
 
 DENSE = {
     "--num-layers": "32", "--hidden-size": "512", "--num-attention-heads": "8", "--ffn-hidden-size": "2048",
@@ -22,7 +22,7 @@ EXPERTS = {**DENSE, "--num-experts": "8", "--moe-ffn-hidden-size": "512", "--exp
 def read(flags: dict[str, str], nodes: int = 4, **changed: str | None) -> FlagsRead:
     every: dict[str, Any] = {**flags, **{"--" + name.replace("_", "-"): value for name, value in changed.items()}}
     words = " ".join(f"{flag} '{value}'" if value else flag for flag, value in every.items() if value is not None)
-    return exporter.read(f"torchrun --nnodes {nodes} --nproc-per-node 8 pretrain_gpt.py {words}\n")
+    return read_megatron(f"torchrun --nnodes {nodes} --nproc-per-node 8 pretrain_gpt.py {words}\n")
 
 
 def test_a_plain_run() -> None:
@@ -182,7 +182,7 @@ def test_contradictions_are_told_with_their_reason(changed: dict[str, str | None
 
 def test_a_value_that_only_a_run_would_tell_is_asked_for() -> None:
     with pytest.raises(InputError, match=r"--global-batch-size is .* which only a run would tell"):
-        exporter.read("python a.py --micro-batch-size 1 --global-batch-size $(cat batch)")
+        read_megatron("python a.py --micro-batch-size 1 --global-batch-size $(cat batch)")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_what_costs_and_is_not_priced_is_told_and_what_costs_nothing_is_not() ->
 
 
 def test_flags_without_a_model_leave_it_and_what_they_do_not_say_to_the_problem() -> None:
-    found = exporter.read("A=(--tensor-model-parallel-size 2 --micro-batch-size 1 --overlap-grad-reduce)")
+    found = read_megatron("A=(--tensor-model-parallel-size 2 --micro-batch-size 1 --overlap-grad-reduce)")
     assert set(found.settings) == {"training", "fixed"}
     assert found.settings["training"] == {"overlap": {"data": True, "tensor": False, "experts": False}}
 
@@ -224,6 +224,6 @@ def test_a_vocabulary_nobody_says_is_asked_for() -> None:
 @pytest.mark.parametrize("folder", ["plans"])
 def test_samples_are_read(shared: Any, folder: str) -> None:
     for name in ("megatron_flags.sh", "megatron_args.yaml"):
-        found = exporter.read((shared / "samples" / folder / name).read_text())
+        found = read_megatron((shared / "samples" / folder / name).read_text())
         assert found.settings["fixed"]["stages"] == [7, 8, 9, 8]
         assert found.settings["fixed"]["recompute"] == "full"

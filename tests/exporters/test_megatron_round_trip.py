@@ -12,10 +12,9 @@ from ruamel.yaml import YAML
 
 import nest
 from nest.deployment import deployment
-from nest.exporters.megatron.flags import exporter
-from nest.exporters.megatron.limits import transformer_of
+from nest.exporters.megatron.flags import export, transformer_of
 from nest.exporters.megatron.model_flags import feed_forwards
-from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, rank_order
+from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, order_of
 from nest.exporters.megatron.reading import read_megatron
 from nest.formulate.from_flags import start
 from nest.io import structure
@@ -33,7 +32,7 @@ def back(plan: PlanDocument, text: str, name: str, folder: Path) -> PlanDocument
     assert found.notes == ()
     shape = deployment(plan)
     decisions: dict[str, Any] = {"dp": shape.data_parallel}
-    if rank_order(shape, transformer_of(structure(plan.problem, Problem))) != PIPELINE_INNER_ORDER:
+    if order_of(shape, transformer_of(structure(plan.problem, Problem))) != PIPELINE_INNER_ORDER:
         decisions["rank_order"] = shape.rank_order  # Which flags leave to the files that place ranks.
     return nest.evaluate(found.problem, fix=decisions)
 
@@ -91,7 +90,7 @@ def printed(text: str) -> str:
 @settings(max_examples=10)
 @given(problems())
 def test_printed_arguments_say_what_flags_say(problem: dict[str, Any]) -> None:
-    flags = exporter.export(nest.evaluate(problem))["megatron_args.yaml"]
+    flags = export(nest.evaluate(problem))["megatron_args.yaml"]
     written, logged = read_megatron(flags), read_megatron(printed(flags))
     assert logged.settings == written.settings
     assert logged.notes == ()
@@ -101,22 +100,22 @@ def test_printed_arguments_say_what_flags_say(problem: dict[str, Any]) -> None:
 @given(problems(), st.sampled_from(["megatron_flags.sh", "megatron_args.yaml"]))
 def test_flags_say_the_plan(tmp_path_factory: pytest.TempPathFactory, problem: dict[str, Any], name: str) -> None:
     plan = nest.evaluate(problem)
-    files = exporter.export(plan)
+    files = export(plan)
     again = back(plan, files[name], name, tmp_path_factory.mktemp("flags"))
     assert deployment(again) == deployment(plan)
     assert again.batch_time == plan.batch_time
     assert [stage.memory for stage in again.stages] == [stage.memory for stage in plan.stages]
-    assert exporter.export(again) == files
+    assert export(again) == files
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_plans_of_every_kind_come_back(kind: str, tmp_path: Path) -> None:
     plan = nest.evaluate(PROBLEMS[kind])
-    files = exporter.export(plan)
+    files = export(plan)
     for name, text in files.items():
         again = back(plan, text, name, tmp_path)
         assert again.batch_time == plan.batch_time
-        assert exporter.export(again) == files
+        assert export(again) == files
 
 
 def test_some_models_drawn_have_experts() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import nest
 from nest.errors import InputError
-from nest.exporters.astra_sim import AstraSimExporter
-from nest.exporters.dot import MOST_BLOCKS, DotExporter
+from nest.exporters import astra_sim, dot
+from nest.exporters.dot import MOST_BLOCKS
 from nest.hooks.registry import registry
 from nest.io import read_value
 from nest.spec import PlanDocument
@@ -23,7 +23,7 @@ ONE = Decisions((2, 4), tp=2, cp=1, copies=1, etp=1, ep=1, replicas=2, rank_orde
 
 
 def drawn(plan: PlanDocument) -> str:
-    return DotExporter().export(plan)["plan.dot"]
+    return dot.export(plan)["plan.dot"]
 
 
 def labels(text: str, pattern: str) -> dict[str, list[str]]:
@@ -130,7 +130,7 @@ def test_graphviz_reads_it(name: str) -> None:
 
 def network(plan: PlanDocument) -> dict[str, list[Any]]:
     """The file as its readers see it: lists of words and numbers."""
-    text = AstraSimExporter().export(plan)["astra_sim_network.yml"]
+    text = astra_sim.export(plan)["astra_sim_network.yml"]
     rows = [line.split(":", 1) for line in text.splitlines() if not line.startswith("#")]
     return {key: read_value(value.split("#")[0].strip()) for key, value in rows}
 
@@ -162,7 +162,7 @@ def test_bandwidths_and_latencies_are_in_its_units() -> None:
 def test_small_numbers_are_written_without_exponents() -> None:
     plan = made_up(ONE)
     levels = [{"fanout": 2, "bandwidth": 1e5, "latency": 1e-14}, {"fanout": 4, "bandwidth": 1e21, "latency": 1}]
-    text = AstraSimExporter().export(evolve(plan, problem={**plan.problem, "cluster": {"levels": levels}}))
+    text = astra_sim.export(evolve(plan, problem={**plan.problem, "cluster": {"levels": levels}}))
     assert "bandwidth: [ 0.0001, 1000000000000" in text["astra_sim_network.yml"]
     assert not re.search(r"\de[-+]?\d", text["astra_sim_network.yml"])
 
@@ -192,6 +192,6 @@ def test_a_network_survives_the_round_trip() -> None:
 
 def test_a_plan_that_is_infeasible_has_nothing_to_show() -> None:
     none = evolve(made_up(ONE), status="infeasible", stages=())
-    for exporter in (DotExporter(), AstraSimExporter()):
+    for exporter in (dot, astra_sim):
         with pytest.raises(InputError, match="nothing to export"):
             exporter.export(none)

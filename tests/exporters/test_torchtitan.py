@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.exporters.torchtitan import Torchtitan
+from nest.exporters import torchtitan
 from nest.exporters.torchtitan.models import FLAVORS, NEW, OLD, family, figures, flavor, registration
 from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture, architecture_of
@@ -90,23 +90,22 @@ def test_a_size_that_is_taught_rotates_as_the_configuration_says() -> None:
 def test_a_known_size_that_rotates_otherwise_is_told() -> None:
     document = published_plan("llama-3-8b")
     source = {**document.problem["model"], "rope_theta": 123456.0}
-    files = Torchtitan().export(evolve(document, problem={**document.problem, "model": source}))
+    files = torchtitan.export(evolve(document, problem={**document.problem, "model": source}))
     assert all("rope_theta 123456" in files[name] for name in ("torchtitan.toml", "torchtitan_plan.py"))
 
 
 def test_each_version_gets_a_file_where_it_can_run_the_plan() -> None:
-    exporter = Torchtitan()
-    both = parsed(exporter.export(plan({"dp": 16, "zero": 3})))
+    both = parsed(torchtitan.export(plan({"dp": 16, "zero": 3})))
     assert {"torchtitan.toml", "torchtitan_plan.py"} <= set(both)
-    whole_sequence = exporter.export(plan({"tp": 2, "dp": 8, "zero": 3}))
+    whole_sequence = torchtitan.export(plan({"tp": 2, "dp": 8, "zero": 3}))
     assert set(whole_sequence) == {"torchtitan_plan.py"}
     assert "always comes with sequence parallelism" in whole_sequence["torchtitan_plan.py"]
-    split = exporter.export(plan({"tp": 2, "sp": True, "dp": 8, "ep": 2, "etp": 2, "zero": 3}, SPARSE))
+    split = torchtitan.export(plan({"tp": 2, "sp": True, "dp": 8, "ep": 2, "etp": 2, "zero": 3}, SPARSE))
     assert set(split) == {"torchtitan.toml"}
     assert "0.3.0 cannot run this plan" in split["torchtitan.toml"]
 
 
 def test_a_size_nobody_registered_is_no_size_of_torchtitan() -> None:
-    told = parsed(Torchtitan().export(plan({"dp": 16, "zero": 3}, SPARSE)))["torchtitan.toml"]["model"]
+    told = parsed(torchtitan.export(plan({"dp": 16, "zero": 3}, SPARSE)))["torchtitan.toml"]["model"]
     assert told["flavor"] == "nest"
     assert told["flavor"] not in {known.name for known in FLAVORS}

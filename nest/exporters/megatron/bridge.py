@@ -10,17 +10,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
-
 from nest.deployment import Deployment, Limits, deployment
 from nest.errors import InputError
-from nest.exporters.common import samples
-from nest.exporters.megatron.flags import flag_groups
-from nest.exporters.megatron.limits import megatron_limits, transformer_of
+from nest.exporters.common import problem_of, samples
+from nest.exporters.megatron import flags as megatron
+from nest.exporters.megatron.flags import flag_groups, transformer_of
 from nest.exporters.megatron.notation import FLAG, Flags, said
-from nest.exporters.megatron.parallel_flags import CONTEXT_EXCHANGES, environment, rank_order
+from nest.exporters.megatron.parallel_flags import CONTEXT_EXCHANGES, environment
 from nest.exporters.megatron.training_flags import eight_bit_weights
-from nest.io import structure
 from nest.spec import Architecture, PlanDocument, Problem, Training
 
 PRECISIONS = {
@@ -38,48 +35,29 @@ OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
 Section = dict[str, Any]
 
 
-@frozen
-class MegatronBridgeExporter:
-    """A YAML overlay for recipes of Megatron-Bridge.
+def limits(problem: Problem) -> Limits:
+    """What Megatron-Bridge can run of `problem`: what Megatron-LM can, with its named precisions.
 
-    Attributes:
-        name: what people write to choose it.
-        summary: one line for lists.
+    Raises:
+        InputError: the model or the training is beyond it.
     """
+    for obstacle in _obstacles(problem.training):
+        raise InputError(f"Megatron-Bridge cannot train this, because {obstacle}.")
+    return megatron.limits(problem)
 
-    name: str = "megatron-bridge"
-    summary: str = "a YAML overlay for a recipe of Megatron-Bridge: megatron_bridge.yaml"
 
-    def limits(self, problem: Problem) -> Limits:
-        """What Megatron-Bridge can run of `problem`: what Megatron-LM can, with its named precisions.
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`megatron_bridge.yaml`.
 
-        Raises:
-            InputError: the model or the training is beyond it.
-        """
-        for obstacle in _obstacles(problem.training):
-            raise InputError(f"Megatron-Bridge cannot train this, because {obstacle}.")
-        return megatron_limits(problem)
-
-    def rank_order(self, plan: PlanDocument) -> tuple[str, ...]:
-        """How Megatron Core counts ranks with this overlay.
-
-        Raises:
-            InputError: nothing is known of the model.
-        """
-        return rank_order(deployment(plan), transformer_of(structure(plan.problem, Problem)))
-
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """`megatron_bridge.yaml`.
-
-        Raises:
-            InputError: Megatron-Bridge cannot run the plan; the text has the reasons.
-        """
-        problem = structure(plan.problem, Problem)
-        self.limits(problem)
-        flags: Flags = {flag: value for group in flag_groups(plan).values() for flag, value in said(group).items()}
-        shape = deployment(plan)
-        sections = _sections(flags, shape, problem.training)
-        return {"megatron_bridge.yaml": _text(sections, shape, transformer_of(problem))}
+    Raises:
+        InputError: Megatron-Bridge cannot run the plan; the text has the reasons.
+    """
+    problem = problem_of(plan)
+    limits(problem)
+    flags: Flags = {flag: value for group in flag_groups(plan).values() for flag, value in said(group).items()}
+    shape = deployment(plan)
+    sections = _sections(flags, shape, problem.training)
+    return {"megatron_bridge.yaml": _text(sections, shape, transformer_of(problem))}
 
 
 def _obstacles(training: Training) -> Iterator[str]:
@@ -182,6 +160,3 @@ def _text(sections: Mapping[str, Section | str | None], shape: Deployment, model
         else:
             lines.append(f"{name}: {json.dumps(section)}")
     return "\n".join(lines) + "\n"
-
-
-exporter = MegatronBridgeExporter()

@@ -1,85 +1,177 @@
-"""The exporter of Megatron-LM's flags."""
+"""Megatron-LM: what it can run, with the reasons, and the flags of `pretrain_gpt.py` for a plan.
+
+Sources: `validate_args` (megatron/training/arguments.py), `TransformerConfig.__post_init__`,
+`ModelParallelConfig.__post_init__`, `initialize_model_parallel` (megatron/core/parallel_state.py), the schedules
+(megatron/core/pipeline_parallel/schedules.py) and `MoELayer` of Megatron-LM core_v0.16.1.
+"""
 
 from collections.abc import Mapping
 
-from attrs import frozen
-
-from nest.deployment import Deployment, FlagsRead, Limits, deployment, rank_table, violations
-from nest.errors import InputErrors
-from nest.exporters.common import domain_of
-from nest.exporters.megatron.limits import megatron_limits, transformer_of
-from nest.exporters.megatron.model_flags import detail_flags, left_out, model_flags
+from nest.deployment import Deployment, Limits, deployment, rank_table, violations
+from nest.errors import InputError, InputErrors
+from nest.exporters.common import domain_of, problem_of, whole_batches
+from nest.exporters.megatron.model_flags import (
+    detail_flags,
+    feed_forwards,
+    left_out,
+    model_flags,
+    model_obstacles,
+    windows,
+)
 from nest.exporters.megatron.notation import Flags, shell_file, yaml_file
 from nest.exporters.megatron.parallel_flags import (
     PIPELINE_INNER_ORDER,
+    SHARDING,
     batch_flags,
     communication_flags,
     environment,
+    order_of,
     parallel_flags,
-    rank_order,
     sharding_flags,
 )
-from nest.exporters.megatron.training_flags import optimizer_flags, precision_flags, recompute_flags
-from nest.io import structure
-from nest.spec import Architecture, PlanDocument, Problem
+from nest.exporters.megatron.training_flags import (
+    MODES,
+    eight_bit_weights,
+    modules_of,
+    optimizer_flags,
+    precision_aware,
+    precision_flags,
+    recompute_flags,
+    training_obstacles,
+)
+from nest.hooks.architectures import architecture_of
+from nest.spec import Architecture, PlanDocument, Problem, Training
+
+FSDP = "ZeRO 2 and 3 are its FSDP, which it neither documents nor tests with pipelines"
 
 
-@frozen
-class MegatronExporter:
-    """Flags for `pretrain_gpt.py` of Megatron-LM.
+def limits(problem: Problem) -> Limits:
+    """What Megatron-LM can run of `problem`.
 
-    Attributes:
-        name: what people write to choose it.
-        summary: one line for lists.
+    Raises:
+        InputError: the model or the training is beyond it.
     """
+    model, training = transformer_of(problem), problem.training
+    for obstacle in (*model_obstacles(model, training.sequence_length or 1), *training_obstacles(training)):
+        raise InputError(f"Megatron-LM cannot train this, because {obstacle}.")
+    experts = bool(feed_forwards(model)[1])
+    return Limits(
+        strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+        schedules=("1f1b", "interleaved"),
+        recompute=tuple(mode for mode in MODES if mode != "selective" or _has_modules(training)),
+        offload=("optimizer",),
+        zero_degrees=not experts,
+        constraints={
+            "uniform(recompute)": "Megatron-LM has one recompute policy for all stages",
+            "uniform(zero)": "Megatron-LM shards the optimizer of all stages alike",
+            f"zero < {min(SHARDING)} or pp == 1": FSDP,
+            **whole_batches(problem, "Megatron-LM"),
+            **_head_constraints(model),
+            **_training_constraints(training, model),
+            **(_expert_constraints(training) if experts else {}),
+        },
+    )
 
-    name: str = "megatron"
-    summary: str = "flags of Megatron-LM: megatron_flags.sh to be sourced, megatron_args.yaml (MODEL_ARGS)"
 
-    def limits(self, problem: Problem) -> Limits:
-        """What Megatron-LM can run of `problem`.
+def transformer_of(problem: Problem) -> Architecture:
+    """The model, which must be a transformer.
 
-        Raises:
-            InputError: the model or the training is beyond it.
-        """
-        return megatron_limits(problem)
+    Raises:
+        InputError: it is something else.
+    """
+    model = architecture_of(problem.to_dict().get("model"))
+    if model is None:
+        raise InputError(
+            "Megatron-LM builds transformers from their widths, and this problem has measured layers or an operator "
+            "graph; give a `model` that says what it is made of."
+        )
+    return model
 
-    def read(self, text: str, nodes: int | None = None) -> FlagsRead:
-        """What a launch script or a map of flags has Megatron-LM do.
 
-        Args:
-            text: of the file.
-            nodes: machines it is launched on; None: as the text says.
+def _has_modules(training: Training) -> bool:
+    try:
+        modules_of(training.selective)
+    except InputError:
+        return False
+    return True
 
-        Raises:
-            InputError: there are no flags, they contradict each other, or say what nest cannot price.
-        """
-        from nest.exporters.megatron.reading import read_megatron
 
-        return read_megatron(text, nodes)
+def _head_constraints(model: Architecture) -> dict[str, str]:
+    heads = model.blocks[0].attention.heads
+    groups = getattr(model.blocks[0].attention, "kv_heads", heads)
+    return {
+        f"{heads} % tp == 0": f"Megatron-LM gives each tensor-parallel rank as many of the {heads} attention heads",
+        f"{groups} % tp == 0 or tp % {groups} == 0": (
+            f"Megatron-LM wants the {groups} query groups to be a multiple or a divisor of tensor parallelism"
+        ),
+    }
 
-    def rank_order(self, plan: PlanDocument) -> tuple[str, ...]:
-        """How Megatron-LM counts ranks, run with these flags: with the pipeline inside or outside data parallelism.
 
-        Raises:
-            InputError: nothing is known of the model.
-        """
-        return rank_order(deployment(plan), transformer_of(structure(plan.problem, Problem)))
+def _training_constraints(training: Training, model: Architecture) -> dict[str, str]:
+    found = {}
+    if training.optimizer.startswith("sgd"):
+        found["zero == 0"] = "Megatron-LM's distributed optimizer and its FSDP are Adam's"
+    elif precision_aware(training):
+        found["zero >= 1"] = "Megatron-LM's precision-aware optimizer, which this training asks for, is distributed"
+    elif eight_bit_weights(training):
+        found["zero >= 1"] = "Megatron-LM keeps weights in 8 bits only with its distributed optimizer"
+    if training.overlap.tensor:
+        found["tp == 1 or sp > 1"] = (
+            "Megatron-LM overlaps tensor parallelism only with sequence parallelism; give that, or say "
+            "overlap.tensor: false"
+        )
+    if training.key_exchange == "ring" and any(windows(model)):
+        found["cp == 1"] = (
+            "Transformer Engine passes keys on in a ring only where there is no attention window; "
+            "training.context_exchange all_gather would do"
+        )
+    delayed = training.precision == "fp8" and eight_bit_weights(training) and "optimizer" in training.offload
+    if delayed and {"layernorm", "moe_act"}.intersection(
+        modules_of(training.selective) if _has_modules(training) else ()
+    ):
+        found['recompute != "selective"'] = (
+            "Megatron-LM does not recompute norms and activations of experts with delayed scaling of fp8"
+        )
+    return found
 
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        """`megatron_flags.sh` and `megatron_args.yaml`.
 
-        Raises:
-            InputError: Megatron-LM cannot run the plan; the text has the reasons.
-        """
-        groups = flag_groups(plan)
-        shape, model = deployment(plan), transformer_of(structure(plan.problem, Problem))
-        comments = _comments(plan, shape, model)
-        exported, unset = environment(shape)
-        return {
-            "megatron_flags.sh": shell_file(comments, exported, unset, groups),
-            "megatron_args.yaml": yaml_file(comments, exported, groups),
-        }
+def _expert_constraints(training: Training) -> dict[str, str]:
+    found = {
+        "(tp == 1) or (sp > 1)": (
+            "Megatron-LM trains mixtures of experts with tensor parallelism only where the sequence is parallel too"
+        )
+    }
+    if training.overlap.experts:
+        found['ep == 1 or (pp == 1 or chunks > 1) and recompute != "full"'] = (
+            "Megatron-LM overlaps the exchange of experts only without a pipeline or with an interleaved one, and not "
+            "with full recomputation"
+        )
+    return found
+
+
+def rank_order(plan: PlanDocument) -> tuple[str, ...]:
+    """How Megatron-LM counts ranks, run with these flags: with the pipeline inside or outside data parallelism.
+
+    Raises:
+        InputError: nothing is known of the model.
+    """
+    return order_of(deployment(plan), transformer_of(problem_of(plan)))
+
+
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`megatron_flags.sh` and `megatron_args.yaml`.
+
+    Raises:
+        InputError: Megatron-LM cannot run the plan; the text has the reasons.
+    """
+    groups = flag_groups(plan)
+    shape, model = deployment(plan), transformer_of(problem_of(plan))
+    comments = _comments(plan, shape, model)
+    exported, unset = environment(shape)
+    return {
+        "megatron_flags.sh": shell_file(comments, exported, unset, groups),
+        "megatron_args.yaml": yaml_file(comments, exported, groups),
+    }
 
 
 def flag_groups(plan: PlanDocument) -> Mapping[str, Flags]:
@@ -88,9 +180,9 @@ def flag_groups(plan: PlanDocument) -> Mapping[str, Flags]:
     Raises:
         InputError: Megatron-LM cannot run the plan; the text has the reasons.
     """
-    problem = structure(plan.problem, Problem)
+    problem = problem_of(plan)
     shape = deployment(plan)
-    beyond = violations(plan, megatron_limits(problem), "Megatron-LM")
+    beyond = violations(plan, limits(problem), "Megatron-LM")
     if beyond:
         raise InputErrors(f"{reason}." for reason in beyond)
     model, training = transformer_of(problem), problem.training
@@ -106,7 +198,7 @@ def flag_groups(plan: PlanDocument) -> Mapping[str, Flags]:
 
 
 def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> list[str]:
-    order = rank_order(shape, model)
+    order = order_of(shape, model)
     words = "tp-cp-ep-pp-dp" if order == PIPELINE_INNER_ORDER else "tp-cp-ep-dp-pp"
     in_order = plan.placement is None and all(rank.device == rank.rank for rank in rank_table(plan, order))
     placed = (
@@ -129,12 +221,9 @@ def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> lis
 def _beyond_domain(plan: PlanDocument, shape: Deployment) -> list[str]:
     """Why tensor parallelism does not overlap although it should."""
     domain = domain_of(plan)
-    if shape.tp <= domain or not structure(plan.problem, Problem).training.overlap.tensor:
+    if shape.tp <= domain or not problem_of(plan).training.overlap.tensor:
         return []
     return [
         f"--tp-comm-overlap is left out: it works among the {domain} devices of a scale-up network only, and tensor "
         f"parallelism spans {shape.tp}."
     ]
-
-
-exporter = MegatronExporter()

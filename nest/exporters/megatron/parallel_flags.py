@@ -30,11 +30,11 @@ def parallel_flags(shape: Deployment, model: Architecture) -> Flags:
         "--sequence-parallel": shape.sequence_parallel,
         "--expert-model-parallel-size": shape.ep if sparse else None,
         "--expert-tensor-parallel-size": shape.etp if sparse else None,
-        "--use-tp-pp-dp-mapping": rank_order(shape, model) == PIPELINE_INNER_ORDER,
+        "--use-tp-pp-dp-mapping": order_of(shape, model) == PIPELINE_INNER_ORDER,
     }
 
 
-def rank_order(shape: Deployment, model: Architecture) -> tuple[str, ...]:
+def order_of(shape: Deployment, model: Architecture) -> tuple[str, ...]:
     """The order of ranks in which they lie on the plan's devices in theirs, as far as Megatron-LM has it.
 
     With `--use-tp-pp-dp-mapping` `initialize_model_parallel` wants the pipeline groups of experts to be those of all
