@@ -7,8 +7,7 @@ from nest.graph import OperatorGraph
 from nest.spec.cluster import ClusterOfFile, LinkProfile
 from nest.spec.measurements import Measurement
 from nest.spec.plan import PlanDocument
-from nest.spec.problem import Problem
-from nest.spec.profile import ProfileSpec
+from nest.spec.problem import Problem, ProfileSpec
 from nest.spec.topology import Topology
 from nest.spec.training import StackSpec
 

@@ -6,14 +6,13 @@ cattrs and ruamel.yaml load when a function needs them, not with this package.
 from nest.io.reading import (
     placed,
     read,
-    read_mapping,
     read_mapping_text,
     read_records,
     read_text,
     structure,
     structure_source,
 )
-from nest.io.source import is_file_name, read_value
+from nest.io.source import is_file_name, read_mapping, read_value
 from nest.io.structuring import unstructure
 from nest.io.writing import check_writable, there_is, toml_text, write_files, write_folder, write_text, yaml_text
 

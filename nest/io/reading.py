@@ -8,9 +8,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nest.errors import FieldError, InputError, InputErrors, PlacedErrors, Steps
-from nest.io.source import MOST_REPORTED, STANDARD_INPUT, Mistake, Source, parse, read_source, read_text_of, shown
+from nest.io.formats import Repeated, json_content
+from nest.io.source import (
+    MOST_REPORTED,
+    STANDARD_INPUT,
+    Mistake,
+    Source,
+    parse,
+    read_mapping,
+    read_text_of,
+    shown,
+    survey,
+)
 from nest.io.structuring import Mistakes, converter
-from nest.io.survey import survey
 from nest.io.writing import there_is
 
 T = TypeVar("T")
@@ -34,19 +44,6 @@ def read_text(text: str, cls: type[T], name: str) -> T:
     return structure_source(parse(text, name), cls)
 
 
-def read_mapping(path: Path, listed: str = "") -> Source:
-    """The file at `path` as a mapping that remembers where things were written.
-
-    Args:
-        path: of the file; `-` is standard input.
-        listed: the key under which a list at its top is returned; empty: there must be a mapping.
-
-    Raises:
-        InputError: the file cannot be read or is not YAML, JSON or TOML with a mapping at its top.
-    """
-    return read_source(Path(path), listed)
-
-
 def read_mapping_text(text: str, name: str) -> dict[str, Any]:
     """What `text` says, as a mapping; `name` stands for the file in messages, and its suffix gives the format.
 
@@ -63,9 +60,8 @@ def structure(mapping: Mapping[str, Any], cls: type[T]) -> T:
         InputErrors: every mistake found, each with its path.
     """
     source = Source("", "", "", dict(mapping))
-    strange = survey(source.mapping, ())
-    if strange:
-        raise source.errors(Mistake(*row) for row in strange)
+    if mistakes := survey(source.mapping, []):
+        raise source.errors(mistakes)
     return structure_source(source, cls)
 
 
@@ -115,16 +111,9 @@ def _sources(path: Path) -> Iterator[Source]:
 
 
 def _record(source: Source, class_of: Callable[[Mapping[str, Any]], Any]) -> Any:
-    twice: list[tuple[dict[str, Any], str]] = []
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        keys = [key for key, _ in items]
-        twice.extend((found, key) for key in found if keys.count(key) > 1)
-        return found
-
+    repeated: Repeated = []
     try:
-        content = json.loads(source.text, object_pairs_hook=pairs)
+        content = json_content(source.text, repeated)
     except json.JSONDecodeError as error:
         raise InputErrors([f"{source.name}: this is not JSON: {error.msg} (column {error.colno})."]) from None
     except (ValueError, RecursionError):
@@ -133,9 +122,8 @@ def _record(source: Source, class_of: Callable[[Mapping[str, Any]], Any]) -> Any
         raise InputErrors([f"{source.name}: each line must hold keys and values, as JSON: {{...}}."])
     # The name says the line already: without the text no line is looked up within it.
     line = Source(source.name, "", "json", content)
-    strange = survey(content, twice)
-    if strange:
-        raise line.errors(Mistake(*row) for row in strange)
+    if mistakes := survey(content, repeated):
+        raise line.errors(mistakes)
     try:
         return structure_source(line, class_of(content))
     except FieldError as error:
@@ -162,7 +150,7 @@ def placed(path: Path, error: InputError, below: str = "") -> InputError:
     lines: list[int | None] = [None] * len(sentences)
     if path == STANDARD_INPUT or there_is(path) == "file":  # A pipe cannot be read again.
         with suppress(InputError):
-            source = read_source(path)
+            source = read_mapping(path)
             paths = [_leading_path(sentence) for sentence in sentences]
             if below:
                 known = source.mapping.get(below)

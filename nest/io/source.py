@@ -1,28 +1,27 @@
 """Texts as mappings that remember where things were written."""
 
-import json
+import math
 import re
 import sys
-import tomllib
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import attrs
 from attrs import frozen
 
 from nest.errors import InputErrors, PlacedErrors, Steps, dotted
-from nest.io.places import lines_of
-from nest.io.survey import survey
+from nest.io.formats import Repeated, UnreadableError, content_of, lines_of
 
 LARGEST_FILE = 64 * 2**20
 """Bytes; a larger file is refused unread. A problem with a thousand measured layers takes a few MiB."""
 
-LARGEST_YAML = 8 * 2**20
-"""Characters of YAML, which ruamel.yaml reads at 0.2 to 0.4 MB/s (measured on lists of numbers and on keys)."""
+DEEPEST = 100
+"""Levels of nesting; a plan with its problem has 10."""
 
-MOST_MERGED = 100_000
-"""Keys that YAML's merge keys may copy; what people write merges a few dozen."""
+MOST_VALUES = 5_000_000
+"""Values one file may hold, counting what aliases repeat, of which YAML can make more than there are bytes. A
+thousand measured layers under 300 candidates are 4.5 million."""
 
 STANDARD_INPUT = Path("-")
 """Stands for what is piped to a command."""
@@ -81,16 +80,17 @@ class Source:
         return f"{place}: {ended}" if place else ended
 
 
-def read_source(path: Path, listed: str = "") -> Source:
-    """The file at `path`.
+def read_mapping(path: Path, listed: str = "") -> Source:
+    """The file at `path` as a mapping that remembers where things were written.
 
     Args:
-        path: of the file.
+        path: of the file; `-` is standard input.
         listed: the key under which a list at its top is returned; empty: there must be a mapping.
 
     Raises:
         InputError: it cannot be read, or is not YAML, JSON or TOML with a mapping at its top.
     """
+    path = Path(path)
     return parse(read_text_of(path), shown(path), listed)
 
 
@@ -156,19 +156,18 @@ def parse(text: str, name: str, listed: str = "") -> Source:
     Args:
         text: of a file.
         name: of the file.
-        listed: as in `read_source`.
+        listed: as for `read_mapping`.
 
     Raises:
         InputError: it is not YAML, JSON or TOML with a mapping at its top, or holds what no format shares.
     """
-    known = SUFFIXES.get(Path(name).suffix.lower())
-    form = known or _likely_format(text)
+    form = SUFFIXES.get(Path(name).suffix.lower()) or _likely_format(text)
     if not text.strip():
         raise PlacedErrors([f"{name}: the file is empty."])
-    repeated: list[tuple[dict[str, Any], str]] = []
+    repeated: Repeated = []
     try:
-        content = {"json": _json, "toml": _toml, "yaml": _yaml}[form](text, repeated)
-    except _UnreadableError as error:
+        content = content_of(text, form, repeated)
+    except UnreadableError as error:
         place = f"{name}:{error.line}" if error.line is not None else name
         raise PlacedErrors([f"{place}: {error}."]) from None
     except RecursionError:
@@ -178,8 +177,7 @@ def parse(text: str, name: str, listed: str = "") -> Source:
     if not isinstance(content, dict):
         raise PlacedErrors([f"{name}: expected keys and values at the top of the file, found {_kind(content)}."])
     source = Source(name, text, form, content)
-    mistakes = [Mistake(*row) for row in survey(content, repeated)]
-    if mistakes:
+    if mistakes := survey(content, repeated):
         raise source.errors(mistakes)
     return source
 
@@ -201,29 +199,16 @@ def read_value(text: str) -> Any:
         InputError: it is not YAML.
     """
     try:
-        content = _yaml(text, [])
-    except _UnreadableError as error:
+        content = content_of(text, "yaml", [])
+    except UnreadableError as error:
         raise InputErrors([f"{text!r:.60}: {error}."]) from None
     except RecursionError:
         raise InputErrors([f"{text!r:.60}: this is nested too deeply to be read."]) from None
-    mistakes = survey(content, [])
-    if mistakes:
+    if mistakes := survey(content, []):
         raise InputErrors(
-            [" ".join(f"{text!r:.60}: {dotted(steps)} {sentence}.".split()) for steps, sentence in mistakes]
+            [" ".join(f"{text!r:.60}: {dotted(each.steps)} {each.sentence}.".split()) for each in mistakes]
         )
     return content
-
-
-class _UnreadableError(Exception):
-    """A text is not in its format.
-
-    Attributes:
-        line: where, from 1; None: unknown.
-    """
-
-    def __init__(self, sentence: str, line: int | None = None) -> None:
-        self.line = line
-        super().__init__(sentence)
 
 
 def _kind(content: Any) -> str:
@@ -232,96 +217,85 @@ def _kind(content: Any) -> str:
     return "a single word or number" if content is not None else "nothing"
 
 
-def _json(text: str, repeated: list[tuple[dict[str, Any], str]]) -> Any:
-    def pairs(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
-            seen: set[str] = set()
-            repeated.extend((found, key) for key, _ in items if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        return found
-
-    try:
-        return json.loads(text, object_pairs_hook=pairs)
-    except json.JSONDecodeError as error:
-        raise _UnreadableError(f"this is not JSON: {error.msg} (column {error.colno})", error.lineno) from None
-    except ValueError as error:
-        raise _UnreadableError(f"this is not JSON: {_short(str(error))}") from None
+def survey(content: Any, repeated: Repeated) -> list[Mistake]:
+    """What no file of nest may hold: numbers that are not finite, keys that are not words, keys given twice, ..."""
+    walk = _Walk()
+    size = walk.visit(content, ())
+    if size > MOST_VALUES:
+        walk.findings.append(Mistake((), f"this holds more than {MOST_VALUES} values, counting what aliases repeat"))
+    found = [
+        Mistake((*walk.paths[id(mapping)], key), "is given twice in one place; keep one")
+        for mapping, key in repeated
+        if id(mapping) in walk.paths
+    ]
+    return [*walk.findings, *found]
 
 
-def _toml(text: str, _: object) -> Any:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-        reason = str(error).split(" (at ")[0]
-        if reason.startswith("Cannot "):  # overwrite a value, declare a table twice, ...
-            reason += "; give each key once"
-        raise _UnreadableError(f"this is not TOML: {reason}", int(found[1]) if found else None) from None
-    except ValueError as error:
-        raise _UnreadableError(f"this is not TOML: {_short(str(error))}") from None
+class _Walk:
+    """One pass over a tree; what aliases share is visited once.
 
-
-def _yaml(text: str, _: object) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.constructor import DuplicateKeyError
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    if len(text) > LARGEST_YAML:
-        raise _UnreadableError(
-            f"YAML is read up to {LARGEST_YAML // 2**20} MiB, this has {len(text) / 2**20:.0f}; "
-            "write it as JSON, which is read much faster"
-        )
-    try:
-        reader = YAML(typ="safe", pure=True)
-        reader.Constructor = _bounded_constructor()
-        return reader.load(text)
-    except DuplicateKeyError as error:
-        key = re.search(r'duplicate key "(.{1,60})', str(error.problem))
-        told = key[1].split('" with value')[0] if key else ""
-        raise _UnreadableError(f"key {told!r} is given twice in one place; keep one", _line(error)) from None
-    except MarkedYAMLError as error:
-        reason = error.problem or error.context or "it cannot be parsed"
-        raise _UnreadableError(f"this is not YAML: {_short(reason)}", _line(error)) from None
-    except (YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
-        raise _UnreadableError(f"this is not YAML: {_short(str(error))}") from None
-
-
-@cache
-def _bounded_constructor() -> Any:
-    """ruamel.yaml's constructor, which stops when merge keys have copied too much.
-
-    A merge copies the keys of what it names, those merged there included: ten merges of ten merges and so on would
-    never end.
+    Attributes:
+        findings: what was found so far.
+        paths: the first path to each list and mapping, by its identity.
     """
-    from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 
-    class Bounded(SafeConstructor):
-        merged = 0
+    def __init__(self) -> None:
+        self.findings: list[Mistake] = []
+        self.paths: dict[int, Steps] = {}
+        self._sizes: dict[int, int] = {}
 
-        def flatten_mapping(self, node: Any) -> Any:
-            given = len(node.value)
-            merge_map = super().flatten_mapping(node)
-            self.merged += max(len(node.value) - given, 0)
-            if self.merged > MOST_MERGED:
-                told = f"merge keys (<<) repeat more than {MOST_MERGED} keys"
-                raise ConstructorError(None, None, told, node.start_mark)
-            return merge_map
+    def visit(self, item: Any, steps: Steps) -> int:
+        """The number of values in `item`."""
+        if not isinstance(item, (dict, list, tuple)):
+            self._leaf(item, steps)
+            return 1
+        known = self._sizes.get(id(item))
+        if known is not None:
+            return known
+        if id(item) in self.paths:
+            self.findings.append(Mistake(steps, "contains itself"))
+            return 1
+        self.paths[id(item)] = steps
+        if len(steps) >= DEEPEST:
+            self._sizes[id(item)] = 1
+            self.findings.append(Mistake(steps[:3], f"is nested more than {DEEPEST} levels deep"))
+            return 1
+        size = self._mapping(item, steps) if isinstance(item, dict) else self._sequence(item, steps)
+        self._sizes[id(item)] = size
+        return size
 
-    return Bounded
+    def _mapping(self, item: dict[Any, Any], steps: Steps) -> int:
+        size = 1
+        for key, value in item.items():
+            if isinstance(key, str):
+                self._leaf(key, steps)
+                size += self.visit(value, (*steps, key))
+            else:
+                self.findings.append(Mistake(steps, f"has the key {key!r:.60}, which is not a word; put it in quotes"))
+        return size
 
+    def _sequence(self, items: Iterable[Any], steps: Steps) -> int:
+        size = 1
+        for index, item in enumerate(items):
+            if type(item) is float and math.isfinite(item):
+                size += 1
+            else:
+                size += self.visit(item, (*steps, index))
+        return size
 
-def _line(error: Any) -> int | None:
-    mark = error.problem_mark or error.context_mark
-    return int(mark.line) + 1 if mark is not None else None
-
-
-def _short(text: str) -> str:
-    if "integer string conversion" in text:
-        return "a whole number has more than 4300 digits"
-    if "character '\\t'" in text:
-        return "it is indented with a tab; indent with spaces"
-    words = " ".join(text.split()).rstrip(".")
-    return words if len(words) <= 120 else words[:117] + "..."
+    def _leaf(self, item: Any, steps: Steps) -> None:
+        """Note what is wrong with a single value."""
+        if isinstance(item, float):
+            if not math.isfinite(item):
+                self.findings.append(Mistake(steps, f"must be a finite number, is {item}"))
+        elif isinstance(item, str):
+            if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):
+                self.findings.append(Mistake(steps, "holds half a character (a lone surrogate)"))
+        elif item is not None and not isinstance(item, int) and not attrs.has(type(item)):
+            kind = {"date": "a date", "datetime": "a date", "time": "a time of day"}.get(type(item).__name__)
+            found = kind or f"of the kind {type(item).__name__}"
+            told = f"is {found}; only text, numbers, true, false, lists and keys can be read"
+            self.findings.append(Mistake(steps, told))
 
 
 def is_file_name(name: str) -> bool:

@@ -1,6 +1,6 @@
 """What people write: frozen records of problem and plan files, without any input or output."""
 
-from nest.spec.architecture import Architecture
+from nest.spec.architecture import Architecture, MlaSpec, TransformerSpec
 from nest.spec.cluster import (
     ClusterCalibration,
     ClusterOfFile,
@@ -23,7 +23,6 @@ from nest.spec.measurements import (
     RunMeasurement,
     read_measurements,
 )
-from nest.spec.model import MlaSpec, TransformerSpec
 from nest.spec.plan import (
     CandidateSummary,
     Decisions,
@@ -35,8 +34,15 @@ from nest.spec.plan import (
     StageRecord,
     TimeRange,
 )
-from nest.spec.problem import Fixed, Problem, Search
-from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
+from nest.spec.problem import (
+    Fixed,
+    Problem,
+    ProfileCandidate,
+    ProfileGroup,
+    ProfileRecompute,
+    ProfileSpec,
+    Search,
+)
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,

@@ -19,7 +19,7 @@ from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import Training
-from nest.testing import structure
+from nest.testing.conservation import bad_numbers
 from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.testing.samples import STRANGE, TRAINING, model_sources, topology_sources
 
@@ -165,7 +165,7 @@ def _stumbles(load: Load, source: Mapping[str, Any]) -> Problems:
 
 def _bad_graph(load: Load, source: Any, training: Training) -> Problems:
     graph: OperatorGraph = load(source)
-    yield from structure.bad_numbers(graph)
+    yield from bad_numbers(graph)
     for name, operators in zip(graph.layers, graph.by_layer, strict=True):
         if not operators:
             yield f"layer {name!r} has no operators"

@@ -10,7 +10,7 @@ from nest.graph import Block
 from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.protocols import Strategy, StrategyContext
 from nest.hooks.registry import registry
-from nest.testing import communication, conservation, structure
+from nest.testing import communication, conservation
 from nest.testing.conservation import Case
 from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.testing.samples import SAMPLE_CLUSTERS, SAMPLE_MODELS, SAMPLES, SampleCluster, SampleModel, loaded
@@ -44,7 +44,7 @@ def check_strategy(
 
 def _degrees(strategy: Strategy, case: Case, found: list[int]) -> Problems:
     found += strategy.degrees(case.block, case.context)
-    return structure.bad_degrees(found)
+    return conservation.bad_degrees(found)
 
 
 def _takes_part(offered: int) -> Problems:
@@ -73,18 +73,18 @@ def _try(tally: Tally, strategy: Strategy, case: Case, degrees: Sequence[int]) -
 def _apply(strategy: Strategy, case: Case, degree: int, made: list[Block]) -> Problems:
     block = strategy.apply(case.block, degree, case.context)
     made.append(block)
-    yield from structure.bad_block(case, strategy.name, degree, block)
+    yield from conservation.bad_block(case, strategy.name, degree, block)
 
 
 def _examine(tally: Tally, strategy: Strategy, case: Case, where: str, smaller: Block, block: Block) -> None:
     """Every check of one block; the list reads as the contents of the kit."""
     padding = getattr(strategy, "padding", 0.0)
     whole, before, after = case.whole, case.block.graph, block.graph
-    tally.run("sizes and amounts are finite and not negative", where, structure.bad_numbers, after)
-    tally.run("layers and the tensors between them are kept", where, structure.changed_layers, before, after)
-    tally.run("equal layers are treated alike", where, structure.unlike_layers, before, after)
-    tally.run("tensors agree wherever they are handled", where, structure.disagreeing_tensors, block)
-    tally.run("operators work on what they read, write and hold", where, structure.unmatched_work, whole, block)
+    tally.run("sizes and amounts are finite and not negative", where, conservation.bad_numbers, after)
+    tally.run("layers and the tensors between them are kept", where, conservation.changed_layers, before, after)
+    tally.run("equal layers are treated alike", where, conservation.unlike_layers, before, after)
+    tally.run("tensors agree wherever they are handled", where, conservation.disagreeing_tensors, block)
+    tally.run("operators work on what they read, write and hold", where, conservation.unmatched_work, whole, block)
     tally.run("no operator is lost", where, conservation.lost_operators, whole, block)
     tally.run("work and activations of all ranks add up", where, conservation.lost_work, whole, block)
     tally.run("`split` says who divides the work", where, conservation.uneven_shares, whole, block, padding)

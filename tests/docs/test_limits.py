@@ -7,7 +7,7 @@ import pytest
 
 from nest import units
 from nest.formulate import cluster
-from nest.io import source, survey
+from nest.io import formats, source
 from nest.models.building import config
 from nest.spec import constraints
 from tests.docs.document import REPOSITORY
@@ -19,9 +19,9 @@ REFERENCE = REPOSITORY / "docs" / "reference"
     ("page", "pattern", "value"),
     [
         ("problem.md", r"(\d+) MiB, of which YAML", source.LARGEST_FILE / 2**20),
-        ("problem.md", r"YAML (\d+) MiB", source.LARGEST_YAML / 2**20),
-        ("problem.md", r"([\d,]+) values", survey.MOST_VALUES),
-        ("problem.md", r"(\d+) levels of nesting", survey.DEEPEST),
+        ("problem.md", r"YAML (\d+) MiB", formats.LARGEST_YAML / 2**20),
+        ("problem.md", r"([\d,]+) values", source.MOST_VALUES),
+        ("problem.md", r"(\d+) levels of nesting", source.DEEPEST),
         ("problem.md", r"whole numbers up to 2\^(\d+)", units.LARGEST_WHOLE.bit_length() - 1),
         ("problem.md", r"from (\S+) to", units.SMALLEST),
         ("problem.md", r"from 1e-30 to (\S+) in SI", units.LARGEST),

@@ -4,7 +4,8 @@ import pytest
 
 from nest.errors import InputError
 from nest.io import structure, unstructure
-from nest.io.source import MOST_MERGED, parse
+from nest.io.formats import MOST_MERGED
+from nest.io.source import parse
 from nest.spec import MlaSpec
 
 

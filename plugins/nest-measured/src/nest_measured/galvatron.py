@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.spec.profile import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
+from nest.spec.problem import ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec
 from nest.units import Bytes, Seconds
 from nest_measured.galvatron_files import MEBIBYTE, MILLISECOND, Memory, Profiles
 
