@@ -1,4 +1,4 @@
-"""Built-in model importers: one family per file."""
+"""Built-in model importers: a file for a family and those of its lineage."""
 
 from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
@@ -8,12 +8,8 @@ from nest.models import (
     gpt2,
     llama,
     mistral,
-    mixtral,
     operator_graph,
-    qwen2,
-    qwen2_moe,
-    qwen3,
-    qwen3_moe,
+    qwen,
     transformer,
 )
 
@@ -27,12 +23,12 @@ def nest_model_importers() -> list[ModelImporter]:
         deepseek.deepseek_v3,
         gpt2.importer,
         llama.importer,
-        mistral.importer,
-        mixtral.importer,
+        mistral.mistral,
+        mistral.mixtral,
         operator_graph.importer,
-        qwen2.importer,
-        qwen2_moe.importer,
-        qwen3.importer,
-        qwen3_moe.importer,
+        qwen.qwen2,
+        qwen.qwen2_moe,
+        qwen.qwen3,
+        qwen.qwen3_moe,
         transformer.importer,
     ]

@@ -3,8 +3,7 @@
 Latent attention, routed and shared experts behind a few dense layers.
 """
 
-from nest.models.building.config import ConfigImporter, ConfigReader
-from nest.models.building.decoder import DecoderWidths, decoder_widths
+from nest.models.building.config import ConfigImporter, ConfigReader, DecoderWidths, decoder_widths
 from nest.spec.architecture import Architecture, FeedForward, LatentAttention, MixtureOfExperts, TransformerBlock
 
 

@@ -1,7 +1,6 @@
 """Llama 2 and 3 (arXiv 2307.09288, arXiv 2407.21783): the pre-norm decoder most families vary."""
 
-from nest.models.building.config import ConfigImporter, ConfigReader
-from nest.models.building.decoder import decoder_widths, grouped_query_attention
+from nest.models.building.config import ConfigImporter, ConfigReader, decoder_widths, grouped_query_attention
 from nest.spec.architecture import Architecture, FeedForward, TransformerBlock
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face configurations: reading them with every mistake reported by its key, and the importer they all share."""
+"""Hugging Face configurations: their keys, read with every mistake reported, and the importer of a family."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from nest.errors import InputErrors
 from nest.graph import OperatorGraph
 from nest.models.building.graph import build_graph
 from nest.spec import Training
-from nest.spec.architecture import Architecture
+from nest.spec.architecture import Architecture, GroupedQueryAttention
 
 LARGEST = 10**9
 """No width of a transformer comes near; a larger number is a slip of the hand, and would build for hours."""
@@ -126,6 +126,71 @@ class ConfigReader:
         """
         if self.problems:
             raise InputErrors(self.problems)
+
+
+@frozen
+class DecoderWidths:
+    """The common keys of a decoder's configuration.
+
+    Attributes:
+        layers: transformer blocks.
+        hidden: model width.
+        heads: attention heads.
+        vocab: vocabulary size.
+        tied: whether the head shares the word embedding's weights.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    vocab: int
+    tied: bool
+
+
+def decoder_widths(config: ConfigReader) -> DecoderWidths:
+    """Read the keys every decoder has."""
+    return DecoderWidths(
+        layers=config.integer("num_hidden_layers", maximum=MOST_LAYERS),
+        hidden=config.integer("hidden_size"),
+        heads=config.integer("num_attention_heads"),
+        vocab=config.integer("vocab_size"),
+        tied=config.boolean("tie_word_embeddings", False),
+    )
+
+
+def grouped_query_attention(
+    config: ConfigReader,
+    widths: DecoderWidths,
+    *,
+    head: int | None = None,
+    kv_heads: int | None = None,
+    bias: bool = False,
+    output_bias: bool = False,
+    normalised: bool = False,
+) -> GroupedQueryAttention:
+    """Read grouped-query attention without its window.
+
+    Args:
+        config: the configuration.
+        widths: its common keys.
+        head: channels per head where `head_dim` is missing or null; None: `hidden_size` over the heads.
+        kv_heads: where `num_key_value_heads` is missing or null; None: as many as heads.
+        bias: whether the query, key and value projections have biases.
+        output_bias: whether the output projection has one.
+        normalised: whether queries and keys are normalised per head.
+    """
+    if head is None and not config.has("head_dim"):
+        config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
+    kv = config.integer("num_key_value_heads", kv_heads or widths.heads)
+    config.divides("num_key_value_heads", kv, "num_attention_heads", widths.heads)
+    return GroupedQueryAttention(
+        heads=widths.heads,
+        kv_heads=kv,
+        head=config.integer("head_dim", head or max(widths.hidden // widths.heads, 1)),
+        bias=bias,
+        output_bias=output_bias,
+        normalised=normalised,
+    )
 
 
 @frozen

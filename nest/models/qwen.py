@@ -1,0 +1,136 @@
+"""The Qwen families: Llama's shape, dense or with routed experts.
+
+Qwen2 and Qwen2.5 (arXiv 2407.10671) have biased query, key and value projections, Qwen1.5-MoE and Qwen2-MoE beside
+their routed experts a gated shared one; Qwen3 and Qwen3-MoE (arXiv 2505.09388) normalise queries and keys per head.
+"""
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from nest.models.building.config import ConfigImporter, ConfigReader, decoder_widths, grouped_query_attention
+from nest.spec.architecture import Architecture, FeedForward, MixtureOfExperts, TransformerBlock
+
+SLIDING = "sliding_attention"
+"""How `layer_types` names a layer with windowed attention."""
+
+FULL = "full_attention"
+"""How `layer_types` names a layer without a window."""
+
+
+def _read_qwen2(config: ConfigReader) -> Architecture:
+    widths = decoder_widths(config)
+    attention = grouped_query_attention(config, widths, bias=True)
+    network = FeedForward(config.integer("intermediate_size"))
+    windows = _windows(config, widths.layers, lambda index, first: index >= first)
+    blocks = tuple(TransformerBlock(evolve(attention, window=window), network) for window in windows)
+    return Architecture("qwen2", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+
+
+SEVEN_BILLION = {
+    "model_type": "qwen2",
+    "vocab_size": 152064,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+}
+"""Qwen2-7B (table 1 of the paper; the rows of its embedding as its `config.json` has them)."""
+
+qwen2 = ConfigImporter("qwen2", "Qwen2ForCausalLM", _read_qwen2, examples=(SEVEN_BILLION,))
+
+
+def _read_qwen2_moe(config: ConfigReader) -> Architecture:
+    widths = decoder_widths(config)
+    attention = grouped_query_attention(config, widths, bias=config.boolean("qkv_bias", True))
+    mixture = MixtureOfExperts(
+        experts=config.integer("num_experts"),
+        top_k=config.integer("num_experts_per_tok"),
+        width=config.integer("moe_intermediate_size"),
+        shared_width=config.integer("shared_expert_intermediate_size"),
+        shared_gate=True,
+    )
+    config.at_most("num_experts_per_tok", mixture.top_k, "num_experts", mixture.experts)
+    # Windows on every second layer below `max_window_layers`: Qwen2MoeConfig in Hugging Face transformers.
+    windows = _windows(config, widths.layers, lambda index, first: index % 2 == 0 and index < first)
+    networks = _feed_forwards(config, widths.layers, mixture)
+    blocks = tuple(
+        TransformerBlock(evolve(attention, window=window), network)
+        for window, network in zip(windows, networks, strict=False)
+    )
+    return Architecture("qwen2_moe", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+
+
+qwen2_moe = ConfigImporter("qwen2_moe", "Qwen2MoeForCausalLM", _read_qwen2_moe)
+
+
+def _read_qwen3(config: ConfigReader) -> Architecture:
+    widths = decoder_widths(config)
+    bias = config.boolean("attention_bias", False)
+    # 128 channels per head: default of Qwen3Config in Hugging Face transformers.
+    attention = grouped_query_attention(config, widths, head=128, bias=bias, output_bias=bias, normalised=True)
+    network = FeedForward(config.integer("intermediate_size"))
+    windows = _windows(config, widths.layers, lambda index, first: index >= first)
+    blocks = tuple(TransformerBlock(evolve(attention, window=window), network) for window in windows)
+    return Architecture("qwen3", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+
+
+qwen3 = ConfigImporter("qwen3", "Qwen3ForCausalLM", _read_qwen3)
+
+
+def _read_qwen3_moe(config: ConfigReader) -> Architecture:
+    widths = decoder_widths(config)
+    bias = config.boolean("attention_bias", False)
+    # 4 key-value heads and a window of 4096: defaults of Qwen3MoeConfig in Hugging Face transformers.
+    attention = grouped_query_attention(config, widths, kv_heads=4, bias=bias, output_bias=bias, normalised=True)
+    if config.boolean("use_sliding_window", False):
+        attention = evolve(attention, window=config.optional_integer("sliding_window", 4096))
+    # Newer configurations say `num_local_experts`.
+    experts_key = "num_local_experts" if config.has("num_local_experts") else "num_experts"
+    mixture = MixtureOfExperts(
+        experts=config.integer(experts_key),
+        top_k=config.integer("num_experts_per_tok"),
+        width=config.integer("moe_intermediate_size"),
+    )
+    config.at_most("num_experts_per_tok", mixture.top_k, experts_key, mixture.experts)
+    networks = _feed_forwards(config, widths.layers, mixture)
+    blocks = tuple(TransformerBlock(attention, network) for network in networks)
+    return Architecture("qwen3_moe", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+
+
+qwen3_moe = ConfigImporter("qwen3_moe", "Qwen3MoeForCausalLM", _read_qwen3_moe)
+
+
+def _windows(config: ConfigReader, layers: int, slides: Callable[[int, int], bool]) -> tuple[int | None, ...]:
+    """The window of each layer of a Qwen model: `use_sliding_window`, `sliding_window` and `layer_types`.
+
+    Args:
+        config: the configuration.
+        layers: transformer blocks.
+        slides: whether a layer has a window, from its index and `max_window_layers`, where `layer_types` is
+            missing.
+    """
+    if not config.boolean("use_sliding_window", False):
+        return (None,) * layers
+    # 4096 and 28: defaults of Qwen2Config, Qwen3Config and Qwen2MoeConfig in Hugging Face transformers.
+    window = config.optional_integer("sliding_window", 4096)
+    types = config.words("layer_types")
+    if types is None:
+        first = config.integer("max_window_layers", 28, minimum=0)
+        types = tuple(SLIDING if slides(index, first) else FULL for index in range(layers))
+    if len(types) != layers or not set(types) <= {SLIDING, FULL}:
+        config.problem(f"`layer_types` must name `{SLIDING}` or `{FULL}` for each of the {layers} layers")
+    return tuple(window if kind == SLIDING else None for kind in types)
+
+
+def _feed_forwards(
+    config: ConfigReader, layers: int, mixture: MixtureOfExperts
+) -> tuple[FeedForward | MixtureOfExperts, ...]:
+    """Which layers of a Qwen mixture of experts are dense: `decoder_sparse_step` and `mlp_only_layers`."""
+    step = config.integer("decoder_sparse_step", 1)
+    dense_layers = frozenset(config.integers("mlp_only_layers"))
+    sparse = [index not in dense_layers and (index + 1) % step == 0 for index in range(layers)]
+    # The dense width is only needed where there is a dense layer.
+    dense = mixture if all(sparse) else FeedForward(config.integer("intermediate_size"))
+    return tuple(mixture if is_sparse else dense for is_sparse in sparse)
