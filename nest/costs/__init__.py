@@ -1,4 +1,4 @@
-"""Built-in models of what operators take, and of what they make a layer take: one a file."""
+"""Built-in models of what operators take, and of what they make a layer take."""
 
 from nest.hooks.protocols import CostModel, LayerTimes
 from nest.hooks.spec import hook
@@ -15,7 +15,6 @@ def nest_cost_models() -> list[CostModel]:
 @hook
 def nest_layer_times() -> list[LayerTimes]:
     """A schedule on the engines of the device, which is the default; and one operator after the other."""
-    from nest.costs.scheduled import Scheduled
-    from nest.costs.sequential import Sequential
+    from nest.costs.layer_times import Scheduled, Sequential
 
     return [Scheduled(), Sequential()]

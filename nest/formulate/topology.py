@@ -30,7 +30,7 @@ from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.io import is_file_name, read, there_is
 from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
-from nest.network.graph_spec import written_graph
+from nest.network.graph import written_graph
 from nest.network.imported import Imported, PartOf
 from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec
 from nest.spec.topology import MatrixSpec

@@ -3,7 +3,7 @@
 from attrs import evolve, field, frozen, validators
 
 from nest.hooks.protocols import Pass
-from nest.schedules.orders import in_turn
+from nest.schedules.one_forward_one_backward import in_turn
 
 
 @frozen

@@ -1,7 +1,7 @@
 """The bound of the NEST paper: every stage takes as long as the slowest."""
 
 from nest.hooks.protocols import Pass
-from nest.schedules.orders import one_by_one
+from nest.schedules.one_forward_one_backward import one_by_one
 
 
 class NestBound:

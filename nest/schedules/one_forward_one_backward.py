@@ -1,7 +1,8 @@
 """One forward, one backward (PipeDream-Flush, arXiv 2006.09503, section 3.2; Megatron-LM's default)."""
 
+from collections.abc import Sequence
+
 from nest.hooks.protocols import Pass
-from nest.schedules.orders import one_by_one
 
 
 class OneForwardOneBackward:
@@ -20,3 +21,23 @@ class OneForwardOneBackward:
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """As many forward passes as stages are left, then a backward and a forward pass in turn."""
         return one_by_one(stage, stages, micro_batches)
+
+
+def in_turn(forward: Sequence[Pass], backward: Sequence[Sequence[Pass]], ahead: int) -> tuple[Pass, ...]:
+    """`ahead` forward passes, then what runs backward and forward in turn, then the rest.
+
+    Args:
+        forward: forward passes.
+        backward: for each forward pass, what runs backward of it or of another one.
+        ahead: forward passes before the first backward one.
+    """
+    found = [*forward[:ahead]]
+    for index, passes in enumerate(backward):
+        found += [*passes, *forward[ahead + index : ahead + index + 1]]
+    return tuple(found)
+
+
+def one_by_one(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+    """One forward, one backward (PipeDream-Flush, arXiv 2006.09503, section 3.2): `s - i + 1` micro-batches ahead."""
+    forward = [Pass("forward", index) for index in range(micro_batches)]
+    return in_turn(forward, [[Pass("backward", index)] for index in range(micro_batches)], stages - stage + 1)

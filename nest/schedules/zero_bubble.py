@@ -13,7 +13,7 @@ Memory counts whole micro-batches, although what is kept between B and W is less
 """
 
 from nest.hooks.protocols import Pass
-from nest.schedules.orders import in_turn
+from nest.schedules.one_forward_one_backward import in_turn
 
 
 def _weights(least_total: float, micro_batches: int, stages: int) -> tuple[float, float]:

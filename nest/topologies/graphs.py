@@ -9,8 +9,7 @@ from xml.etree.ElementTree import ParseError
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.network.graph import LinkGraph, check_size
-from nest.network.graph_spec import read_graph
+from nest.network.graph import LinkGraph, check_size, read_graph
 from nest.topologies.files import text_of
 
 

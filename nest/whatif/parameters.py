@@ -15,7 +15,7 @@ from nest.formulate.model import matrix_peak
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.network import LinkGraph
-from nest.network.graph_spec import written_graph
+from nest.network.graph import written_graph
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, Problem, ProfileSpec
 from nest.spec.cluster import MatrixPeaks
 from nest.spec.topology import MatrixSpec

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.catalogue import library_models
-from nest.costs.products import TILES, Product, padding, product
+from nest.costs.roofline import TILES, Product, padding, product
 from nest.formulate.model import load_model
 from nest.graph import Operator, Parameter, Tensor
 from nest.hooks.registry import registry

@@ -7,7 +7,7 @@ from attrs import evolve
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nest.costs.products import padding
+from nest.costs.roofline import padding
 from nest.graph import Operator, Parameter, Tensor
 from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import registry

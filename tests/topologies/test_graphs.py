@@ -12,8 +12,7 @@ from nest.errors import InputError
 from nest.formulate.topology import loaded
 from nest.hooks.registry import registry
 from nest.network import LinkGraph, pairs, reduce
-from nest.network.graph import link_graph
-from nest.network.graph_spec import read_graph, written_graph
+from nest.network.graph import link_graph, read_graph, written_graph
 
 DEVICES = [{"id": "a"}, {"id": "b", "kind": "device"}, {"id": "s", "kind": "switch"}]
 LINKS = [

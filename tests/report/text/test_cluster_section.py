@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.io import read_text
-from nest.network.graph import link_graph
-from nest.network.graph_spec import written_graph
+from nest.network.graph import link_graph, written_graph
 from nest.report.text.cluster import section_text
 from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec
 from nest.units import Bytes, BytesPerSecond, Seconds

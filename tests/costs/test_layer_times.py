@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.catalogue import devices, optimizer, precision
-from nest.costs import scheduled as module
+from nest.costs import layer_times as module
 from nest.errors import InputError
 from nest.formulate import operator_costs as tasks
 from nest.formulate.instance import build_instance

@@ -1,14 +1,44 @@
-"""A planner that does not know memory, with ZeRO afterwards: Alpa (arXiv 2201.12023), as the NEST paper has it."""
+"""Planners that overlook something, each as the NEST paper compares with it: Phaze the network, Alpa memory."""
 
 from attrs import evolve
 
 from nest.hooks.planning import PlannerContext, Proposal
-from nest.instance import Instance, Solution
+from nest.instance import Instance, Level, Solution
+from nest.planners.shapes import USUAL_RANK_ORDER
 from nest.units import LARGEST
 
 
+class Phaze:
+    """Phaze (Wang, Tarnawski et al., ICML 2024): the exact dynamic program, for a network of fastest links only.
+
+    Its plan is the best one for that network, collectives inside blocks included; priced on the real one. Where
+    replicas and stages lie makes no difference there, so ranks are laid as frameworks do, where the problem allows it.
+    """
+
+    name = "phaze"
+    summary = "the dynamic program of a planner that takes every link to be the fastest"
+
+    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
+        """The fastest plan of the flat network."""
+        flat = context.on_network((_flat(instance),))
+        result = context.search(flat)
+        if result.solution is None or result.batch_time is None:
+            return Proposal(None, (result.diagnosis or "it finds no plan.",))
+        laid = evolve(result.solution, rank_order=USUAL_RANK_ORDER)
+        decided = laid if context.assess(laid).fits else result.solution
+        return Proposal(decided, (f"it expects {result.batch_time:.4g} s of its network.",))
+
+
+def _flat(instance: Instance) -> Level:
+    """One level of all devices, with the bandwidth and link of the fastest level and the least latency."""
+    levels = instance.cluster.levels
+    fastest = max(levels, key=lambda level: level.bandwidth)
+    latency = min(level.latency for level in levels)
+    return evolve(fastest, name="every link the fastest", fanout=instance.cluster.size, latency=latency)
+
+
 class Alpa:
-    """The exact dynamic program, for devices whose memory has no end; what does not fit then is sharded.
+    """Alpa (arXiv 2201.12023): the exact dynamic program, for memory without end; what does not fit then is sharded.
 
     Alpa's passes minimise time alone: the one inside operators takes the cheapest sharding, the one across them the
     cheapest stages (sections 4.2 and 5.2). Where the plan does not fit, ZeRO stages 1, 2 and 3 are tried in turn, for

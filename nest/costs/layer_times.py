@@ -1,8 +1,4 @@
-"""Operators run at the same time on different engines: a layer takes the least makespan.
-
-Each engine runs one operator at a time, and operators wait for what they read;
-docs/explanation/operator-scheduling.md tells more.
-"""
+"""What a layer takes: its operators at the same time on different engines, or one after the other."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,7 +10,11 @@ direction and recompute mode."""
 
 
 class Scheduled:
-    """The least makespan; with one engine the sum, as `sequential`."""
+    """The least makespan; with one engine the sum, as `sequential`.
+
+    Each engine runs one operator at a time, and operators wait for what they read;
+    docs/explanation/operator-scheduling.md tells more.
+    """
 
     name = "scheduled"
 
@@ -36,3 +36,15 @@ def _least(durations: tuple[float, ...], engines: tuple[str, ...], precedence: t
     from nest.solve.cpsat.makespan import makespan
 
     return makespan(durations, engines, precedence).seconds
+
+
+class Sequential:
+    """One operator after the other: the sum of their times, whatever the engines."""
+
+    name = "sequential"
+
+    def seconds(
+        self, durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
+    ) -> float:
+        """Seconds of the operators together, rounded once: names and order change nothing."""
+        return fsum(durations)
