@@ -124,7 +124,7 @@ def devices(
     """Fit the coefficients of devices to measured runs and operators; print the errors by group.
 
     Errors are means and medians of absolute relative errors: before, with what the fit begins at, fitted, and
-    cross-validated, fitted to some families and told of the others.
+    cross-validated, fitted to some families and applied to the others.
 
     Exit code 0: done; 2: bad input.
     """

@@ -138,7 +138,7 @@ def _stack_table(entries: Iterable[Any]) -> None:
         hidden = [key for key, value in overlaps.items() if value]
         hidden += [f"pipeline ({', '.join(each.pipeline_overlap)})"] if each.pipeline_overlap else []
         cells.append((each.name, each.version, ", ".join(hidden) or "nothing", ", ".join(each.targets)))
-    show_table(("stack", "version", "what hides", "targets"), cells)
+    show_table(("stack", "version", "what overlaps", "targets"), cells)
 
 
 def _descriptions(entries: Iterable[Any]) -> None:

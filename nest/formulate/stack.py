@@ -136,7 +136,7 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
         return None
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
     words = listed(hidden) or "no"
-    return f"stack: {usual.name}, {usual.why}: {words} communication hides under compute."
+    return f"stack: {usual.name}, {usual.why}: {words} communication overlaps with compute."
 
 
 @frozen

@@ -102,7 +102,7 @@ class Space:
         zero_degrees: ranks over which ZeRO may shard at most, to choose from, preferred first; None among them: all
             that hold the same parameters. One that divides the ranks of a parameter group into no equal shard groups
             is no choice.
-        hiding: whether data-parallel communication hides under compute only as far as that lasts (section "Hiding" of
+        hiding: whether data-parallel communication overlaps with compute only as far as that lasts (section "Hiding" of
             docs/explanation/problem.md); else `exposed` says it all.
         synchronisation: seconds that what is sent once per batch takes, over those of the collective model.
         sharded_synchronisation: what that is multiplied by with ZeRO 1 and up.

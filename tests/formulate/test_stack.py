@@ -206,21 +206,21 @@ def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> N
 @pytest.mark.parametrize(
     ("training", "sections", "told"),
     [
-        ({}, {}, f"{USUAL}: data-parallel and tensor-parallel communication hides under compute."),
+        ({}, {}, f"{USUAL}: data-parallel and tensor-parallel communication overlaps with compute."),
         (
             {"overlap": {"tensor": False}},
             {},
-            f"{USUAL}: data-parallel communication hides under compute.",
+            f"{USUAL}: data-parallel communication overlaps with compute.",
         ),
         (
             {"overlap": {"data": False, "tensor": False}},
             {},
-            f"{USUAL}: no communication hides under compute.",
+            f"{USUAL}: no communication overlaps with compute.",
         ),
         (
             {},
             {"search": {"target": "torchtitan"}},
-            "fsdp, that of torchtitan: data-parallel communication hides under compute.",
+            "fsdp, that of torchtitan: data-parallel communication overlaps with compute.",
         ),
         ({"stack": "maxtext"}, {}, None),
         ({"stack": "none"}, {}, None),

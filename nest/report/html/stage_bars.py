@@ -200,7 +200,7 @@ def time_figure(subject: Subject) -> Figure:
 
     caption = (
         f"The batch of {format_seconds(whole)} as each stage spends it; every bar adds up to it. "
-        + ("Communication that hides under compute is not counted. " if "collectives" in used else "")
+        + ("Communication that overlaps with compute is not counted. " if "collectives" in used else "")
         + (f"{inside}. " if (inside := collectives_text(subject.summary, whole)) else "")
         + (
             "Layers were measured whole: collectives inside them are part of compute. "
