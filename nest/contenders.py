@@ -1,19 +1,20 @@
-"""Plans told beside the best one: the runner-up, and what another memory risk would give."""
+"""Plans named beside the best one: the runner-up, on slower levels too, and what another memory risk would give."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from attrs import evolve
 
 from nest.formulate.cluster import accepted_risk, with_memory_risk
 from nest.formulate.instance import Formulation
-from nest.formulate.substitute_network import priced_with_slower_levels
+from nest.formulate.price import candidate
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Result, Solution
+from nest.instance import Instance, Level, Result, Solution
 from nest.io import unstructure
 from nest.plan import CheckReport, PricedPlan, check_contender, evaluate, solution_of
 from nest.report import decided_plan, decisions_of, describe_runner_up, label
 from nest.spec import OtherRisk, PlanDocument, Problem
+from nest.tolerances import BANDWIDTH_SHORTFALL
 
 DARING, GAIN = 0.8, 0.02
 """A share of launches that may run out of memory, of somebody who can try; and the share of the step time that it must
@@ -38,7 +39,46 @@ def runner_up(instance: Instance, formulation: Formulation, result: Result, best
     if result.runner_up is None:
         return None
     plans = (best, result.runner_up[0])
-    return describe_runner_up(instance, *(priced_with_slower_levels(instance, formulation, each) for each in plans))
+    return describe_runner_up(instance, *(_with_slower_levels(instance, formulation, each) for each in plans))
+
+
+def _with_slower_levels(
+    instance: Instance, formulation: Formulation, solution: Solution
+) -> tuple[Solution, PricedPlan, tuple[float, ...]]:
+    """A plan, its price, and its `slower_times`."""
+    return solution, evaluate(instance, solution), slower_times(instance, formulation, solution)
+
+
+def slower_times(instance: Instance, formulation: Formulation, solution: Solution) -> tuple[float, ...]:
+    """Step time, seconds, of the plan kept as it is, for each level with `BANDWIDTH_SHORTFALL` less, innermost first.
+
+    All that depends on the network is priced anew: messages, ZeRO, and of a model the collectives inside layers. A
+    profile states what layers take, their collectives included.
+    """
+    return tuple(
+        evaluate(_repriced(instance, formulation, levels, solution), solution).batch_time
+        for levels in _slower(instance.cluster.levels)
+    )
+
+
+def _slower(levels: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
+    """The network with each level slower in turn; latencies and the seconds of calls and steps stay."""
+    left = 1 - BANDWIDTH_SHORTFALL
+    for index, level in enumerate(levels):
+        lines = tuple(evolve(line, bandwidth=line.bandwidth * left) for line in level.lines)
+        slower = evolve(level, bandwidth=level.bandwidth * left, lines=lines)
+        yield (*levels[:index], slower, *levels[index + 1 :])
+
+
+def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level, ...], solution: Solution) -> Instance:
+    """The instance on another network; only the candidates that the plan uses are priced anew."""
+    cluster, candidates = evolve(instance.cluster, levels=levels), list(instance.candidates)
+    if formulation.pricing is not None and formulation.classes is not None:
+        pricing = evolve(formulation.pricing, cluster=cluster)
+        for index in {stage.candidate for stage in solution.stages}:
+            block = formulation.sharded[index]
+            candidates[index] = candidate(candidates[index].name, block, formulation.classes, pricing)
+    return evolve(instance, cluster=cluster, candidates=tuple(candidates))
 
 
 def other_risks(
@@ -102,10 +142,10 @@ def _runner_up_report(
         return CheckReport(("runner_up does not state its decisions, from which it follows.",), 1)
     other = decided_plan(plan, stated["decisions"], "runner_up.decisions")
     instance, made_of = offered(other)
-    best = priced_with_slower_levels(*own, solution_of(own[0], plan))
+    best = _with_slower_levels(*own, solution_of(own[0], plan))
 
     def described(second: Solution, _: PricedPlan) -> Mapping[str, Any]:
-        return describe_runner_up(instance, best, priced_with_slower_levels(instance, made_of, second))
+        return describe_runner_up(instance, best, _with_slower_levels(instance, made_of, second))
 
     return check_contender(instance, "runner_up", stated, other, described, plan.batch_time or 0.0)
 

@@ -101,7 +101,7 @@ def import_file(
     What the file does not say, and where it was taken from, is told on standard error, a line each. Exit code 0: done;
     2: bad input.
     """
-    from nest.formulate.topology import from_file
+    from nest.formulate.cluster import from_file
     from nest.hooks.registry import registry
     from nest.io import check_writable
     from nest.report.text.cluster import section, section_text

@@ -1,4 +1,4 @@
-"""From the `cluster` section to the cluster in numbers: levels, memory, measured speed, memory margin."""
+"""The cluster in numbers, from the `cluster` section: levels, memory, measured speed, memory margin; many machines."""
 
 import math
 from itertools import pairwise
@@ -6,13 +6,15 @@ from pathlib import Path
 
 from attrs import asdict, evolve
 
-from nest.catalogue import device, estimate_error, named_cluster, network_levels, time_spread
+from nest.catalogue import device, estimate_error, link, named_cluster, network_levels, time_spread
 from nest.errors import InputError
-from nest.formulate.topology import read_in
+from nest.formulate.topology import file_of, given_profile, imported, in_place, named, read_in, with_imported
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, EstimateError, Level
 from nest.io import is_file_name, read, there_is
-from nest.spec import ClusterCalibration, ClusterSpec, DeviceSpec, MatrixPeaks, Problem, ranges
+from nest.network import LinkGraph, pairs, reduce
+from nest.network.imported import Imported, PartOf
+from nest.spec import ClusterCalibration, ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, Problem, TierSpec, ranges
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_bytes, format_decimal
 
 MOST_DEVICES = 2**20
@@ -224,3 +226,92 @@ def accepted_risk(problem: Problem) -> float | None:
     if problem.model is None or problem.training.memory_margin is not None:
         return None
     return RISK if problem.training.memory_risk is None else problem.training.memory_risk
+
+
+FABRIC = "fabric"
+"""Name of the level between machines."""
+
+
+def from_file(
+    cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None, hosts: int = 1
+) -> ClusterSpec:
+    """As `in_place`, of a `topology` that must be a file, and describe one machine where there are several `hosts`."""
+    file = file_of(cluster.topology, base)
+    if file is None:
+        raise InputError(f"{cluster.topology}: there is no such file.")
+    if hosts == 1:
+        return in_place(cluster, registry, base, importer)
+    found = imported(cluster, registry, base, importer)
+    profile = given_profile(cluster, base)
+    tier = profile.tiers[0] if profile is not None and profile.tiers else None
+    with named(file.path if isinstance(file, PartOf) else file):
+        machine = found if isinstance(found, Imported) else Imported(found)
+        return with_imported(cluster, cluster_of(machine, hosts, tier), registry)
+
+
+def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> Imported:
+    """The cluster of `hosts` machines like `machine`, which a network that blocks nothing joins.
+
+    Its outermost level is what the NICs of a machine give each device; where its file does not say how fast these are,
+    `tier` does.
+
+    Raises:
+        InputError: nobody says how fast they are, there are no hosts, or the file has a network of its own.
+    """
+    if hosts < 1:
+        raise InputError(f"there must be at least one host, not {hosts}.")
+    if hosts == 1:
+        return machine
+    if machine.hosts or machine.devices_per_host is None:
+        raise InputError(f"the file does not describe one machine, of which there could be {hosts}.")
+    levels, told = _machine_levels(machine)
+    between = machine.nics or tier
+    if between is None:
+        raise InputError(
+            "the file does not say how fast the network adapters are; name a link profile, whose first tier says."
+        )
+    bandwidth = _bandwidth(between)
+    told.append(
+        f"{hosts} such machines are joined by a network that blocks nothing, at {bandwidth / 1e9:g} GB/s per device "
+        f"and direction, {'the sum of its adapters' if machine.nics else 'as the link profile has it'}."
+    )
+    return evolve(
+        machine,
+        network=(*levels, LevelSpec(hosts, BytesPerSecond(bandwidth), between.latency, FABRIC, between.link)),
+        hosts=(),
+        assumptions=(*machine.assumptions, *told),
+        adapters=None,
+    )
+
+
+def _bandwidth(tier: TierSpec) -> float:
+    """Nominal bytes per second, per device and direction."""
+    nominal = tier.bandwidth
+    if nominal is None and tier.link is not None:
+        nominal = BytesPerSecond(link(tier.link, "tiers[0].link").bandwidth or 0.0)
+    if not nominal:
+        raise InputError("tiers[0].bandwidth is missing in the link profile; give it in bytes per second.")
+    return nominal / tier.oversubscription
+
+
+def _machine_levels(machine: Imported) -> tuple[tuple[LevelSpec, ...], list[str]]:
+    """The levels of one machine, and what was assumed to have them."""
+    network = machine.network
+    if isinstance(network, tuple):
+        return network, []
+    told = []
+    if isinstance(network, Cluster):
+        found = network.levels
+    else:
+        reduced = reduce(pairs(network) if isinstance(network, LinkGraph) else network)
+        found = reduced.best.levels
+        if reduced.names != reduced.pairs.names:
+            told.append(f"along the levels the devices of a machine are {', '.join(reduced.names)}.")
+        if not reduced.best.exact:
+            told.append(
+                f"levels are on average {reduced.best.stretch.mean:.2f} times as slow as the pairs of a machine."
+            )
+    written = (
+        LevelSpec(level.fanout, BytesPerSecond(level.bandwidth), Seconds(level.latency), level.name) for level in found
+    )
+    return tuple(written), told

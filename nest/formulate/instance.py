@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,19 @@ from nest.formulate.constraints import (
 )
 from nest.formulate.layer_classes import inseparable_layers, layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.offload import host
 from nest.formulate.partition import branched_regions
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
-from nest.formulate.recompute import short_name
+from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import allowed_degrees, chosen, micro_batches, profile_degrees, sharded_graphs
 from nest.formulate.space import Formulation as Formulation
 from nest.formulate.space import build_space
 from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
+from nest.hooks.planning import PlannerContext, assessed
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, SearchProgress
+from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Result, SearchProgress
 from nest.io import read
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
@@ -102,6 +103,54 @@ def formulate(
         complete=formulation.complete,
     )
     return instance, formulation
+
+
+def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], known: Registry) -> Instance:
+    """`instance` with all that depends on the network priced anew for `levels`; which plans are allowed stays.
+
+    Candidates keep their places; one that the other network, of as many devices, does not admit keeps its price.
+    """
+    strategies = dict(problem.strategies)
+    if problem.model is not None:  # A network of fewer levels may admit degrees that nobody asks for.
+        names = dict.fromkeys(name for each in instance.candidates for name in each.degrees)
+        strategies = {
+            name: tuple(sorted({each.degrees.get(name, 1) for each in instance.candidates})) for name in names
+        }
+    # What a target and `fixed` leave is in the instance's space, which is kept.
+    asked = evolve(
+        problem,
+        strategies=strategies,
+        search=evolve(problem.search, target=None),
+        fixed=None,
+        constraints=(),
+    )
+    there = build_instance(asked, known, levels=tuple(levels))
+    priced = {each.name: each for each in there.candidates}
+    candidates = tuple(priced.get(each.name, each) for each in instance.candidates)
+    return evolve(instance, cluster=there.cluster, candidates=candidates)
+
+
+def planner_context(
+    problem: Problem,
+    instance: Instance,
+    known: Registry,
+    search: Callable[[Instance], Result],
+    *,
+    seed: int,
+    evaluations: int,
+) -> PlannerContext:
+    """What a registered planner may use beside the instance of a self-contained problem.
+
+    `search` is the exact dynamic program, `seed` that of random numbers, and `evaluations` the number of plans that a
+    planner which tries plans out may price.
+    """
+    return PlannerContext(
+        seed=seed,
+        evaluations=evaluations,
+        assess=partial(assessed, instance),
+        search=search,
+        on_network=lambda levels: on_network(problem, instance, levels, known),
+    )
 
 
 def _from_profile(problem: Problem, registry: Registry, base: Path | None, cluster: Cluster) -> Formulation:

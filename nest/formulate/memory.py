@@ -7,9 +7,8 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.formulate.offload import Host
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing, shares
-from nest.formulate.recompute import SavedTensors, external_inputs, recompute_modes, tensor_bytes
+from nest.formulate.recompute import Host, SavedTensors, external_inputs, recompute_modes, tensor_bytes
 from nest.graph import Block, Operator
 from nest.instance import Array, Cluster, Overheads, RecomputeMode
 from nest.spec import DeviceSpec, Training

@@ -11,9 +11,8 @@ from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.errors import InputError
 from nest.formulate.layer_classes import LayerClasses, inseparable, owners, passing
 from nest.formulate.memory import extra_memory, modes
-from nest.formulate.offload import Host
 from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing, shares
-from nest.formulate.recompute import narrow_format, tensor_bytes, with_narrow_copies
+from nest.formulate.recompute import Host, narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Candidate, Cluster, CollectiveModel, ParameterGroup

@@ -1,42 +1,40 @@
-"""From what `cluster.topology` says to a network reduced to levels.
+"""Networks: which importer reads `cluster.topology`, and what it reads reduced to levels.
 
-`message` is the size in bytes that a reduction's distortion is measured with.
+`message` is the size in bytes that a reduction's stretch is measured with.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from attrs import evolve, fields
 from numpy.typing import NDArray
 
-from nest.catalogue import named_cluster, network_levels
-from nest.errors import InputError
-from nest.formulate.importing import (
-    Network,
-    Source,
-    cluster_of,
-    file_of,
-    given_profile,
-    imported,
-    importer_of,
-    load_source,
-    named,
-    read_content,
-)
+from nest.catalogue import device, link, named_cluster, network_levels, profile, unknown_name
+from nest.errors import InputError, InputErrors, PlacedErrors
+from nest.hooks.protocols import ProfiledImporter, TopologyImporter
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
-from nest.io import is_file_name, read, there_is
+from nest.io import is_file_name, placed, read, structure_source, there_is
+from nest.io.source import SUFFIXES, parse, read_text_of
 from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
 from nest.network.graph import written_graph
 from nest.network.imported import Imported, PartOf
-from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec
-from nest.spec.topology import MatrixSpec
+from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec, LinkProfile
+from nest.spec.topology import GENERATORS, Generated, MatrixSpec
+
+PLACE = "cluster.topology"
 
 KEPT = 1
 """Reductions remembered: reading, planning and describing a problem each ask for the same one."""
+
+Source = str | Generated | dict[str, Any]
+Network = Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
 
 
 def topology(
@@ -74,7 +72,7 @@ def read_in(
         return cluster, None
     found = imported(cluster, registry, base)
     if isinstance(found, Imported):
-        cluster = _with_imported(cluster, found, registry)
+        cluster = with_imported(cluster, found, registry)
         found = found.network
     if isinstance(found, tuple):
         return cluster, None
@@ -99,25 +97,8 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     else:
         found = imported(cluster, registry, base, importer)
     if isinstance(found, Imported):
-        return _with_imported(cluster, found, registry)
+        return with_imported(cluster, found, registry)
     return evolve(cluster, **_written(found, cluster))
-
-
-def from_file(
-    cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None, hosts: int = 1
-) -> ClusterSpec:
-    """As `in_place`, of a `topology` that must be a file, and describe one machine where there are several `hosts`."""
-    file = file_of(cluster.topology, base)
-    if file is None:
-        raise InputError(f"{cluster.topology}: there is no such file.")
-    if hosts == 1:
-        return in_place(cluster, registry, base, importer)
-    found = imported(cluster, registry, base, importer)
-    profile = given_profile(cluster, base)
-    tier = profile.tiers[0] if profile is not None and profile.tiers else None
-    with named(file.path if isinstance(file, PartOf) else file):
-        machine = found if isinstance(found, Imported) else Imported(found)
-        return _with_imported(cluster, cluster_of(machine, hosts, tier), registry)
 
 
 def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> ClusterSpec:
@@ -136,7 +117,7 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
     return cluster
 
 
-def _with_imported(cluster: ClusterSpec, found: Imported, registry: Registry) -> ClusterSpec:
+def with_imported(cluster: ClusterSpec, found: Imported, registry: Registry) -> ClusterSpec:
     """`cluster` with what an importer read in its file."""
     hosts, per_host = found.hosts, cluster.devices_per_host or found.devices_per_host
     section = evolve(cluster, link_profile=None, **_written(found.network, cluster))
@@ -206,3 +187,178 @@ class _Content:
 def _reduced(content: _Content, message: float) -> Reduced:
     network = content.network
     return reduce(pairs(network) if isinstance(network, LinkGraph) else network, message)
+
+
+def imported(
+    cluster: ClusterSpec, registry: Registry, base: Path | None, name: str | None = None
+) -> Network | Imported:
+    """What the importer called `name`, or the first that knows it, makes of the `topology` of `cluster`.
+
+    Raises:
+        InputError: no importer knows it, or it cannot be used.
+    """
+    source = cluster.topology
+    file = file_of(source, base)
+    if file is None:
+        with named(None):
+            return load_source(source, cluster, registry, base)
+    path = file.path if isinstance(file, PartOf) else file
+    given_profile(cluster, base)  # What is wrong with it is not in the file.
+    with named(path):
+        importer = importer_of(file, registry, name)
+        if importer is not None:
+            registry.credit("topology_importers", importer.name)
+            return _load_with(importer, file, cluster, base)
+        if isinstance(file, PartOf):
+            raise InputError(f"no importer reads a part {file.name!r:.60} of this file; leave `#{file.name:.60}` out.")
+        stranger = InputError(
+            f"the importer {name!r} does not know this file; leave --format out, or name another one."
+        )
+        if name is not None and importer_of(path, registry) is not None:
+            raise stranger
+        content = read_content(path, registry)
+        if name is not None and importer_of(content, registry, name) is None:
+            raise stranger
+        return load_source(content, cluster, registry, base, name)
+
+
+def load_source(
+    source: Any, cluster: ClusterSpec, registry: Registry, base: Path | None, name: str | None = None
+) -> Network | Imported:
+    """As `imported`, of a source that is no file."""
+    importer = importer_of(source, registry, name)
+    if importer is None:
+        raise _unknown(source, registry)
+    registry.credit("topology_importers", importer.name)
+    return _load_with(importer, source, cluster, base)
+
+
+def _load_with(importer: TopologyImporter, source: Any, cluster: ClusterSpec, base: Path | None) -> Network | Imported:
+    if getattr(importer, "profiled", False):
+        profiled = cast("ProfiledImporter", importer)
+        return profiled.load(source, given_profile(cluster, base))
+    if cluster.link_profile is not None:
+        raise InputError(
+            f"cluster.link_profile is of no use here: the importer {importer.name!r} finds every figure in the source."
+        )
+    return importer.load(source)
+
+
+def importer_of(source: Any, registry: Registry, name: str | None = None) -> TopologyImporter | None:
+    """The importer called `name`, or the first, if it knows `source`; None: it does not."""
+    known = registry.topology_importers()
+    if name is not None and name not in known:
+        raise unknown_name("--format", "topology importer", name, known)
+    asked = known.values() if name is None else [known[name]]
+    return next((each for each in asked if each.accepts(source)), None)
+
+
+def file_of(source: Source | None, base: Path | None) -> Path | PartOf | None:
+    """The file `source` names, or the part of one (`FILE#NAME`); None: it names none."""
+    if not isinstance(source, str):
+        return None
+    path = (base or Path()) / source
+    if there_is(path):
+        return path
+    file, mark, part = source.rpartition("#")
+    path = (base or Path()) / file
+    return PartOf(path, part) if mark and file and part and there_is(path) else None
+
+
+def read_content(path: Path, registry: Registry) -> Generated | dict[str, Any]:
+    """The topology that a YAML, JSON or TOML file holds."""
+    text = read_text_of(path)
+    try:
+        source = parse(text, str(path))
+    except InputError:
+        if path.suffix.lower() in SUFFIXES:
+            raise
+        importers = ", ".join(registry.topology_importers())
+        raise InputError(
+            f"no importer knows this file, and it is no YAML, JSON or TOML. Importers: {importers}."
+        ) from None
+    found: Generated | dict[str, Any] = structure_source(source, Generated | dict[str, Any])  # type: ignore[arg-type]
+    return found
+
+
+def _unknown(source: Any, registry: Registry) -> InputError:
+    """The error for a source that no importer knows."""
+    importers = ", ".join(registry.topology_importers())
+    if isinstance(source, Mapping):
+        words = [*GENERATORS, "nodes"]
+        near = next((found[0] for key in source if (found := get_close_matches(str(key), words, n=1))), None)
+        hint = f" Did you mean {near!r}?" if near else ""
+        if set(source) == {"cluster"}:
+            return InputError(
+                "this is a whole `cluster` section; name the file as `cluster: FILE`, without `topology`."
+            )
+        told = ", ".join(map(str, source)) or "nothing"
+        known = f"Known: {', '.join(GENERATORS)}, and graphs with `nodes`."
+        return InputError(f"no network is described by {told:.80}.{hint} {known}")
+    return InputError(
+        f"no importer knows {source!r:.200}. Importers: {importers}; a file must exist, relative to the problem."
+    )
+
+
+@contextmanager
+def named(path: Path | None) -> Iterator[None]:
+    """Let errors name the file, or the key that holds the network."""
+    try:
+        yield
+    except InputError as error:
+        if path is not None:
+            raise placed(path, error) from None
+        told = error.problems if isinstance(error, InputErrors) else (str(error),)
+        raise InputErrors(f"{PLACE}{'.' if _is_path(each) else ': '}{each}" for each in told) from None
+
+
+def _is_path(sentence: str) -> bool:
+    """Whether a sentence begins with the path of a value, such as `edges[3].bandwidth`."""
+    first = sentence.split(" ", 1)[0]
+    return "[" in first or "." in first.rstrip(".")
+
+
+def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None:
+    """What `cluster` says of links, accelerators and hosts that a file may leave out; None: nothing.
+
+    Its own `device` and `devices_per_host` win over the profile's.
+    """
+    found = _profile(cluster.link_profile, base)
+    if found is not None:
+        _check_names(found, cluster, base)
+    if isinstance(cluster.device, str) and not is_file_name(cluster.device):
+        found = evolve(found or LinkProfile(), device=cluster.device)
+    if cluster.devices_per_host is not None:
+        found = evolve(found or LinkProfile(), devices_per_host=cluster.devices_per_host)
+    return found
+
+
+def _profile(written: str | LinkProfile | None, base: Path | None) -> LinkProfile | None:
+    if written is None or isinstance(written, LinkProfile):
+        return written
+    if not is_file_name(written):
+        return profile(written)
+    path = (base or Path()) / written
+    if not there_is(path):
+        raise InputError(
+            f"cluster.link_profile: there is no file {str(path)!r:.200}; `nest topology profiles` lists the names "
+            "known."
+        )
+    return read(path, LinkProfile)
+
+
+def _check_names(found: LinkProfile, cluster: ClusterSpec, base: Path | None) -> None:
+    """Refuse links and devices that are not known here, where they are written, not in what is made of them."""
+    written = cluster.link_profile
+    file = (base or Path()) / written if isinstance(written, str) and is_file_name(written) else None
+    place = "cluster.link_profile." if file is None else f"{file}: "
+    tiers = [("host", found.host), ("domain", found.domain)]
+    tiers += [(f"tiers[{index}]", tier) for index, tier in enumerate(found.tiers)]
+    try:
+        for key, tier in tiers:
+            if tier is not None and tier.link is not None:
+                link(tier.link, f"{place}{key}.link")
+        if found.device is not None and cluster.device is None and not is_file_name(found.device):
+            device(found.device, f"{place}device")
+    except InputError as error:
+        raise error if file is None else PlacedErrors([str(error)]) from None

@@ -6,8 +6,7 @@ from attrs import evolve, frozen
 
 from nest.deployment import Deployment, deployment
 from nest.deployment.limits import degrees_of
-from nest.formulate.instance import build_instance
-from nest.formulate.substitute_network import planner_context
+from nest.formulate.instance import build_instance, planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, chunks_of

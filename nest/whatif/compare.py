@@ -10,9 +10,8 @@ from attrs import evolve, field, frozen
 from nest.catalogue.names import unknown_name
 from nest.errors import InputError, InternalError
 from nest.formulate.decisions import on_other_problem
-from nest.formulate.instance import build_instance
+from nest.formulate.instance import build_instance, planner_context
 from nest.formulate.provenance import contributors
-from nest.formulate.substitute_network import planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution

@@ -10,8 +10,8 @@ from attrs import asdict, evolve, field, fields, frozen
 from nest.catalogue import device, link, named_cluster, network_levels
 from nest.errors import FieldError, FieldErrors, InputError
 from nest.formulate.cluster import build_cluster, described
-from nest.formulate.importing import imported
 from nest.formulate.model import matrix_peak
+from nest.formulate.topology import imported
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.network import LinkGraph

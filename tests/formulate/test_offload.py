@@ -13,7 +13,7 @@ import nest
 from nest.catalogue import device, devices, optimizer, optimizers, precision
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
-from nest.formulate.offload import Host, host
+from nest.formulate.recompute import Host, host
 from nest.hooks.registry import registry
 from nest.instance import Candidate
 from nest.spec import ClusterSpec, LevelSpec, Problem, Search, Training, TransformerSpec

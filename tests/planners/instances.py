@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from nest.formulate.instance import build_instance
-from nest.formulate.substitute_network import planner_context
+from nest.formulate.instance import build_instance, planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance
 from nest.io import structure

@@ -7,7 +7,7 @@ from pathlib import Path
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.formulate.topology import from_file
+from nest.formulate.cluster import from_file
 from nest.hooks.registry import registry
 from nest.spec import ClusterSpec
 

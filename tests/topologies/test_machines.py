@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from nest.errors import InputError
-from nest.formulate.topology import from_file, in_place
+from nest.formulate.cluster import from_file
+from nest.formulate.topology import in_place
 from nest.hooks.registry import registry
 from nest.network import LinkGraph
 from nest.network.imported import Imported

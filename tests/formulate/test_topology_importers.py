@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from nest.catalogue import network_levels, profile, profiles
 from nest.errors import InputError
-from nest.formulate.cluster import build_cluster
-from nest.formulate.importing import cluster_of
+from nest.formulate.cluster import build_cluster, cluster_of
 from nest.formulate.topology import in_place
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry

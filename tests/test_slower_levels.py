@@ -8,8 +8,8 @@ import pytest
 
 import nest
 from nest import html_page
+from nest.contenders import slower_times
 from nest.formulate.instance import formulate
-from nest.formulate.substitute_network import slower_times
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan import solution_of
