@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attrs import define, evolve
 
-from nest.catalogue.names import unknown_name
+from nest.catalogue import unknown_name
 from nest.documents import plan_summary
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from nest.catalogue.names import unknown_name
+from nest.catalogue import unknown_name
 from nest.deployment import violations
 from nest.errors import InputError
 from nest.formulate.target import limits_of

@@ -1,7 +1,7 @@
 """Measured collectives: tables of NVIDIA's aiconfigurator, output of nccl-tests, and lines of nest's own format."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -63,7 +63,35 @@ class Measurement:
         return self.links[-1]
 
 
-def merged(measurements: Iterable[Measurement]) -> list[Measurement]:
+def read_collectives(paths: Sequence[Path], link: str | None = None) -> list[Measurement]:
+    """The collectives in tables (`.parquet`), JSON lines (`.jsonl`) and outputs of nccl-tests (anything else).
+
+    Args:
+        paths: the files.
+        link: of the catalogue, where the measurements do not say; in tables and outputs, in place of what they say.
+
+    Raises:
+        InputError: a file cannot be read or used, or none has a collective.
+    """
+    found = [each for path in paths for each in _read(path, link)]
+    if not found:
+        raise InputError(f"{', '.join(map(str, paths)):.200}: no measured collective in here.")
+    return _merged(found)
+
+
+def _read(path: Path, link: str | None) -> Iterator[Measurement]:
+    if path.suffix == ".parquet":
+        return _table(path, link)
+    if path.suffix == ".jsonl":
+        return _lines(path, link)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}.") from None
+    return _output(path, text, link)
+
+
+def _merged(measurements: Iterable[Measurement]) -> list[Measurement]:
     """One of each table, set of devices, kind and size: the median of those that were repeated."""
     found: dict[Measurement, list[float]] = {}
     for each in measurements:
@@ -71,12 +99,12 @@ def merged(measurements: Iterable[Measurement]) -> list[Measurement]:
     return [evolve(each, seconds=median(seconds)) for each, seconds in found.items()]
 
 
-def link_of(text: str) -> str | None:
+def _link_of(text: str) -> str | None:
     """The link between devices whose name is in `text`, if it is known."""
     return next((link for device, link in LINKS.items() if device in text.upper()), None)
 
 
-def read_table(path: Path, link: str | None = None) -> Iterator[Measurement]:
+def _table(path: Path, link: str | None = None) -> Iterator[Measurement]:
     """The rows of a table of aiconfigurator (parquet; `op_name`, `nccl_dtype`, `num_gpus`, `message_size`, `latency`).
 
     `message_size` counts elements, `latency` milliseconds. The elements are those of the full buffer, which an
@@ -92,7 +120,7 @@ def read_table(path: Path, link: str | None = None) -> Iterator[Measurement]:
         raise InputError(f"{path}: this is no table of collectives; it has no column {sorted(missing)[0]}.")
     for row in rows:
         if row["op_name"] in KINDS and row["nccl_dtype"] in WIDTHS:
-            inside = known_link(link_of(f"{row.get('device') or path.name}"), link, path)
+            inside = _known_link(_link_of(f"{row.get('device') or path.name}"), link, path)
             yield Measurement(
                 path.name,
                 KINDS[row["op_name"]],
@@ -119,7 +147,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"{path}: cannot be read as parquet: {str(error).splitlines()[0].rstrip('.'):.200}.") from None
 
 
-def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Measurement]:
+def _output(path: Path, text: str, link: str | None = None) -> Iterator[Measurement]:
     """What a program of nccl-tests (`all_reduce_perf` and its like) printed: a row by size, out-of-place and in-place.
 
     Sizes are in bytes, of the full buffer (NVIDIA/nccl-tests doc/PERFORMANCE.md), times in microseconds. Devices and
@@ -137,18 +165,18 @@ def read_output(path: Path, text: str, link: str | None = None) -> Iterator[Meas
             "all_reduce_perf, here or in the file's name, and list the ranks."
         )
     machines = len({host for host, _ in ranks})
-    inside = link_of(ranks[0][1])
+    inside = _link_of(ranks[0][1])
     shape: tuple[int, ...]
     links: tuple[str, ...]
     nominal: tuple[float | None, ...]
     if len(ranks) == 1:
         raise InputError(f"{path}: one rank alone sends nothing; give the output of two or more.")
     if machines == 1:
-        inside = known_link(inside, link, path)
+        inside = _known_link(inside, link, path)
         shape, links, nominal = (len(ranks),), (link or inside,), (_nominal(inside),)
     else:
         shape = (len(ranks) // machines, machines)
-        links = (known_link(inside, None, path), known_link(link, None, path, "between the machines"))
+        links = (_known_link(inside, None, path), _known_link(link, None, path, "between the machines"))
         nominal = (None, None)
     for columns in map(str.split, text.splitlines()):
         if len(columns) < 1 - min(TIMES) or (size := _number(columns[0])) is None:
@@ -165,7 +193,7 @@ def _number(text: str) -> float | None:
     return float(text) or None
 
 
-def known_link(
+def _known_link(
     found: str | None, given: str | None, path: Path, which: str = "of its devices", key: str = "--link"
 ) -> str:
     """`found`, else `given`.
@@ -182,7 +210,7 @@ def _nominal(link: str) -> float | None:
     return link_entry(link, "--link").bandwidth
 
 
-def read_lines(path: Path, link: str | None = None) -> Iterator[Measurement]:
+def _lines(path: Path, link: str | None = None) -> Iterator[Measurement]:
     """The collectives in a file of measurements; other measurements, and messages, are left out.
 
     Args:
@@ -199,11 +227,11 @@ def read_lines(path: Path, link: str | None = None) -> Iterator[Measurement]:
 
 def _measurement(path: Path, row: CollectiveMeasurement, link: str | None) -> Measurement:
     table = row.source or path.name
-    of_devices = link_of(row.device or "")
+    of_devices = _link_of(row.device or "")
     if row.nodes == 1:
-        found = known_link(row.link or of_devices, link, path)
+        found = _known_link(row.link or of_devices, link, path)
         return Measurement(table, row.kind, row.bytes, (row.members,), row.seconds, (found,), (row.bandwidth,))
-    inside = known_link(row.inside or of_devices, None, path, "inside the machines", "inside")
-    between = known_link(row.link, link, path, "between the machines")
+    inside = _known_link(row.inside or of_devices, None, path, "inside the machines", "inside")
+    between = _known_link(row.link, link, path, "between the machines")
     shape = (row.members // row.nodes, row.nodes)
     return Measurement(table, row.kind, row.bytes, shape, row.seconds, (inside, between), (None, row.bandwidth))

@@ -22,8 +22,8 @@ from nest.catalogue.load import (
     published_devices,
     stacks,
     time_spread,
+    unknown_name,
 )
-from nest.catalogue.names import unknown_name
 from nest.catalogue.network import named_cluster, network_levels, scale_up_levels
 
 __all__ = [

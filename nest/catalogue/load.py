@@ -1,70 +1,79 @@
-"""Reading the data files of `nest/library`: TOML, one entry a file, named after it, read once."""
+"""The data files of `nest/library`: TOML, one entry a file, named after it, read once; and names that nobody knows."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
+
+from attrs import evolve
 
 from nest.catalogue.entries import (
     Calibration,
     ClusterEntry,
     LibraryModel,
     Link,
-    LinkLine,
     Optimizer,
     Precision,
     TimeSpread,
 )
-from nest.catalogue.names import unknown_name
+from nest.errors import InputError
 from nest.instance import EstimateError
 from nest.io import structure
-from nest.spec import (
-    Coefficients,
-    DeviceSpec,
-    LevelSpec,
-    LinkProfile,
-    MatrixPeaks,
-    MemoryOverheads,
-    StackSpec,
-    TierSpec,
-)
+from nest.io.names import any_of, meant, near, plain
+from nest.spec import DeviceSpec, LinkProfile, StackSpec
 
 Entry = TypeVar("Entry")
 
+KINDS = {
+    "clusters": ("cluster", "cluster.name"),
+    "devices": ("device", "cluster.device"),
+    "links": ("link", "link of a level"),
+    "models": ("model", "model"),
+    "optimizers": ("optimizer", "training.optimizer"),
+    "precisions": ("precision", "training.precision"),
+    "profiles": ("link profile", "cluster.link_profile"),
+    "stacks": ("software stack", "training.stack"),
+}
+"""Folders of the catalogue, what each holds, and where such a name is written."""
 
-def _entries(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and content of each file of a folder, by name."""
+
+@cache
+def _names(folder: str) -> tuple[str, ...]:
+    """The names of a folder of the catalogue."""
     found = files("nest.library").joinpath(folder).iterdir()
-    texts = {
-        entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
-        for entry in found
-        if entry.name.endswith(".toml")
-    }
-    for name in sorted(texts):
-        written = tomllib.loads(texts[name])
-        content = {key: tuple(value) if isinstance(value, list) else value for key, value in written.items()}
-        yield name, content
+    return tuple(sorted(each.name.removesuffix(".toml") for each in found if each.name.endswith(".toml")))
+
+
+def _content(path: str) -> dict[str, Any]:
+    return tomllib.loads(files("nest.library").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
+
+
+def _entries(folder: str, kind: type[Entry]) -> dict[str, Entry]:
+    """The entries of a folder, by name."""
+    return {name: entry(name, _content(f"{folder}/{name}"), kind) for name in _names(folder)}
+
+
+def entry(name: str, content: Mapping[str, Any], kind: type[Entry]) -> Entry:
+    """The entry of `kind` that the content of a file of the catalogue describes.
+
+    Whole numbers at its top stay whole: commands print them as they are written.
+    """
+    found = structure({"name": name, **content}, kind)
+    whole: dict[str, Any] = {key: value for key, value in content.items() if type(value) is int}
+    return evolve(found, **whole)  # type: ignore[misc]
 
 
 @cache
 def published_devices() -> dict[str, DeviceSpec]:
     """Every device as its published figures describe it, by name."""
-    return {
-        name: DeviceSpec(
-            name=name,
-            peak=MatrixPeaks(**content.pop("peak")),
-            memory_overheads=MemoryOverheads(**content.pop("memory_overheads", {})),
-            **content,
-        )
-        for name, content in _entries("devices")
-    }
+    return _entries("devices", DeviceSpec)
 
 
 @cache
 def estimate_error() -> EstimateError:
     """How far what plans need of memory lies from the estimate, as `nest calibrate memory` found it."""
-    written = tomllib.loads(files("nest.library").joinpath("memory_error.toml").read_text(encoding="utf-8"))
+    written = _content("memory_error")
     return EstimateError(median=written["median"], spread=written["spread"])
 
 
@@ -75,7 +84,7 @@ def time_spread(generation: str = "") -> TimeSpread:
     Args:
         generation: of the devices; that of which least is known stands for those of which nothing is.
     """
-    written = tomllib.loads(files("nest.library").joinpath("time_spread.toml").read_text(encoding="utf-8"))
+    written = _content("time_spread")
     known = {name: TimeSpread(**each, apart=written["apart"]) for name, each in written["generations"].items()}
     return known.get(generation) or max(known.values(), key=lambda each: each.stranger.spread)
 
@@ -83,10 +92,7 @@ def time_spread(generation: str = "") -> TimeSpread:
 @cache
 def calibrations() -> dict[str, Calibration]:
     """What is known of each generation of devices from measured runs, by its name."""
-    return {
-        name: Calibration(name=name, coefficients=Coefficients(**content.pop("coefficients", {})), **content)
-        for name, content in _entries("calibrations")
-    }
+    return _entries("calibrations", Calibration)
 
 
 @cache
@@ -102,66 +108,43 @@ def devices() -> dict[str, DeviceSpec]:
 @cache
 def links() -> dict[str, Link]:
     """Every kind of link, by name."""
-    return {name: link_entry(name, content) for name, content in _entries("links")}
-
-
-def link_entry(name: str, content: Mapping[str, Any]) -> Link:
-    """The link that a file of the catalogue describes."""
-    figures: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in content.items()}
-    lines = tuple(LinkLine(**{**line, "kinds": tuple(line["kinds"])}) for line in figures.pop("lines", ()))
-    return Link(name=name, lines=lines, **figures)
+    return _entries("links", Link)
 
 
 @cache
 def clusters() -> dict[str, ClusterEntry]:
     """Every cluster, by name."""
-    return {
-        name: ClusterEntry(name=name, levels=tuple(LevelSpec(**level) for level in content.pop("levels")), **content)
-        for name, content in _entries("clusters")
-    }
+    return _entries("clusters", ClusterEntry)
 
 
 @cache
 def profiles() -> dict[str, LinkProfile]:
     """Every link profile, by name."""
-    return {name: _profile(name, content) for name, content in _entries("profiles")}
-
-
-def _profile(name: str, content: dict[str, Any]) -> LinkProfile:
-    for key in ("host", "domain"):
-        if key in content:
-            content[key] = TierSpec(**content[key])
-    tiers = tuple(TierSpec(**tier) for tier in content.pop("tiers"))
-    return LinkProfile(name=name, tiers=tiers, **content)
+    return _entries("profiles", LinkProfile)
 
 
 @cache
 def precisions() -> dict[str, Precision]:
     """Every training precision, by name."""
-    return {
-        name: Precision(
-            name=name, products=tuple(content.pop("products")), other=tuple(content.pop("other")), **content
-        )
-        for name, content in _entries("precisions")
-    }
+    return _entries("precisions", Precision)
 
 
 @cache
 def stacks() -> dict[str, StackSpec]:
     """Every software stack that nest brings, by name; `Registry.stacks` also has those of plug-ins."""
-    return {name: structure({"name": name, **content}, StackSpec) for name, content in _entries("stacks")}
+    return _entries("stacks", StackSpec)
 
 
 @cache
 def optimizers() -> dict[str, Optimizer]:
     """Every optimizer, by name."""
-    return {name: Optimizer(name=name, **content) for name, content in _entries("optimizers")}
+    return _entries("optimizers", Optimizer)
 
 
 @cache
 def library_models() -> dict[str, LibraryModel]:
     """Every named model, by name."""
-    return {name: LibraryModel(name, content["sources"], content["config"]) for name, content in _entries("models")}
+    return _entries("models", LibraryModel)
 
 
 def device(name: str, place: str = "cluster.device") -> DeviceSpec:
@@ -213,3 +196,44 @@ def _named(known: dict[str, Entry], name: str, kind: str, place: str, otherwise:
     if name not in known:
         raise unknown_name(place, kind, name, known, otherwise=otherwise)
     return known[name]
+
+
+def unknown_name(
+    place: str, kind: str, name: str, known: Iterable[str], value: object = None, otherwise: str = ""
+) -> InputError:
+    """The error for a `name` at `place` that is none of `known`: what it may stand for, or all that are known.
+
+    Args:
+        place: where the name was written, such as `cluster.device`.
+        kind: what it should have named, such as `device`; `name`: something to be computed with.
+        name: as written.
+        known: the names there are.
+        value: what was written under it.
+        otherwise: a sentence on what to do with a name that is no slip.
+    """
+    options = sorted(known)
+    shown = name if len(name) <= 60 else name[:57] + "..."
+    told = f"{place}: there is no {kind} called {shown!r}."
+    other, close = meant(name, options), near(name, options)
+    if other is not None:
+        meaning = other.name if kind == "name" and not other.section else None
+        hint = f"write `{meaning}`" if meaning else other.remedy(value)
+        return InputError(f"{told} {hint[0].upper()}{hint[1:]}.")
+    elsewhere = None if close else _of_another_kind(name, kind)
+    if elsewhere is not None:
+        return InputError(f"{told} {elsewhere}")
+    hint = f" Did you mean {any_of(map(repr, close))}?" if close else ""
+    listed = f" Known: {', '.join(options)}." if options else " None is known."
+    return InputError(f"{told}{hint}{listed}{f' {otherwise}' if otherwise and not close else ''}")
+
+
+def _of_another_kind(name: str, kind: str) -> str | None:
+    """What of the catalogue a name that is no `kind` resembles, and where that is written; None: nothing."""
+    found = {folder: near(name, _names(folder)) for folder, (what, _) in KINDS.items() if what not in kind}
+    for same in (True, False):
+        for folder, close in found.items():
+            what, where = KINDS[folder]
+            if close and (plain(close[0]) == plain(name)) is same:
+                start = f"It is a {what}" if same else f"Did you mean the {what} {any_of(map(repr, close))}"
+                return f"{start}; write it under `{where}`." if same else f"{start}? It belongs under `{where}`."
+    return None

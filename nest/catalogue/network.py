@@ -6,8 +6,7 @@ from math import isclose, prod
 from attrs import evolve
 
 from nest.catalogue.entries import ClusterEntry, Link
-from nest.catalogue.load import clusters, link
-from nest.catalogue.names import unknown_name
+from nest.catalogue.load import clusters, link, unknown_name
 from nest.errors import InputError
 from nest.instance import CollectiveLine, Level
 from nest.spec import LevelSpec

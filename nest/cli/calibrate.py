@@ -43,9 +43,9 @@ def collectives(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.calibrate.collectives import cells
+    from nest.calibrate.collective_measurements import read_collectives
     from nest.calibrate.entries import link_text
-    from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, read_collectives
+    from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, cells
     from nest.hooks.registry import registry
 
     _check_prior(prior, CATALOGUE, NCCL)

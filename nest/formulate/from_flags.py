@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from nest.catalogue.names import unknown_name
+from nest.catalogue import unknown_name
 from nest.deployment import FlagsRead
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster

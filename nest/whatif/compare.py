@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from nest.catalogue.names import unknown_name
+from nest.catalogue import unknown_name
 from nest.errors import InputError, InternalError
 from nest.formulate.decisions import on_other_problem
 from nest.formulate.instance import build_instance, planner_context

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from nest.calibrate.collective_measurements import Measurement
-from nest.calibrate.links import read_collectives
+from nest.calibrate.collective_measurements import Measurement, read_collectives
 from nest.errors import InputError
 
 OUTPUT = """\

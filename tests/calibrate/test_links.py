@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from nest.calibrate.collective_measurements import Measurement
-from nest.calibrate.collectives import ALL, errors, fit_link, grouped
+from nest.calibrate.collective_measurements import Measurement, read_collectives
 from nest.calibrate.entries import link_text
-from nest.calibrate.links import calibrate_links, planned_lines, read_collectives
+from nest.calibrate.links import ALL, calibrate_links, errors, fit_link, grouped, planned_lines
 from nest.catalogue import Link, link, links, network_levels
-from nest.catalogue.load import link_entry
+from nest.catalogue.load import entry
 from nest.collectives.alpha_beta import AlphaBeta
 from nest.spec import LevelSpec
 
@@ -59,12 +58,12 @@ def test_the_catalogue_measured_again_stays_the_catalogue() -> None:
 @pytest.mark.parametrize("name", links())
 def test_a_written_link_is_read_again(name: str) -> None:
     known = links()[name]
-    assert link_entry(name, tomllib.loads(link_text(known))) == known
+    assert entry(name, tomllib.loads(link_text(known)), Link) == known
 
 
 def test_text_that_toml_must_escape_is_read_again() -> None:
     odd = Link("odd", 0.5, 1e-6, sources=('a "quoted" back\\slash',), description="two\twords")
-    assert link_entry("odd", tomllib.loads(link_text(odd))) == odd
+    assert entry("odd", tomllib.loads(link_text(odd)), Link) == odd
 
 
 def plain(figures: Link) -> list[tuple[object, ...]]:

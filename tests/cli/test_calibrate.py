@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nest.catalogue import link
-from nest.catalogue.load import link_entry
+from nest.catalogue import Link, link
+from nest.catalogue.load import entry
 from nest.cli import app
 
 
@@ -39,7 +39,7 @@ def test_it_prints_errors_and_writes_the_link(
     code, out, _ = run(monkeypatch, capsys, str(slow_gathers), "--output", str(slow_gathers.parent))
     assert code == 0
     assert out.startswith("nvlink4: median and 90th percentile")
-    written = link_entry("nvlink4", tomllib.loads((slow_gathers.parent / "nvlink4.toml").read_text()))
+    written = entry("nvlink4", tomllib.loads((slow_gathers.parent / "nvlink4.toml").read_text()), Link)
     assert "own.jsonl" in written.sources[-1]
     assert written.lines[-1] == link("nvlink4").lines[-1]
     assert written.lines != link("nvlink4").lines

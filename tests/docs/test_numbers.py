@@ -15,8 +15,7 @@ SMALL = 1e-5
 """Up to this, a number is a tolerance, a unit or a physical figure."""
 
 FIGURES = {
-    "nest/calibrate/collectives.py": "seconds: limits of what is fitted",
-    "nest/calibrate/links.py": "seconds of NCCL's protocols",
+    "nest/calibrate/links.py": "seconds of NCCL's protocols, and limits of what is fitted",
     "nest/calibrate/collective_measurements.py": "units",
     "nest/exporters/torchtitan/models.py": "a model's epsilon",
     "nest/network/graph.py": "units",
