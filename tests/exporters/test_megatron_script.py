@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputError
-from nest.exporters.megatron.reading.expansion import UNKNOWN
 from nest.exporters.megatron.reading.launch import find_launch
 from nest.exporters.megatron.reading.script import walk
+from nest.exporters.megatron.reading.tokens import UNKNOWN
 
 TYPICAL = r"""#!/bin/bash
 #SBATCH --job-name=train --nodes=4
@@ -108,6 +108,21 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     text = f"A=$(touch {trap})\nB=`touch {trap}`\ntouch {trap}\npython pretrain_gpt.py --lr $A --bf16 $(touch {trap})\n"
     assert find_launch(text).words[0] == "--lr"
     assert not trap.exists()
+
+
+def test_what_only_a_run_tells_is_one_word_in_a_command_of_another_shell() -> None:
+    """As the scripts of BigScience have it: the address of a node stands in a command that is given to bash."""
+    text = (
+        "A=$(scontrol show hostnames $NODES | head -n 1)\n"
+        'L="python -m torch.distributed.run --nnodes 4 --nproc_per_node 8 --rdzv_endpoint $A:6000"\n'
+        'C="`pwd`/pretrain_gpt.py --num-layers 2 --name \\"$A\\" --lr 1"\n'
+        'clear; srun bash -c "$L --node_rank $RANK $C" 2>&1 | tee log\n'
+    )
+    launch = find_launch(text)
+    assert launch.devices == 32
+    assert launch.words[:3] == ("--num-layers", "2", "--name")
+    assert UNKNOWN in launch.words[3]
+    assert launch.words[4:] == ("--lr", "1")
 
 
 def test_what_hangs_on_a_run_is_told() -> None:

@@ -5,10 +5,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-from nest.exporters.megatron.reading.tokens import Piece, Token, Tokenizer
-
-UNKNOWN = "\0"
-"""Stands in a word for what the script does not say, such as the output of a command; what follows names it."""
+from nest.exporters.megatron.reading.tokens import UNKNOWN, Piece, Token, Tokenizer
 
 Variables = MutableMapping[str, tuple[str, ...]]
 """Values by name: one word, or those of an array."""
@@ -132,7 +129,7 @@ class Expander:
 def _unknown(text: str) -> str:
     """A word that stands for what `text` would become; one word, whatever spaces there are."""
     words = text.split()
-    return UNKNOWN + (text if len(words) == 1 else f"{words[0]}...") if words else UNKNOWN
+    return f"{UNKNOWN}{text if len(words) == 1 else f'{words[0]}...' if words else ''}{UNKNOWN}"
 
 
 def _computed(tree: ast.expr, variables: Mapping[str, Sequence[str]], depth: int = 0) -> int:

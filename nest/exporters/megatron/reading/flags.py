@@ -8,7 +8,7 @@ from typing import TypeVar
 from attrs import define, field
 
 from nest.errors import InputError, InputErrors
-from nest.exporters.megatron.reading.expansion import UNKNOWN
+from nest.exporters.megatron.reading.tokens import UNKNOWN
 
 LARGEST = 10**12
 _VALUE = re.compile(r"-\d.*|[^-].*|-|", re.DOTALL)

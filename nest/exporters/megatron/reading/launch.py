@@ -10,9 +10,9 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.exporters.megatron.reading.expansion import UNKNOWN
 from nest.exporters.megatron.reading.flags import COSTLY
 from nest.exporters.megatron.reading.script import Walk, walk
+from nest.exporters.megatron.reading.tokens import UNKNOWN
 from nest.io import read_mapping_text
 
 LONGEST = 2**20

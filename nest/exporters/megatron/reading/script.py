@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from attrs import define, field, frozen
 
 from nest.errors import InputError
-from nest.exporters.megatron.reading.expansion import UNKNOWN, Expander
-from nest.exporters.megatron.reading.tokens import Token, Tokenizer
+from nest.exporters.megatron.reading.expansion import Expander
+from nest.exporters.megatron.reading.tokens import UNKNOWN, Token, Tokenizer
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\])?(\+?)=", re.DOTALL)
 DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
@@ -229,7 +229,7 @@ class _Walker:
         if token.array is not None:
             self.found.variables[name] = (*before, *self._elements(token))
             return
-        value = self.expander.value(token)[found.end() :] if not index else f"{UNKNOWN}{name}{index}"
+        value = self.expander.value(token)[found.end() :] if not index else f"{UNKNOWN}{name}{index}{UNKNOWN}"
         self.found.variables[name] = ("".join(before[:1]) + value, *before[1:])
 
     def _if(self, active: bool) -> None:

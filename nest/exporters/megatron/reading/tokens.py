@@ -9,9 +9,12 @@ from nest.errors import InputError
 OPERATORS = (";;", "&&", "||", "<<<", ">>", "<<", "&>", ">&", "<&", ";", "&", "|", "(", ")", "<", ">", "\n")
 """The longest first."""
 
+UNKNOWN = "\0"
+"""Around what in a word the script does not say, such as the output of a command, which stands in between."""
+
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_SPECIAL = re.compile(r"""[\s;&|()<>'"\\$`]""")
+_SPECIAL = re.compile(r"""[\s;&|()<>'"\\$`\0]""")
 
 
 @frozen
@@ -110,6 +113,8 @@ class Tokenizer:
                 pieces.append(self._expansion(quoted=False))
             elif letter == "`":
                 pieces.append(self._backquoted(quoted=False))
+            elif letter == UNKNOWN:
+                pieces.append(self._unknown(quoted=False))
             elif _SPECIAL.match(letter):
                 break
             else:
@@ -167,6 +172,8 @@ class Tokenizer:
                 pieces.append(Piece("text", text, quoted=True))
                 pieces.append(self._expansion(quoted=True) if letter == "$" else self._backquoted(quoted=True))
                 text = ""
+            elif letter == UNKNOWN:
+                text += self._unknown(quoted=True).text
             else:
                 text += letter
                 self.at += 1
@@ -188,6 +195,12 @@ class Tokenizer:
             return Piece("text", "$", quoted)
         self.at = name.end()
         return Piece("variable", name.group(), quoted)
+
+    def _unknown(self, *, quoted: bool) -> Piece:
+        """What was expanded before another shell was given it."""
+        end = max(self.text.find(UNKNOWN, self.at + 1), self.at) + 1
+        text, self.at = self.text[self.at : end], end
+        return Piece("text", text, quoted)
 
     def _backquoted(self, *, quoted: bool) -> Piece:
         end = self.text.find("`", self.at + 1)
