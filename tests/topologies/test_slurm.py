@@ -11,8 +11,7 @@ from nest.network import LinkGraph
 from nest.network.imported import Imported, PartOf
 from nest.spec import LinkProfile
 from nest.testing import check_topology_importer
-from nest.topologies.slurm_conf import SlurmConfImporter
-from nest.topologies.slurm_yaml import SlurmYamlImporter
+from nest.topologies.slurm_files import SlurmConfImporter, SlurmYamlImporter
 
 TREE = r"""
 # Two leaves under a spine.
