@@ -22,11 +22,7 @@ from nest.spec.problem import ALL_RANKS
 def checked(plan: PlanDocument, limits: Limits, framework: str, sequence: str | None = None) -> Deployment:
     """`plan` in the terms of frameworks, once it is sure that `framework` can run it.
 
-    Args:
-        plan: any.
-        limits: of the framework.
-        framework: its name.
-        sequence: a strategy beside `cp` whose ranks share the samples of one data-parallel rank.
+    `sequence`: a strategy beside `cp` whose ranks share the samples of one data-parallel rank.
 
     Raises:
         InputError: the plan is infeasible, is of something that is no transformer, or of more or fewer blocks than its
@@ -89,12 +85,7 @@ def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
 
 
 def whole_batches(problem: Problem, framework: str) -> dict[str, str]:
-    """Constraint of frameworks whose every rank runs whole micro-batches; nothing where all batches come out even.
-
-    Args:
-        problem: may round the number of micro-batches up (`training.uneven_batch`).
-        framework: its name.
-    """
+    """Constraint of frameworks whose every rank runs whole micro-batches; nothing where all batches come out even."""
     if not problem.training.uneven_batch:
         return {}
     return {

@@ -54,10 +54,6 @@ def nodes_of(placed: Sequence[Placed]) -> tuple[Node, ...]:
 def check_plain(nodes: Sequence[Node], kind: str) -> None:
     """Make sure that the names of `nodes` can stand in a file that has no quoting.
 
-    Args:
-        nodes: the hosts.
-        kind: what the file is, such as `a hostfile of Slurm`.
-
     Raises:
         InputError: a name has characters that would be taken for something else.
     """
@@ -108,9 +104,7 @@ def rendezvous(nodes: Sequence[Node]) -> list[str]:
 def gpu_maps(nodes: Sequence[Node], name: str) -> list[str]:
     """Set CUDA_VISIBLE_DEVICES so that local rank `j` finds its accelerator as device `j`, unless it does anyway.
 
-    Args:
-        nodes: the hosts.
-        name: shell text that stands for the name of this host.
+    `name`: shell text that stands for the name of this host.
     """
     maps = dict.fromkeys(_map(node) for node in nodes)
     if maps == {"": None}:

@@ -19,11 +19,7 @@ Order = tuple[tuple[str, ...], ...]
 def actions(schedule: str, ranks: int, chunks: int, micro_batches: int) -> Order:
     """For each rank its actions in order. Shape `(ranks, actions)`.
 
-    Args:
-        schedule: name of a pipeline schedule.
-        ranks: pipeline ranks.
-        chunks: runs of layers of each rank.
-        micro_batches: of one optimizer step.
+    `chunks`: runs of layers of each rank.
 
     Raises:
         InputError: nobody here knows the order of that schedule.

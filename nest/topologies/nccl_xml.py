@@ -65,10 +65,6 @@ class NcclXmlImporter:
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
         """The machine.
 
-        Args:
-            source: path of the file.
-            profile: the accelerator and its links where the file has none.
-
         Raises:
             InputError: it cannot be parsed, holds graphs and no system, or something in it cannot be.
         """
@@ -102,12 +98,7 @@ GPU, PROCESSOR, SWITCH = "a GPU", "a processor", "a switch"
 
 
 def machine(system: System, profile: LinkProfile | None, notes: list[str]) -> Machine:
-    """The machine that `system` lists.
-
-    Args:
-        system: as read.
-        profile: its `device` says of what generation NVLink is, where the file does not.
-        notes: sentences on what was assumed are added to it.
+    """The machine that `system` lists; sentences on what was assumed are added to `notes`.
 
     Raises:
         InputError: it has no GPUs, or something in it cannot be.

@@ -53,12 +53,7 @@ class Connections:
 
 
 def machine(connections: Connections, profile: LinkProfile | None, notes: list[str]) -> Machine:
-    """The machine with such connections.
-
-    Args:
-        connections: of every two GPUs.
-        profile: its `device` tells the generation of NVLink, and PCI Express.
-        notes: sentences on what was assumed are added to it.
+    """The machine with such connections; sentences on what was assumed are added to `notes`.
 
     Raises:
         InputError: a connection is missing, or of a kind that is not known.
@@ -204,10 +199,6 @@ class NvidiaSmiImporter:
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
         """The machine.
-
-        Args:
-            source: path of the file.
-            profile: its `device` says how fast one NVLink is.
 
         Raises:
             InputError: the matrix cannot be read, or leaves out a connection.

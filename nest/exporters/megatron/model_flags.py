@@ -199,7 +199,7 @@ def detail_flags(source: Any, model: Architecture) -> Flags:
         "--attention-dropout": _number(config, "attention_dropout", "attn_pdrop") or 0.0,
         "--hidden-dropout": _number(config, "resid_pdrop", "hidden_dropout") or 0.0,
     }
-    if _rotary(model):
+    if _rotates(model.blocks[0].attention):
         flags |= {
             "--rotary-base": _whole(_number(_rope(config), "rope_theta")),
             "--rotary-percent": _number(_rope(config), "partial_rotary_factor"),
@@ -213,14 +213,14 @@ def left_out(source: Any, model: Architecture) -> Iterator[str]:
     config = source if isinstance(source, Mapping) and "model_type" in source else {}
     flags = detail_flags(source, model)
     silent = [flag for flag in ("--norm-epsilon", "--init-method-std") if flags[flag] is None]
-    silent += ["--rotary-base"] if _rotary(model) and flags["--rotary-base"] is None else []
+    silent += ["--rotary-base"] if _rotates(model.blocks[0].attention) and flags["--rotary-base"] is None else []
     sparse = feed_forwards(model)[1]
     known = {"norm_topk_prob", "scoring_func"} & config.keys() or _family(config) in (*SIGMOID_ROUTERS, *CHOOSE_FIRST)
     if sparse and sparse[0].top_k > 1 and not known:
         silent.append("--moe-router-pre-softmax")
     if silent:
         yield f"The model's description says nothing of {', '.join(silent)}: Megatron-LM's defaults hold"
-    if _rotary(model) and _scaling_flags(config, model) is None:
+    if _rotates(model.blocks[0].attention) and _scaling_flags(config, model) is None:
         yield f"Megatron-LM's flags cannot say the configuration's rope_scaling {_scaling(config)!r:.300}"
     activation = config.get("hidden_act", config.get("activation_function"))
     gated = model.blocks[0].feed_forward.gated
@@ -246,11 +246,6 @@ def _number(config: Mapping[str, Any], *keys: str) -> float | None:
 def _whole(value: float | None) -> int | None:
     """`--rotary-base` takes whole numbers only."""
     return int(value) if value is not None and float(value).is_integer() else None
-
-
-def _rotary(model: Architecture) -> bool:
-    attention = model.blocks[0].attention
-    return isinstance(attention, LatentAttention) or attention.rotary
 
 
 def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -23,9 +23,6 @@ Value = bool | int | float | str | tuple[str, ...] | None
 Flags = dict[str, Value]
 """Values by flag, each with its hyphens."""
 
-WIDEST = 120
-"""Characters of a line of comment."""
-
 
 def said(flags: Mapping[str, Value]) -> dict[str, bool | int | float | str | tuple[str, ...]]:
     """The flags that are given: those that are neither False nor None."""
@@ -35,14 +32,7 @@ def said(flags: Mapping[str, Value]) -> dict[str, bool | int | float | str | tup
 def shell_file(
     comments: Sequence[str], environment: Mapping[str, str], unset: Sequence[str], groups: Mapping[str, Flags]
 ) -> str:
-    """A bash file to be sourced: an array for each group that says something, and `MEGATRON_ARGS` with all of them.
-
-    Args:
-        comments: lines in front.
-        environment: variables to export.
-        unset: variables that must not be set.
-        groups: flags by the name of their array.
-    """
+    """A bash file to be sourced: an array for each group that says something, and `MEGATRON_ARGS` with all of them."""
     arrays = {name: said(flags) for name, flags in groups.items() if said(flags)}
     lines = ["#!/usr/bin/env bash", *(_comment(text) for text in comments)]
     lines += [f"export {name}={quote(value)}" for name, value in environment.items()]

@@ -82,11 +82,7 @@ def sharding_flags(shape: Deployment, training: Training) -> Flags:
 def communication_flags(shape: Deployment, training: Training, model: Architecture, domain: int) -> Flags:
     """How ranks of one block pass on what they need of each other, and what of that hides.
 
-    Args:
-        shape: of the plan.
-        training: how the model is trained.
-        model: what it is made of.
-        domain: devices that are joined by the scale-up network, beyond which tensor parallelism cannot overlap.
+    `domain`: devices that are joined by the scale-up network, beyond which tensor parallelism cannot overlap.
     """
     sparse = feed_forwards(model)[1]
     padded = bool(sparse) and training.expert_capacity > 1

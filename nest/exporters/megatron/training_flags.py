@@ -189,8 +189,3 @@ def modules_of(selective: Sequence[str]) -> tuple[str, ...]:
 def _needed(operators: Sequence[str]) -> frozenset[str]:
     """Those of a module's operators that every model with the module has; all where a model may lack any."""
     return (frozenset(operators) - OPTIONAL) or frozenset(operators)
-
-
-def operators_of(modules: Sequence[str]) -> tuple[str, ...]:
-    """What `--recompute-modules` run again, in the words of `training.selective`."""
-    return tuple(dict.fromkeys(operator for module in modules for operator in MODULES[module]))

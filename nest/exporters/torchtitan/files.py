@@ -56,12 +56,7 @@ class Decisions:
 
 
 def decisions(shape: Deployment, head: str) -> Decisions:
-    """What torchtitan is told of a plan.
-
-    Args:
-        shape: within its limits.
-        head: torchtitan's name of the projection to the vocabulary.
-    """
+    """What torchtitan is told of a plan; `head` is its name of the projection to the vocabulary."""
     shard = shard_ranks(shape, "torchtitan") if shape.zero[0] > 0 else 1
     pipeline = shape.stages > 1
     from_file = pipeline and shape.schedule not in SCHEDULES
@@ -113,14 +108,7 @@ ROTATE = {"all_gather": "allgather", "ring": "alltoall"}
 
 
 def toml_file(shape: Deployment, problem: Problem, model: Architecture | None, not_new: Sequence[str]) -> str:
-    """The text of the file.
-
-    Args:
-        shape: the plan.
-        problem: what it solves.
-        model: what it trains.
-        not_new: why the newer version cannot run the plan; empty: it can.
-    """
+    """The text of the file; `not_new` says why the newer version cannot run the plan."""
     told = decisions(shape, head="output")
     tables: dict[str, Mapping[str, Any]] = {
         "job": {"description": "written by nest export"},
@@ -174,14 +162,7 @@ def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[st
 
 
 def python_text(shape: Deployment, problem: Problem, model: Architecture | None, not_old: Sequence[str]) -> str:
-    """The text of the module.
-
-    Args:
-        shape: the plan.
-        problem: what it solves.
-        model: what it trains.
-        not_old: why the older version cannot run the plan; empty: it can.
-    """
+    """The text of the module; `not_old` says why the older version cannot run the plan."""
     told = decisions(shape, head="lm_head")
     known = flavor(model, NEW)
     imports = [

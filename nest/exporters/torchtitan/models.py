@@ -132,9 +132,7 @@ def registration(architecture: Architecture, source: Any = None) -> str:
     `FeedForward`): eight ninths of the width, rounded up to a multiple of the width, is the width. It stretches rotary
     positions as Llama 3.1 does unless the factor is 1 (`apply_scaling`).
 
-    Args:
-        architecture: of the model.
-        source: `model` of the plan's problem, whose configuration may say what widths do not; None: nothing does.
+    `source`: `model` of the plan's problem, whose configuration may say what widths do not; None: nothing does.
     """
     hidden, blocks, heads, kv_heads, _, width, vocab, *_ = figures(architecture)
     details = rotary_details(source)

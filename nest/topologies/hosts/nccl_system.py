@@ -171,10 +171,8 @@ def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], 
 
     NICs slower than the fastest are for management. A NIC carries no more than its slot, whose ports share it.
 
-    Args:
-        nics: where each `net` hangs, with its attributes.
-        devices: of each accelerator, the number of its host.
-        notes: sentences on what was assumed are added to it.
+    `devices`: of each accelerator, the number of its host.
+    `notes`: sentences on what was assumed are added to it.
     """
     rates: dict[tuple[int, str], tuple[float, Place, str]] = {}
     for place, net in nics:

@@ -82,11 +82,6 @@ def host_network(machine: Machine, profile: LinkProfile | None, assumptions: Seq
     bandwidth is that of all links of a device together: collectives use them all at once. Otherwise the network is a
     graph: of the direct links, where they join all devices, else with PCI Express and the processors besides.
 
-    Args:
-        machine: as its file describes it.
-        profile: the accelerator and its links where the file says nothing of them; None: nobody says.
-        assumptions: what was taken from elsewhere so far.
-
     Raises:
         InputError: nothing joins its devices, or there are too many.
     """

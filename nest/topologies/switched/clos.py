@@ -85,11 +85,6 @@ class Fabric:
 def fabric_tree(machines: Sequence[FabricHost], fabric: Fabric, *, devices: int | None = None) -> SwitchTree:
     """The tree of `machines` under the switches of `fabric`.
 
-    Args:
-        machines: all with a link to some switch.
-        fabric: the switches, with the links between them.
-        devices: accelerators of each host; None: not known.
-
     Raises:
         NoTreeError: switches of one tier are linked, or hosts share some leaf switches and others not.
         InputError: hosts cannot reach one another.
@@ -226,13 +221,8 @@ def fabric_graph(
     Accelerators take the links of their host in turn, as many for each as there are; where there are fewer links than
     accelerators they share them.
 
-    Args:
-        machines: the hosts, all with a link to some switch.
-        fabric: the switches, with the links between them.
-        inner: the links inside a host.
-        network: what one link of the network is made of: its share of the nominal bandwidth is reached.
-        devices: accelerators of each host.
-        usual_rate: nominal bytes per second and direction of a link whose rate is not known.
+    `network`: what one link of the network is made of: its share of the nominal bandwidth is reached.
+    `usual_rate`: nominal bytes per second and direction of a link whose rate is not known.
 
     Raises:
         InputError: it has too many devices or switches, or not all are connected.
@@ -299,13 +289,10 @@ class Figures:
 
 
 def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierSpec | None = None) -> Figures:
-    """The figures of hosts with `links` to a fabric.
+    """The figures of hosts with so many `links` each to a fabric.
 
-    Args:
-        given: what the user gives; None: nothing.
-        usual: name of the catalogue's profile that completes it.
-        links: of each host.
-        made_of: the links of the network, where the file says and the user does not.
+    `usual`: name of the catalogue's profile that completes it.
+    `made_of`: the links of the network, where the file says and the user does not.
     """
     found = sourced_profile(given, usual)
     given = found.given
@@ -335,12 +322,6 @@ def fabric_network(
     machines: Sequence[FabricHost], fabric: Fabric, found: Figures, assumptions: Sequence[str] = ()
 ) -> Imported:
     """The network of `machines`: levels where the fabric is a tree of tiers and regular, otherwise a graph.
-
-    Args:
-        machines: all with equally many links.
-        fabric: the switches.
-        found: what the hosts have that the file does not say.
-        assumptions: what the importer itself took for granted.
 
     Raises:
         InputError: there are no hosts, they cannot reach one another, or an irregular fabric is too large.

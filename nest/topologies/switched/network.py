@@ -36,12 +36,8 @@ def switched_network(
     the same it need not be one, and of more devices than a graph may have (`MOST_DEVICES`) its level has the largest
     groups into which every switch divides, so that no pair is promised more than it has.
 
-    Args:
-        tree: the switches and hosts.
-        profile: what the user gives for what the file leaves out; None: nothing.
-        usual: name of the catalogue's profile that completes it.
-        device: the accelerator by its name in the catalogue, where the file says.
-        assumptions: what the importer itself took for granted.
+    `usual`: name of the catalogue's profile that completes it.
+    `device`: the accelerator by its name in the catalogue, where the file says.
 
     Raises:
         InputError: hosts differ in accelerators, or the profile lacks a bandwidth.
@@ -127,13 +123,6 @@ def switch_graph(tree: SwitchTree, layout: Layout, inner: Tier, tiers: Sequence[
     Two accelerators have between them the bandwidth and the latency of the tier where they meet; links from hosts and
     switches take half of what their tier adds to the latency.
 
-    Args:
-        tree: the switches.
-        layout: the hosts in order.
-        inner: the links inside a host.
-        tiers: what each height of switches offers, lowest first.
-        devices: accelerators of each host.
-
     Raises:
         InputError: it has too many devices or switches, or fewer than two devices.
     """
@@ -181,11 +170,7 @@ def host_grid(
     Each accelerator has a link to the one of its number in each neighbour, with what the profile's first tier offers an
     accelerator; between accelerators that are farther apart the link is the narrowest of the way.
 
-    Args:
-        shape: points along each dimension.
-        hosts: name of the host at each point that has one.
-        profile: what the user gives for what the file leaves out; None: nothing.
-        assumptions: what was taken for granted so far.
+    `hosts`: name of the host at each point that has one.
 
     Raises:
         InputError: there are too many accelerators, or hosts that others cannot reach.

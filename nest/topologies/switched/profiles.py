@@ -49,10 +49,6 @@ def sourced_profile(given: LinkProfile | None, usual: str = USUAL) -> SourcedPro
 
     That is taken from the catalogue's first profile for its device, or from that called `usual` where it names no
     device or no profile has it.
-
-    Args:
-        given: as chosen by the user; None: nothing was.
-        usual: name of a profile of the catalogue, for a file of the kind at hand.
     """
     base, given = profile(usual), given or LinkProfile()
     same = [each for each in profiles().values() if each.device == given.device]
@@ -71,12 +67,7 @@ def sourced_profile(given: LinkProfile | None, usual: str = USUAL) -> SourcedPro
 
 
 def profile_sentences(profile: SourcedProfile, counted: bool = False) -> list[str]:
-    """What of hosts and accelerators is taken from the usual profile, a sentence each.
-
-    Args:
-        profile: that is used.
-        counted: whether the file says how many accelerators a host has.
-    """
+    """What of hosts and accelerators is taken from the usual profile, a sentence each; `counted`: not how many."""
     found = []
     if profile.device is not None and profile.given.device is None:
         found.append(f"The accelerators are {profile.device}: {profile.source('device')}.")
@@ -173,12 +164,6 @@ def infiniband_rate(text: str) -> float | None:
     name = found[2].upper()
     name, lanes = _HALVES.get(name, (name, LANES))
     return LANE[name] * int(found[1] or lanes) * 1e9 / 8
-
-
-def infiniband(text: str) -> TierSpec | None:
-    """The catalogue's link for InfiniBand of a rate as `infiniband_rate` reads it; None: no such rate is known."""
-    rate = infiniband_rate(text)
-    return None if rate is None else TierSpec(link="infiniband", bandwidth=BytesPerSecond(rate))
 
 
 def ethernet(bits_per_second: float) -> TierSpec:

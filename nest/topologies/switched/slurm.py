@@ -1,4 +1,8 @@
-"""What Slurm's topology plug-ins know of a cluster, however the file writes it."""
+"""What Slurm's topology plug-ins know of a cluster, however the file writes it.
+
+Of every network: `part` names the switch, block or ring whose hosts are planned with (None: all, or the only one),
+`profile` is what the user gives for what the file leaves out, `assumptions` say what was taken for granted so far.
+"""
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
@@ -58,13 +62,6 @@ def tree(
     Jobs only span nodes connected by the same switches (topology.conf(5), topology/tree), so several trees are several
     clusters.
 
-    Args:
-        switches: of the tree.
-        blocks: listed in the same file.
-        part: the switch whose hosts are planned with; None: all.
-        profile: what the user gives for what the file leaves out.
-        assumptions: what was taken for granted so far.
-
     Raises:
         InputError: the switches make no tree, or none of them is `part`.
     """
@@ -121,12 +118,7 @@ def block(
     A group of size `sizes[i]` has `sizes[i] / sizes[0]` blocks (topology.conf(5), `BlockSizes`); the last group may
     have fewer. All blocks together are above them.
 
-    Args:
-        blocks: in order.
-        sizes: base size and further sizes, in hosts; none: blocks only.
-        part: the block whose hosts are planned with; None: all.
-        profile: what the user gives for what the file leaves out.
-        assumptions: what was taken for granted so far.
+    `sizes`: base size and further sizes, in hosts; none: blocks only.
 
     Raises:
         InputError: sizes are none that Slurm takes, or no block is called `part`.
@@ -191,12 +183,6 @@ def ring(
 
     Jobs get segments of one ring (topology.conf(5), topology/ring), so several rings are several clusters.
 
-    Args:
-        rings: of the file.
-        part: the ring whose hosts are planned with; None: the only one.
-        profile: what the user gives for what the file leaves out.
-        assumptions: what was taken for granted so far.
-
     Raises:
         InputError: there are several rings and none is named, none is called `part`, or it has no hosts.
     """
@@ -239,12 +225,6 @@ def torus(
 
     Hosts lie with x counting fastest, then y, then z (src/plugins/topology/torus3d/torus3d_record.c). Placements, which
     say where jobs may lie, are not part of the network.
-
-    Args:
-        dims: points along each axis.
-        regions: the hosts.
-        profile: what the user gives for what the file leaves out.
-        assumptions: what was taken for granted so far.
 
     Raises:
         InputError: the hosts do not fit into the torus.

@@ -50,11 +50,8 @@ class Tier:
 def inside(name: str, spec: TierSpec, place: str, source: str = "") -> Tier:
     """The links inside a host or an NVLink domain.
 
-    Args:
-        name: for reports.
-        spec: as the profile has them.
-        place: where in the profile, for errors.
-        source: who says so; empty: the file.
+    `place`: where in the profile, for errors.
+    `source`: who says so; empty: the file.
 
     Raises:
         InputError: neither the profile nor its link has a bandwidth.
@@ -67,11 +64,6 @@ def network_tiers(tree: SwitchTree, devices: int, profile: SourcedProfile) -> li
 
     An accelerator's share of a bundle of links is the bundle's bandwidth over the accelerators behind it: that is what
     oversubscription comes to when all send at once (PROBLEM.md section 1). Each tier is as slow as its slowest bundle.
-
-    Args:
-        tree: the switches.
-        devices: accelerators of each host.
-        profile: gives what the file does not count.
 
     Raises:
         InputError: neither the profile nor its link has a bandwidth.
@@ -207,11 +199,6 @@ def host_layout(tree: SwitchTree, tiers: Sequence[Tier], profile: SourcedProfile
 
     A domain is finer than the lowest tier with each domain under one switch; switches of lower tiers are then inside
     domains, whose own links are faster, and make no groups. Where some are not, domains and switches cross.
-
-    Args:
-        tree: the switches.
-        tiers: what each height of switches offers.
-        profile: says whether domains have links of their own.
 
     Raises:
         InputError: the links of domains have no bandwidth.

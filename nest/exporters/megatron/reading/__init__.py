@@ -20,9 +20,7 @@ STAND_IN = 1024
 def read_megatron(text: str, nodes: int | None = None) -> FlagsRead:
     """What a bash script, a map of flags, or a log with its arguments has Megatron-LM do.
 
-    Args:
-        text: the script, the map or the log.
-        nodes: machines it is launched on; None: as the text says.
+    `nodes`: machines it is launched on; None: as the text says.
 
     Raises:
         InputErrors: flags contradict each other, or say what nest cannot price.

@@ -15,13 +15,7 @@ STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params":
 
 
 def read_decisions(flags: FlagReader, model: Architecture | None, devices: int | None) -> dict[str, Any]:
-    """The decisions; mistakes are left with `flags`.
-
-    Args:
-        flags: of Megatron-LM.
-        model: what they build; None: the problem says.
-        devices: ranks; None: not said.
-    """
+    """The decisions; mistakes are left with `flags`."""
     tp, cp = flags.integer("--tensor-model-parallel-size") or 1, flags.integer("--context-parallel-size") or 1
     pp, ep = flags.integer("--pipeline-model-parallel-size") or 1, flags.integer("--expert-model-parallel-size") or 1
     etp = flags.integer("--expert-tensor-parallel-size") or tp

@@ -50,9 +50,7 @@ class Launch:
 def find_launch(text: str, nodes: int | None = None) -> Launch:
     """Find the arguments.
 
-    Args:
-        text: of the file.
-        nodes: machines it is launched on; None: as the text says.
+    `nodes`: machines it is launched on; None: as the text says.
 
     Raises:
         InputError: the text is no log, no script and no map, or has no arguments.
