@@ -8,6 +8,7 @@ is one run of layers: chunk `c` of rank `r` among `s` ranks is stage `c s + r`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from nest.deployment import Deployment
 from nest.errors import InputError
 
 Step = TypeVar("Step")
@@ -33,8 +34,22 @@ def actions(schedule: str, ranks: int, chunks: int, micro_batches: int) -> Order
 
 
 def csv_text(order: Order) -> str:
-    """The file that PyTorch's `_load_csv` reads: a row for each rank."""
+    """What PyTorch's `_load_csv` reads: a row for each rank."""
     return "".join(",".join(row) + "\n" for row in order)
+
+
+SCHEDULE_FILE = "pipeline_schedule.csv"
+
+
+def schedule_file(shape: Deployment) -> dict[str, str]:
+    """The file of a plan's schedule; none without a pipeline.
+
+    Raises:
+        InputError: nobody here knows the order of its schedule.
+    """
+    if shape.stages == 1:
+        return {}
+    return {SCHEDULE_FILE: csv_text(actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches))}
 
 
 def _one_forward_one_backward(rank: int, ranks: int, chunks: int, micro_batches: int) -> list[str]:

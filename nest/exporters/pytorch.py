@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
 from nest.exporters.common import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
-from nest.exporters.pipeline_actions import actions, csv_text
+from nest.exporters.pipeline_actions import SCHEDULE_FILE, schedule_file
 from nest.spec import PlanDocument, Problem, Training
 
 PYTHON_FILE = "pytorch_plan.py"
-SCHEDULE_FILE = "pipeline_schedule.csv"
 
 CLASSES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe", "interleaved": "ScheduleInterleaved1F1B"}
 """Schedule classes of torch/distributed/pipelining/schedules.py; another order is loaded from the file."""
@@ -52,11 +51,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     """
     problem = problem_of(plan)
     shape = checked(plan, limits(problem), "PyTorch")
-    files = {PYTHON_FILE: _module(shape, problem.training)}
-    if shape.stages > 1:
-        order = actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches)
-        files[SCHEDULE_FILE] = csv_text(order)
-    return files
+    return {PYTHON_FILE: _module(shape, problem.training), **schedule_file(shape)}
 
 
 def _module(shape: Deployment, training: Training) -> str:

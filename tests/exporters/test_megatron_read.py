@@ -227,3 +227,9 @@ def test_samples_are_read(shared: Any, folder: str) -> None:
         found = read_megatron((shared / "samples" / folder / name).read_text())
         assert found.settings["fixed"]["stages"] == [7, 8, 9, 8]
         assert found.settings["fixed"]["recompute"] == "full"
+
+
+def test_flags_that_cost_nothing_are_passed_over_in_silence() -> None:
+    harmless = "--log-interval 1 --lr-decay-style cosine --eval-iters 2 --data-path a --profile --weight-decay 0.1"
+    assert read(f"{harmless} --micro-batch-size 1").notes == ()
+    assert read("--micro-batch-size 1 --attend-twice").notes == ("these flags were not read: --attend-twice.",)

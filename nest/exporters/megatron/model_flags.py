@@ -11,6 +11,7 @@ from typing import Any
 from attrs import evolve
 
 from nest.errors import InputError
+from nest.exporters.common import configuration
 from nest.exporters.megatron.notation import Flags, write_pattern
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention, MixtureOfExperts
@@ -191,7 +192,7 @@ def detail_flags(source: Any, model: Architecture) -> Flags:
         source: `model` of a self-contained problem.
         model: the same, as its family reads it.
     """
-    config = source if isinstance(source, Mapping) and "model_type" in source else {}
+    config = configuration(source)
     flags: Flags = {
         "--norm-epsilon": _number(config, "rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
         "--init-method-std": _number(config, "initializer_range"),
@@ -210,7 +211,7 @@ def detail_flags(source: Any, model: Architecture) -> Flags:
 
 def left_out(source: Any, model: Architecture) -> Iterator[str]:
     """What the flags do not say of what the model computes, a sentence each without its full stop."""
-    config = source if isinstance(source, Mapping) and "model_type" in source else {}
+    config = configuration(source)
     flags = detail_flags(source, model)
     silent = [flag for flag in ("--norm-epsilon", "--init-method-std") if flags[flag] is None]
     silent += ["--rotary-base"] if _rotates(model.blocks[0].attention) and flags["--rotary-base"] is None else []

@@ -9,6 +9,7 @@ do not nest; commas say nothing (megatron/core/transformer/pipeline_parallel_lay
 `--moe-layer-freq` and `--window-attn-skip-freq`: Python lists of 0 and 1, one for each layer.
 """
 
+import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -146,8 +147,6 @@ def check_layout(chunks: Sequence[str], layers: int, stages: int) -> None:
 LONGEST_PATTERN = 10_000
 """Layers a pattern may speak of; models have hundreds."""
 
-_TOKEN = re.compile(r"\s*(\d+|[\[\](),+*])")
-
 
 def write_pattern(values: Sequence[int]) -> str:
     """`values` as such a list: `([0]*3+[1]*58)`."""
@@ -162,70 +161,26 @@ def read_pattern(flag: str, text: str) -> tuple[int, ...]:
         InputError: it is no such list; the text names `flag`.
     """
     try:
-        found = _Reader(_tokens(text)).whole()
-    except (ValueError, IndexError, RecursionError):
+        return tuple(_listed(ast.parse(" ".join(text.split()), mode="eval").body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InputError(f"{flag} {text!r:.80} is no list such as ([0]*3+[1]*58).") from None
-    return tuple(found)
 
 
-def _tokens(text: str) -> list[str]:
-    tokens, at = [], 0
-    while text[at:].strip():
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise ValueError(text)
-        tokens.append(found.group(1))
-        at = found.end()
-    return tokens
+def _listed(tree: ast.expr) -> list[int]:
+    """The numbers of a sum of products of lists and counts."""
+    match tree:
+        case ast.List(elts=elements):
+            return [_number(element) for element in elements]
+        case ast.BinOp(left=first, op=ast.Add(), right=second):
+            return [*_listed(first), *_listed(second)]
+        case ast.BinOp(left=repeated, op=ast.Mult(), right=times):
+            found, count = _listed(repeated), _number(times)
+            if len(found) * count <= LONGEST_PATTERN:
+                return found * count
+    raise ValueError(ast.dump(tree))
 
 
-class _Reader:
-    """Reads sums of products of lists and counts."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens = tokens
-
-    def whole(self) -> list[int]:
-        found = self.sum()
-        if self.tokens:
-            raise ValueError(self.tokens)
-        return found
-
-    def sum(self) -> list[int]:
-        found = self.product()
-        while self.tokens[:1] == ["+"]:
-            self.tokens.pop(0)
-            found = [*found, *self.product()]
-        return found
-
-    def product(self) -> list[int]:
-        found = self.list()
-        while self.tokens[:1] == ["*"]:
-            self.tokens.pop(0)
-            count = _number(self.tokens.pop(0))
-            if len(found) * count > LONGEST_PATTERN:
-                raise ValueError(count)
-            found = found * count
-        return found
-
-    def list(self) -> list[int]:
-        opened = self.tokens.pop(0)
-        if opened == "(":
-            found = self.sum()
-        elif opened == "[":
-            found = []
-            while self.tokens[0] != "]":
-                found.append(_number(self.tokens.pop(0)))
-                if self.tokens[0] == ",":
-                    self.tokens.pop(0)
-        else:
-            raise ValueError(opened)
-        if self.tokens.pop(0) != {"(": ")", "[": "]"}[opened]:
-            raise ValueError(opened)
-        return found
-
-
-def _number(token: str) -> int:
-    if len(token) > len(str(LONGEST_PATTERN)):
-        raise ValueError(token)
-    return int(token)
+def _number(tree: ast.expr) -> int:
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return tree.value
+    raise ValueError(ast.dump(tree))

@@ -17,9 +17,9 @@ from nest.exporters.common import (
     shard_groups,
     whole_batches,
 )
-from nest.exporters.pipeline_actions import actions, csv_text
-from nest.exporters.torchtitan.files import IMPORTED, SCHEDULE_FILE, python_text, toml_file
-from nest.exporters.torchtitan.models import LLAMA, NEW, OLD, QWEN, family, flavor, registration
+from nest.exporters.pipeline_actions import schedule_file
+from nest.exporters.torchtitan.files import IMPORTED, python_text, toml_file
+from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
 from nest.spec.architecture import GroupedQueryAttention
@@ -116,22 +116,11 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     files: dict[str, str] = {}
     if not beyond[OLD]:
         files[TOML_FILE] = toml_file(shape, problem, model, beyond[NEW])
-        if model is not None and _unknown_llama(model):
+        if model is not None and unknown_llama(model):
             files[f"{IMPORTED}.py"] = registration(model, problem.model)
     if not beyond[NEW]:
         files[PYTHON_FILE] = python_text(shape, problem, model, beyond[OLD])
-    return files | _schedule(shape)
-
-
-def _unknown_llama(model: Architecture) -> bool:
-    return family(model) == LLAMA and flavor(model, OLD) is None and not model.tied
-
-
-def _schedule(shape: Deployment) -> dict[str, str]:
-    """Without a pipeline there is nothing to order."""
-    if shape.stages == 1:
-        return {}
-    return {SCHEDULE_FILE: csv_text(actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches))}
+    return files | schedule_file(shape)
 
 
 def beyond_old(shape: Deployment, architecture: Architecture | None) -> Iterator[str]:

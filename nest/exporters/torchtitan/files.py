@@ -7,8 +7,8 @@ from attrs import frozen
 
 from nest.deployment import Deployment
 from nest.exporters.common import samples, shard_ranks
+from nest.exporters.pipeline_actions import SCHEDULE_FILE
 from nest.exporters.torchtitan.models import (
-    LLAMA,
     NEW,
     OLD,
     RECIPES,
@@ -16,6 +16,7 @@ from nest.exporters.torchtitan.models import (
     family,
     flavor,
     stated_widths,
+    unknown_llama,
     unlike_flavor,
 )
 from nest.io import toml_text
@@ -26,8 +27,6 @@ SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 
 FROM_FILE = "PipelineScheduleMulti"
 """What torchtitan is told where the schedule comes from a file (`pipeline_parallel_schedule_csv`)."""
-
-SCHEDULE_FILE = "pipeline_schedule.csv"
 
 
 @frozen
@@ -125,7 +124,7 @@ def toml_file(shape: Deployment, problem: Problem, model: Architecture | None, n
     if told.from_file:
         rest["pipeline_parallel_schedule_csv"] = SCHEDULE_FILE
     tables["parallelism"] = rest
-    if tables["model"]["flavor"] == UNKNOWN and family(model) == LLAMA and model is not None and not model.tied:
+    if unknown_llama(model):
         tables["experimental"] = {"custom_import": IMPORTED}
     return "".join(f"# {line}\n" for line in _comments(model, problem, not_new)) + "\n" + toml_text(tables)
 
@@ -149,11 +148,12 @@ def _training(shape: Deployment, problem: Problem, local_batch: int) -> dict[str
 def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[str]) -> list[str]:
     lines = [f"torchtitan {OLD}: torchrun ... -m torchtitan.train --job.config_file torchtitan.toml"]
     if flavor(model, OLD) is None:
-        name = family(model)
-        if name == LLAMA and model is not None and not model.tied:
+        if unknown_llama(model):
             lines.append(f"torchtitan has no llama3 of these widths: {IMPORTED}.py, beside this file, registers one.")
         else:
-            lines.append(f"torchtitan has no {name or 'model'} of these widths: register a flavor {UNKNOWN!r}.")
+            lines.append(
+                f"torchtitan has no {family(model) or 'model'} of these widths: register a flavor {UNKNOWN!r}."
+            )
         lines.append(f"Widths: {stated_widths(model)}.")
     elif other := unlike_flavor(model, problem.model):
         lines.append(other)

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.exporters.common import mixture
+from nest.exporters.common import configuration, mixture
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention
 
@@ -88,6 +88,13 @@ def flavor(architecture: Architecture | None, version: str) -> Flavor | None:
         return None
     found = (flavor for flavor in FLAVORS if flavor.model == model and flavor.figures == figures(architecture))
     return next((flavor for flavor in found if version == NEW or flavor.since == OLD), None)
+
+
+def unknown_llama(architecture: Architecture | None) -> bool:
+    """Whether it is a `llama3` of a size that torchtitan 0.2.2 lacks and can be taught (`registration`)."""
+    if architecture is None or architecture.tied:
+        return False
+    return family(architecture) == LLAMA and flavor(architecture, OLD) is None
 
 
 def figures(architecture: Architecture) -> tuple[int, ...]:
@@ -177,7 +184,7 @@ _FLAVORS = {**_PLAIN, "rope_theta": 500000.0, "factor": 8.0}
 
 def rotary_details(source: Any) -> dict[str, float]:
     """Epsilon of norms, base of rotary positions and how Llama 3.1 stretches them, as a configuration says."""
-    config = source if isinstance(source, Mapping) and "model_type" in source else {}
+    config = configuration(source)
     inner = config.get("rope_scaling") or config.get("rope_parameters")
     inner = inner if isinstance(inner, Mapping) else {}
     stretched = inner if inner.get("rope_type", inner.get("type")) == "llama3" else {}
@@ -192,8 +199,7 @@ def _number(value: Any, otherwise: float) -> float:
 
 def unlike_flavor(architecture: Architecture | None, source: Any) -> str | None:
     """What a configuration says of norms and rotary positions other than torchtitan's size of these widths does."""
-    described = isinstance(source, Mapping) and "model_type" in source
-    if not described or family(architecture) != LLAMA or (found := rotary_details(source)) == _FLAVORS:
+    if not configuration(source) or family(architecture) != LLAMA or (found := rotary_details(source)) == _FLAVORS:
         return None
     told = ", ".join(f"{name} {found[name]:g}" for name in found if found[name] != _FLAVORS[name])
     return f"The model's configuration has {told}, which torchtitan's size of these widths has not: change it there."

@@ -6,6 +6,7 @@ Sources: `validate_args` (megatron/training/arguments.py), TransformerConfig and
 from typing import Any
 
 from nest.errors import InputError
+from nest.exporters.common import mixture
 from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, check_layout, read_layout
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.spec import Architecture
@@ -47,7 +48,8 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
 
 
 def _experts(model: Architecture) -> int:
-    return next((n for block in model.blocks if (n := getattr(block.feed_forward, "experts", 0))), 0)
+    found = mixture(model)
+    return 0 if found is None else found.experts
 
 
 def _check_degrees(flags: FlagReader, model: Architecture | None, tp: int, ep: int) -> None:

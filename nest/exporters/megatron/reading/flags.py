@@ -154,20 +154,22 @@ COSTLY = {
 """What is assumed where a flag is given; empty: it is only named."""
 
 HARMLESS = """
-=* HARMLESS_BEGINNINGS* adam-beta1 adam-beta2 adam-eps apply-layernorm-1p async-save attention-dropout
-attention-softmax-in-fp32 auto-detect-ckpt-format bias-swiglu-fusion calculate-per-token-loss ckpt-format clip-grad
-cp-comm-type ddp-average-in-collective ddp-bucket-size ddp-num-buckets delay-wgrad-compute deterministic-mode
-disable-symmetric-registration distributed-backend distributed-timeout-minutes empty-unused-memory-level
-enable-experimental eod-mask-loss fp4-recipe fp8-amax-compute-algo fp8-amax-history-len fsdp-double-buffer
-hidden-dropout init-method-std init-model-with-meta-device load local-rank lr make-vocab-size-divisible-by manual-gc
-manual-gc-eval manual-gc-interval max-position-embeddings merge-file min-lr mock-data moe-aux-loss-coeff
-moe-grouped-gemm moe-permute-fusion moe-token-dispatcher-type mscale mscale-all-dim no-bias-dropout-fusion
-no-bias-gelu-fusion no-bias-swiglu-fusion no-gradient-accumulation-fusion no-masked-softmax-fusion no-mmap-bin-files
-no-persist-layer-norm no-position-embedding no-rope-fusion norm-epsilon num-workers recompute-modules
-reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
-rotary-scaling-factor rotary-seq-len-interpolation-factor save seed sgd-momentum split tensorboard-dir tokenizer-model
-tp-comm-overlap-cfg transformer-impl tuple(* use-checkpoint-args use-mcore-models use-nccl-ub
-use-precision-aware-optimizer use-rope-scaling use-sharp vocab-file weight-decay
+adam-beta1 adam-beta2 adam-eps adlr-* apply-layernorm-1p async-save attention-dropout attention-softmax-in-fp32
+auto-detect-ckpt-format bias-swiglu-fusion calculate-per-token-loss ckpt-* clip-grad cp-comm-type create-* data*
+ddp-average-in-collective ddp-bucket-size ddp-num-buckets decoupled-* delay-wgrad-compute deterministic-mode
+disable-symmetric-registration dist-* distributed-backend distributed-timeout-minutes empty-unused-memory-level
+enable-experimental enable-ft-* eod-mask-loss eval-* exit-* fp4-recipe fp8-amax-compute-algo fp8-amax-history-len
+fsdp-double-buffer hidden-dropout init-* load local-rank log-* logging-* lr lr-* make-vocab-size-divisible-by
+manual-gc manual-gc-eval manual-gc-interval max-position-embeddings merge-file min-lr mock-data moe-aux-*
+moe-grouped-gemm moe-permute-fusion moe-router-* moe-token-dispatcher-type moe-z-* mscale mscale-all-dim mtp-loss-*
+nccl-* no-bias-dropout-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-check-* no-ckpt-* no-create-*
+no-gradient-accumulation-fusion no-load-* no-masked-softmax-fusion no-mmap-bin-files no-persist-layer-norm
+no-position-embedding no-rope-fusion no-save-* norm-epsilon num-workers one-logger-* per-split-* profile*
+recompute-modules rerun-* reset-* reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base
+rotary-interleaved rotary-percent rotary-scaling-factor rotary-seq-len-interpolation-factor save save-* seed
+sgd-momentum split straggler-* te-rng-* tensorboard-* test-* tiktoken-* timing-* tokenizer-* tp-comm-overlap-cfg
+train-* transformer-impl use-checkpoint-* use-dist-* use-mcore-models use-nccl-ub use-precision-aware-optimizer
+use-rope-scaling use-sharp valid-* vocab-file wandb-* weight-decay weight-decay-*
 """
 """Patterns of flags, without their hyphens, that change no cost that nest counts."""
 

@@ -43,7 +43,7 @@ class Launch:
 
     words: tuple[str, ...]
     devices: int | None
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     printed: bool = False
 
 
@@ -55,9 +55,9 @@ def find_launch(text: str, nodes: int | None = None) -> Launch:
     Raises:
         InputError: the text is no log, no script and no map, or has no arguments.
     """
-    printed = find_printed(text)
+    printed = _printed(text)
     if printed is not None:
-        return Launch(printed.words, printed.devices, (), printed=True)
+        return printed
     if len(text) > LONGEST:
         raise InputError(f"this has more than {LONGEST} characters; scripts that launch Megatron-LM have thousands.")
     try:
@@ -221,20 +221,7 @@ UNLESS = {
 """Arguments that have a value and no effect where another is not given."""
 
 
-@frozen
-class Printed:
-    """Arguments as printed.
-
-    Attributes:
-        words: the flags they stand for.
-        devices: ranks; None: not printed.
-    """
-
-    words: tuple[str, ...]
-    devices: int | None
-
-
-def find_printed(text: str) -> Printed | None:
+def _printed(text: str) -> Launch | None:
     """The arguments in a log; None where it has none."""
     head = HEAD.search(text)
     if head is None:
@@ -246,7 +233,7 @@ def find_printed(text: str) -> Printed | None:
     if padded and not _given(values, "padded_vocab_size"):
         values["padded_vocab_size"] = padded.group(1)
     size = values.get("world_size", "")
-    return Printed(tuple(_words(values)), int(size) if size.isdigit() else None)
+    return Launch(tuple(_words(values)), int(size) if size.isdigit() else None, printed=True)
 
 
 def _given(values: Mapping[str, str], name: str) -> bool:

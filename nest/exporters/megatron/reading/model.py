@@ -9,6 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from nest.errors import InputError, InputErrors
+from nest.exporters import common
 from nest.exporters.megatron.notation import read_pattern
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.hooks.architectures import architecture_of
@@ -192,10 +193,9 @@ def _parts(
     model: Architecture,
 ) -> tuple[GroupedQueryAttention | LatentAttention, FeedForward | None, MixtureOfExperts | None]:
     """The attention of the first block, the first dense network, and the first mixture of experts."""
-    networks = [block.feed_forward for block in model.blocks]
+    networks = (block.feed_forward for block in model.blocks)
     dense = next((network for network in networks if isinstance(network, FeedForward)), None)
-    mixture = next((network for network in networks if isinstance(network, MixtureOfExperts)), None)
-    return model.blocks[0].attention, dense, mixture
+    return model.blocks[0].attention, dense, common.mixture(model)
 
 
 def _leading_dense(model: Architecture) -> int:

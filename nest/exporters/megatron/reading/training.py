@@ -5,10 +5,11 @@ Defaults: megatron/training/arguments.py and megatron/core/optimizer/optimizer_c
 
 from typing import Any
 
+from nest.exporters.common import mixture
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.exporters.megatron.training_flags import MODULES, OPTIONAL
 from nest.spec import Architecture
-from nest.spec.architecture import FeedForward, LatentAttention, MixtureOfExperts
+from nest.spec.architecture import FeedForward, LatentAttention
 from nest.spec.training import MOST_TOKENS
 
 STACK, OLD_STACK = "megatron-core", "megatron-lm"
@@ -223,15 +224,15 @@ def _runs(operator: str, model: Architecture | None) -> bool:
         return operator not in OPTIONAL
     attention = model.blocks[0].attention
     networks = [block.feed_forward for block in model.blocks]
-    mixture = next((network for network in networks if isinstance(network, MixtureOfExperts)), None)
+    experts = mixture(model)
     if operator == "query_latent_norm":
         return isinstance(attention, LatentAttention) and attention.query_rank is not None
     if operator.startswith("shared_expert"):
-        return mixture is not None and mixture.shared_width > 0
+        return experts is not None and experts.shared_width > 0
     if operator in MODULES["mlp"]:
         return any(isinstance(network, FeedForward) for network in networks)
     if operator in (*MODULES["moe"], *MODULES["moe_act"]):
-        return mixture is not None
+        return experts is not None
     if operator in MODULES["mla_up_proj"]:
         return isinstance(attention, LatentAttention)
     return True
