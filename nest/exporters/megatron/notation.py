@@ -147,6 +147,8 @@ def check_layout(chunks: Sequence[str], layers: int, stages: int) -> None:
 LONGEST_PATTERN = 10_000
 """Layers a pattern may speak of; models have hundreds."""
 
+_LISTED = re.compile(r"[\d\s\[\](),+*]*")
+
 
 def write_pattern(values: Sequence[int]) -> str:
     """`values` as such a list: `([0]*3+[1]*58)`."""
@@ -161,6 +163,8 @@ def read_pattern(flag: str, text: str) -> tuple[int, ...]:
         InputError: it is no such list; the text names `flag`.
     """
     try:
+        if not _LISTED.fullmatch(text):
+            raise ValueError(text)
         return tuple(_listed(ast.parse(" ".join(text.split()), mode="eval").body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InputError(f"{flag} {text!r:.80} is no list such as ([0]*3+[1]*58).") from None
