@@ -21,7 +21,7 @@ KNOWN = ("tp", "sp", "cp", "ep", "etp", "batch")
 
 @frozen
 class Run:
-    """Consecutive layers that one stage runs: all of them, or one chunk where the schedule deals several.
+    """Consecutive layers that one stage runs: all of them, or one model chunk of an interleaved schedule.
 
     Attributes:
         stage: index of the stage, 0 first.
@@ -47,7 +47,7 @@ class Deployment:
 
     Attributes:
         degrees: of every strategy, by name; one that is missing has degree 1.
-        width: devices of a block.
+        width: devices of a stage (its device group).
         stages: number of pipeline stages.
         replicas: `d` of PROBLEM.md section 3.
         micro_batch: samples per micro-batch of one data-parallel rank.
@@ -112,7 +112,7 @@ class Deployment:
 
     @property
     def copies(self) -> int:
-        """Ranks of a block beside `tp` and `cp`: copies of the attention part, ranks of `batch`, of strangers."""
+        """Ranks of a device group beside `tp` and `cp`: copies of attention, ranks of `batch`, of other strategies."""
         return self.width // (self.tp * self.cp)
 
     @property
@@ -169,8 +169,8 @@ def deployment(plan: PlanDocument) -> Deployment:
 def _runs(plan: PlanDocument) -> tuple[Run, ...]:
     """The runs of layers in the order in which a micro-batch passes them."""
     chunks = plan.chunks or 1
-    dealt = [[stage.layers] for stage in plan.stages] if chunks == 1 else _model_chunks(plan, chunks)
-    return tuple(_run(stage, chunk, runs[chunk]) for chunk in range(chunks) for stage, runs in enumerate(dealt))
+    of_stages = [[stage.layers] for stage in plan.stages] if chunks == 1 else _model_chunks(plan, chunks)
+    return tuple(_run(stage, chunk, runs[chunk]) for chunk in range(chunks) for stage, runs in enumerate(of_stages))
 
 
 def _model_chunks(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]]:

@@ -120,13 +120,13 @@ def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) 
         yield f"stages differ in how they are split ({names}), but {target} splits all stages alike"
     if limits.even_stages:
         counts = [_counted(stage) for stage in plan.stages]
-        told = f"but {target} gives every stage as many transformer blocks"
+        rule = f"but {target} gives every stage as many transformer blocks"
         if len(set(counts)) > 1:
-            yield f"the stages hold {', '.join(map(str, counts))} transformer blocks, {told}"
+            yield f"the stages hold {', '.join(map(str, counts))} transformer blocks, {rule}"
         for name, index in zip(ENDS, (0, -1), strict=True):
             if any(name in stage.layers for stage in plan.stages) and name not in plan.stages[index].layers:
                 end = "first" if index == 0 else "last"
-                yield f"layer {name!r} is not on the {end} stage, {told}, the {name} with the {end}"
+                yield f"layer {name!r} is not on the {end} stage, {rule}, the {name} with the {end}"
 
 
 def _devices(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:

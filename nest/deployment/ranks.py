@@ -129,10 +129,10 @@ def _cluster_devices(plan: PlanDocument) -> int:
         InputError: the plan does not say.
     """
     levels = plan.problem.get("cluster", {}).get("levels")
-    told = plan.summary.get("devices", prod(level["fanout"] for level in levels) if levels else None)
-    if not isinstance(told, int):
+    count = plan.summary.get("devices", prod(level["fanout"] for level in levels) if levels else None)
+    if not isinstance(count, int):
         raise InputError("summary.devices is missing, so that nobody can tell where the plan's replicas begin.")
-    return told
+    return count
 
 
 _NAMED = re.compile(r"(.+)\.(\d{1,9})", re.DOTALL)

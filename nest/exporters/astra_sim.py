@@ -72,11 +72,11 @@ def _text(dimensions: Sequence[Dimension]) -> str:
         "latency": [_plain(each.latency * 1e9) for each in dimensions],
     }
     units = {"bandwidth": "  # GB/s of one link and direction", "latency": "  # ns of one link"}
-    told = [
+    text = [
         "# The network a plan of nest was priced on: the fastest dimension first, at bandwidths that messages reach.",
         *(f"{key}: [ {', '.join(values)} ]{units.get(key, '')}" for key, values in rows.items()),
     ]
-    return "\n".join(told) + "\n"
+    return "\n".join(text) + "\n"
 
 
 def _plain(value: float) -> str:

@@ -132,9 +132,9 @@ def refuse_layers(problem: Problem, framework: str) -> None:
     measured = problem.profile.layers if isinstance(problem.profile, ProfileSpec) else ()
     strange = next((name for name in measured if name not in ENDS and not BLOCK.fullmatch(name)), None)
     if strange is not None or problem.search.granularity == "operator":
-        told = "operators, one by one" if strange is None else f"layers such as {strange!r}"
+        what = "operators, one by one" if strange is None else f"layers such as {strange!r}"
         raise InputError(
-            f"the problem asks to place {told}, but {framework} places whole transformer blocks (layers.0, layers.1, "
+            f"the problem asks to place {what}, but {framework} places whole transformer blocks (layers.0, layers.1, "
             "...); plan a `model`, and not with `search.granularity: operator`."
         )
 
@@ -222,9 +222,9 @@ def even_machines(plan: PlanDocument, framework: str) -> int:
     counts = Counter(nodes)
     together = all(nodes[index] == nodes[index - 1] for index in range(1, len(nodes)) if index % counts[nodes[0]])
     if len(set(counts.values())) > 1 or not together:
-        told = ", ".join(f"{count} on {node}" for node, count in list(counts.items())[:4])
+        shares = ", ".join(f"{count} on {node}" for node, count in list(counts.items())[:4])
         raise InputError(
-            f"the plan's ranks lie on the machines as {told}{', ...' if len(counts) > 4 else ''}, but {framework} "
+            f"the plan's ranks lie on the machines as {shares}{', ...' if len(counts) > 4 else ''}, but {framework} "
             "starts as many processes on every machine and numbers them machine by machine."
         )
     return len(counts)

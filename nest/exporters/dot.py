@@ -52,16 +52,16 @@ def _lines(plan: PlanDocument, shape: Deployment, levels: Sequence[Level]) -> It
 
 def _title(plan: PlanDocument, shape: Deployment, drawn: int) -> list[str]:
     degrees = ", ".join(f"{name} {degree}" for name, degree in shape.degrees.items() if degree > 1)
-    told = [
+    lines = [
         f"{shape.stages} stages x {shape.replicas} replicas of {shape.width} devices"
         + (f": {degrees}" * bool(degrees)),
         f"{shape.schedule}, {shape.micro_batches} micro-batches of {shape.micro_batch}, {shape.rank_order}",
     ]
     if plan.batch_time is not None:
-        told.append(f"batch time {format_seconds(plan.batch_time)}")
+        lines.append(f"batch time {format_seconds(plan.batch_time)}")
     if drawn < shape.replicas:
-        told.append(f"replica 1 of {shape.replicas} is shown")
-    return told
+        lines.append(f"replica 1 of {shape.replicas} is shown")
+    return lines
 
 
 Block = tuple[int, int, int]
@@ -93,8 +93,8 @@ def _group(
 ) -> Iterator[str]:
     """The group at `path` and all in it."""
     depth = "  " * (len(path) + 1)
-    for name, told in inside.get(path, {}).items():
-        yield f"{depth}{name} [label={_quoted(told)}];"
+    for name, lines in inside.get(path, {}).items():
+        yield f"{depth}{name} [label={_quoted(lines)}];"
     deeper = dict.fromkeys(other[: len(path) + 1] for other in inside if other[: len(path)] == path != other)
     for child in deeper:
         level = len(levels) - len(child)
@@ -126,11 +126,11 @@ def _boundary(sender: StageRecord, receiver: StageRecord, levels: Sequence[Level
     level = sender.level_out
     if not 0 <= level < len(levels):
         return []
-    told = [levels[level].name]
+    lines = [levels[level].name]
     if sender.bytes_out is not None:
         seconds = levels[level].latency + sender.bytes_out / levels[level].bandwidth
-        told += [format_bytes(sender.bytes_out), format_seconds(seconds if sender.bytes_out else 0.0)]
-    return told
+        lines += [format_bytes(sender.bytes_out), format_seconds(seconds if sender.bytes_out else 0.0)]
+    return lines
 
 
 def _name(replica: int, stage: int) -> str:

@@ -122,9 +122,9 @@ def _encoded(values: Iterable[int]) -> str:
 
 
 def _script(shape: Deployment, problem: Problem) -> str:
-    """A bash array of what the launcher is told beside the strategy file."""
+    """A bash array of what the launcher is overrides beside the strategy file."""
     every_micro_batch = shape.zero[0] >= 2 and shape.micro_batches > 1
-    told: dict[str, object] = {
+    overrides: dict[str, object] = {
         "runtime.parallel.galvatron_config_path": JSON_FILE,
         "runtime.parallel.mixed_precision": problem.training.precision,
         "runtime.parallel.async_grad_reduce": not every_micro_batch,
@@ -134,11 +134,11 @@ def _script(shape: Deployment, problem: Problem) -> str:
         "runtime.model.num_layers": shape.blocks,
     }
     if shape.sequence_length is not None:
-        told["runtime.train.seq_length"] = shape.sequence_length
+        overrides["runtime.train.seq_length"] = shape.sequence_length
     if shape.cp > 1:
-        told["runtime.parallel.cp_mode"] = "ring"
+        overrides["runtime.parallel.cp_mode"] = "ring"
     if problem.training.gradients is not None:
-        told["runtime.parallel.reduce_in_fp32"] = problem.training.gradients == "fp32"
-    lines = [f"  {shlex.quote(f'{key}={value}')}" for key, value in told.items()]
+        overrides["runtime.parallel.reduce_in_fp32"] = problem.training.gradients == "fp32"
+    lines = [f"  {shlex.quote(f'{key}={value}')}" for key, value in overrides.items()]
     head = ["#!/usr/bin/env bash", '# torchrun ... train_dist.py scripts/train_dist.yaml "${GALVATRON_OVERRIDES[@]}"']
     return "\n".join([*head, "GALVATRON_OVERRIDES=(", *lines, ")"]) + "\n"

@@ -34,7 +34,7 @@ AXES = ("data", "fsdp", "pipeline", "context", "tensor", "tensor_sequence", "exp
 
 REMAT = {"none": "minimal_with_context", "full": "full"}
 """`remat_policy` by recompute mode. MaxText always wraps blocks in `jax.checkpoint` (layers/decoders.py,
-`set_remat_policy`): the least it runs again is what its code calls "save all", everything but products and attention;
+`set_remat_policy`): the least it recomputes is what its code calls "save all", everything but products and attention;
 its `none` saves nothing."""
 
 OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd"}

@@ -99,8 +99,9 @@ def _joined(
 KINDS = {"ring": RING, "switch": SWITCH, "fullyconnected": ALL_TO_ALL, "alltoall": ALL_TO_ALL}
 """ASTRA-sim's building blocks, in small letters; the first version called the last one `AllToAll`."""
 
-OLD_KINDS, OLD_SIZES, OLD_LINKS = "topologies-per-dim", "units-count", "links-count"
-OLD_BANDWIDTH, OLD_LATENCY = "link-bandwidth", "link-latency"
+KEYS = ("topology", "npus_count", "bandwidth", "latency")
+OLD_KEYS = ("topologies-per-dim", "units-count", "link-bandwidth", "link-latency")
+OLD_LINKS = "links-count"
 LARGEST = 1e12
 """Of any figure: a device count, GB/s or ns far beyond what is built."""
 
@@ -120,7 +121,7 @@ class AstraSimImporter:
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping with the keys of such a file, or with logical dimensions."""
         return isinstance(source, Mapping) and (
-            {"topology", "npus_count"} <= set(source) or OLD_KINDS in source or LOGICAL in source
+            set(KEYS[:2]) <= set(source) or OLD_KEYS[0] in source or LOGICAL in source
         )
 
     def load(self, source: Mapping[str, Any], profile: object = None) -> Imported:
@@ -135,7 +136,7 @@ class AstraSimImporter:
                 f"{LOGICAL} only says by which dimensions ASTRA-sim runs its collectives: it has no links, bandwidths "
                 "or latencies. Import the ns-3 topology (`.txt`) that the simulation ran with."
             )
-        dimensions = _of_first_version(source) if OLD_KINDS in source else _dimensions(source)
+        dimensions = _dimensions(source)
         if not all(each.uniform for each in dimensions):
             return Imported(product_graph(dimensions), assumptions=_assumptions(dimensions))
         levels = tuple(
@@ -162,25 +163,23 @@ def _assumptions(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
 
 
 def _dimensions(source: Mapping[str, Any]) -> list[Dimension]:
-    kinds = _kinds(source, "topology")
-    sizes = _sizes(source, "npus_count", len(kinds))
-    bandwidths = _numbers(source, "bandwidth", len(kinds), positive=True)
-    latencies = _numbers(source, "latency", len(kinds), positive=False)
-    rows = zip(kinds, sizes, bandwidths, latencies, strict=True)
-    return [Dimension(kind, size, bandwidth * 1e9, latency / 1e9) for kind, size, bandwidth, latency in rows]
+    """Those of a file; of the first version, with several links of a device.
 
-
-def _of_first_version(source: Mapping[str, Any]) -> list[Dimension]:
-    """Several links of a device: a ring takes two, to each other device goes an equal part, to a switch all."""
-    kinds = _kinds(source, OLD_KINDS)
-    sizes = _sizes(source, OLD_SIZES, len(kinds))
-    links = _numbers(source, OLD_LINKS, len(kinds), positive=True)
-    bandwidths = _numbers(source, OLD_BANDWIDTH, len(kinds), positive=True)
-    latencies = _numbers(source, OLD_LATENCY, len(kinds), positive=False)
+    Of these a ring takes two, to each other device goes an equal part, to a switch all.
+    """
+    kinds_key, sizes_key, bandwidth_key, latency_key = OLD_KEYS if OLD_KEYS[0] in source else KEYS
+    kinds = _kinds(source, kinds_key)
+    sizes = _sizes(source, sizes_key, len(kinds))
+    links: Sequence[float | None] = [None] * len(kinds)
+    if OLD_KEYS[0] in source:
+        links = _numbers(source, OLD_LINKS, len(kinds), positive=True)
+    bandwidths = _numbers(source, bandwidth_key, len(kinds), positive=True)
+    latencies = _numbers(source, latency_key, len(kinds), positive=False)
     found = []
     for kind, size, count, bandwidth, latency in zip(kinds, sizes, links, bandwidths, latencies, strict=True):
         ways = {SWITCH: 1, RING: min(2, size - 1), ALL_TO_ALL: size - 1}[kind]
-        found.append(Dimension(kind, size, count / ways * bandwidth * 1e9, latency / 1e9))
+        share = 1.0 if count is None else count / ways
+        found.append(Dimension(kind, size, share * bandwidth * 1e9, latency / 1e9))
     return found
 
 

@@ -21,12 +21,11 @@ def path_of(source: object) -> Path | None:
 
 
 def beginning(source: object) -> str:
-    """The first characters of the file that a source is; empty: it is no file, cannot be read, or is no text."""
-    path = path_of(source)
+    """The first characters of the file that a source is; empty: it is no whole file, cannot be read, or is no text."""
     try:
-        if path is None or not path.is_file():
+        if not isinstance(source, Path) or not source.is_file():
             return ""
-        with path.open("rb") as stream:
+        with source.open("rb") as stream:
             data = stream.read(BEGINNING)
     except (OSError, ValueError):
         return ""

@@ -215,8 +215,8 @@ def _filled(rows: Sequence[Sequence[float | None]], name: str, itself: float) ->
 def _check(matrix: NDArray[numpy.float64], name: str, must: str, good: NDArray[numpy.bool_]) -> None:
     if not good.all():
         row, column = numpy.argwhere(~good)[0].tolist()
-        told = "is missing" if numpy.isnan(matrix[row, column]) else f"is {matrix[row, column]:g}"
-        raise InputError(f"matrix.{name}[{row}][{column}] {told}; between two devices it must be {must}.")
+        value = "is missing" if numpy.isnan(matrix[row, column]) else f"is {matrix[row, column]:g}"
+        raise InputError(f"matrix.{name}[{row}][{column}] {value}; between two devices it must be {must}.")
 
 
 importers = (

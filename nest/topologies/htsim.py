@@ -44,7 +44,7 @@ class HtsimImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a text with `Nodes`, `Tiers` and `Tier`."""
-        text = beginning(source) if isinstance(source, Path) else ""
+        text = beginning(source)
         return all(mark.search(text) for mark in _MARKS)
 
     def load(self, source: Path, profile: object = None) -> Imported:

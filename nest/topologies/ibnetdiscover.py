@@ -43,7 +43,7 @@ class IbnetdiscoverImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a text with nodes as `ibnetdiscover` prints them."""
-        return isinstance(source, Path) and bool(_KIND.search(beginning(source)))
+        return bool(_KIND.search(beginning(source)))
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
         """The hosts with most NICs alike, under the switches, with the bandwidth of all links counted.

@@ -221,8 +221,8 @@ class InfragraphImporter:
         near = _reached(accelerators[0], rows)
         lost = next((each for each in accelerators if each not in near), None)
         if lost is not None:
-            told = f" without the links {', '.join(missing)}, which have no physical.bandwidth" if missing else ""
-            raise InputError(f"no links lead from {accelerators[0]!r:.60} to {lost!r:.60}{told}; add what is missing.")
+            but = f" without the links {', '.join(missing)}, which have no physical.bandwidth" if missing else ""
+            raise InputError(f"no links lead from {accelerators[0]!r:.60} to {lost!r:.60}{but}; add what is missing.")
         network = NetworkBuilder()
         names = _names(accelerators, source)
         numbers = {path: network.device(names[path]) if path in names else network.switch(path) for path in near}
@@ -258,10 +258,10 @@ def _rated(found: Infrastructure, accelerators: set[str]) -> tuple[list[Row], li
             parts = max(shares[end, name] for end in (one, two)) or 1
             rate = (kind.bandwidth or 0.0) * kind.efficiency / parts
             seconds = kind.latency / 2 if seconds is None else seconds
-            told = (
+            reach = (
                 f"reaches {(kind.bandwidth or 0.0) * kind.efficiency / 1e9:.4g} GB/s in each direction over all of them"
             )
-            assumptions[f"Of the links {name} (nvlink{nvlink[1]} of the catalogue) an accelerator {told}."] = None
+            assumptions[f"Of the links {name} (nvlink{nvlink[1]} of the catalogue) an accelerator {reach}."] = None
         elif rate is None and (pcie := _PCIE.search(words)):
             rate = _TRANSFERS[int(pcie[1])] * int(pcie[2]) / 8 * 128 / 130
             assumptions[f"A link {name} (PCI Express {pcie[1]}, {pcie[2]} lanes) carries {rate / 1e9:.4g} GB/s."] = None

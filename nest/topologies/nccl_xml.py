@@ -57,8 +57,6 @@ class NcclXmlImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of such a file, or of one with NCCL's graphs."""
-        if not isinstance(source, Path):  # It has no parts.
-            return False
         found = _FIRST.match(_BEFORE.sub("", beginning(source)))
         return found is not None and found[2] in _INSIDE[found[1]]
 

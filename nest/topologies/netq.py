@@ -35,7 +35,7 @@ class NetqImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a JSON list with what NetQ calls compounded nodes or links."""
-        text = beginning(source).lstrip() if isinstance(source, Path) else ""
+        text = beginning(source).lstrip()
         return text.startswith("[") and any(mark in text for mark in GRAPH_MARKS)
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
@@ -89,7 +89,7 @@ class NetqDomainsImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a JSON list of compute nodes with domains."""
-        text = beginning(source).lstrip() if isinstance(source, Path) else ""
+        text = beginning(source).lstrip()
         return text.startswith("[") and DOMAIN_MARK in text and not any(mark in text for mark in GRAPH_MARKS)
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:

@@ -41,7 +41,7 @@ class Ns3Importer:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a text that begins with counts and has lines of links."""
-        text = beginning(source) if isinstance(source, Path) else ""
+        text = beginning(source)
         return bool(_HEADER.match(text) and _LINK.search(text))
 
     def load(self, source: Path, profile: object = None) -> Imported:

@@ -193,7 +193,7 @@ class NvidiaSmiImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a file with such a matrix."""
-        lines = _lines(beginning(source)) if isinstance(source, Path) else []  # It has no parts.
+        lines = _lines(beginning(source))
         header = _header(lines)
         return header is not None and any(_ROW.match(line) for line in lines[header + 1 : header + 3])
 

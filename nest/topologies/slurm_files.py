@@ -40,7 +40,7 @@ class SlurmConfImporter:
         path = path_of(source)
         if path is None:
             return False
-        return path.name.lower().endswith("topology.conf") or _KNOWN.search(beginning(source)) is not None
+        return path.name.lower().endswith("topology.conf") or _KNOWN.search(beginning(path)) is not None
 
     def load(self, source: Any, profile: LinkProfile | None = None) -> Imported:
         """The network of its switches, blocks or rings; hosts in its order.
@@ -202,7 +202,7 @@ class SlurmYamlImporter:
         path = path_of(source)
         if path is None or path.suffix.lower() not in (".yaml", ".yml", ".json"):
             return False
-        text = beginning(source)
+        text = beginning(path)
         return bool(_LIST.match(text) and _TOPOLOGY.search(text) and _KIND.search(text))
 
     def load(self, source: Any, profile: LinkProfile | None = None) -> Imported:
@@ -216,9 +216,9 @@ class SlurmYamlImporter:
         topologies = structure({"topologies": content}, _File).topologies
         chosen, part, assumptions = _chosen(topologies, wanted)
         if len(chosen.kinds) != 1:
-            told = " and ".join(chosen.kinds) or "none"
+            kinds = " and ".join(chosen.kinds) or "none"
             raise InputError(
-                f"topology {chosen.topology!r:.60} has {told} of the kinds {', '.join(KINDS)}; give it one."
+                f"topology {chosen.topology!r:.60} has {kinds} of the kinds {', '.join(KINDS)}; give it one."
             )
         if chosen.tree is not None:
             return tree(chosen.tree.switches, (), part, profile, assumptions)
@@ -264,8 +264,8 @@ def _torus(
     if part is not None and part not in names:
         raise InputError(f"there is no torus {part!r:.60} in the topology; it has {', '.join(names)[:200]}.")
     if not names or (part is None and len(names) > 1):
-        told = f"several tori that no link joins: {', '.join(names)[:200]}" if names else "no torus"
-        raise InputError(f"the topology has {told}. Name one behind the topology's name: `topology.yaml#NAME/TORUS`.")
+        held = f"several tori that no link joins: {', '.join(names)[:200]}" if names else "no torus"
+        raise InputError(f"the topology has {held}. Name one behind the topology's name: `topology.yaml#NAME/TORUS`.")
     chosen = toruses[names.index(part) if part is not None else 0]
     if chosen.nodes and chosen.regions:
         raise InputError(f"torus {chosen.name!r:.60} has both nodes and regions; Slurm takes one of them.")

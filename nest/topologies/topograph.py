@@ -91,11 +91,11 @@ def _refused(source: Mapping[str, Any]) -> InputError:
     provider = source.get("provider")
     parameters = provider.get("params") if isinstance(provider, Mapping) else None
     model = parameters.get("modelFileName") if isinstance(parameters, Mapping) else None
-    told = "this is a request to topograph and has no switches or hosts itself"
+    fault = "this is a request to topograph and has no switches or hosts itself"
     if model:
-        return InputError(f"{told}: its provider simulates the model {str(model)!r:.100}. Import that file.")
+        return InputError(f"{fault}: its provider simulates the model {str(model)!r:.100}. Import that file.")
     return InputError(
-        f"{told}. Import topograph's answer to it: the topology.conf of its slurm engine, the instances of its graph "
+        f"{fault}. Import topograph's answer to it: the topology.conf of its slurm engine, the instances of its graph "
         "engine, or the nodes its k8s engine labels."
     )
 

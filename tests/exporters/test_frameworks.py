@@ -1,5 +1,7 @@
 """What every framework's files have in common: they say what the plan says, or there are none."""
 
+import subprocess
+import sys
 from math import prod
 from typing import Any
 
@@ -392,3 +394,20 @@ def test_maxtext_is_told_the_optimizer() -> None:
     told = exported("maxtext", plan({"dp": 16, "zero": 3}, optimizer="sgd"))
     assert told is not None
     assert told["maxtext.sh"]["opt_type"] == "sgd"
+
+
+def test_what_is_not_asked_is_not_loaded() -> None:
+    """A run asks few exporters: listing them loads none, and one asked for its limits loads itself."""
+    script = (
+        "import sys\n"
+        "from nest.hooks.registry import registry\n"
+        "from nest.io import structure\n"
+        "from nest.spec import Problem\n"
+        "exporters = registry().exporters()\n"
+        "loaded = lambda: {name.split('.')[2] for name in sys.modules if name.startswith('nest.exporters.')}\n"
+        "assert all(each.summary for each in exporters.values()) and not loaded(), loaded()\n"
+        f"exporters['deepspeed'].limits(structure({problem({'dp': 16})!r}, Problem))\n"
+        "assert loaded() == {'common', 'deepspeed'}, loaded()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

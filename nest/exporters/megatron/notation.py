@@ -130,18 +130,18 @@ def check_layout(chunks: Sequence[str], layers: int, stages: int) -> None:
             model is missing.
     """
     letters = "".join(chunks)
-    told = f"{FLAG} {write_layout(chunks)!r:.120}"
+    written = f"{FLAG} {write_layout(chunks)!r:.120}"
     if len(chunks) % stages:
         raise InputError(
-            f"{told} has {len(chunks)} chunks, which --pipeline-model-parallel-size {stages} does not divide."
+            f"{written} has {len(chunks)} chunks, which --pipeline-model-parallel-size {stages} does not divide."
         )
     if letters.count(BLOCK) != layers:
-        raise InputError(f"{told} has {letters.count(BLOCK)} transformer layers, but --num-layers is {layers}.")
+        raise InputError(f"{written} has {letters.count(BLOCK)} transformer layers, but --num-layers is {layers}.")
     for letter, end, place in ((EMBEDDING, letters[:1], "first"), (LOSS, letters[-1:], "last")):
         if letters.count(letter) != 1 or end != letter:
-            raise InputError(f"{told} must have {letter} exactly once, as its {place} letter.")
+            raise InputError(f"{written} must have {letter} exactly once, as its {place} letter.")
     if PREDICTION in letters and BLOCK in letters[letters.index(PREDICTION) :]:
-        raise InputError(f"{told} has a transformer layer behind {PREDICTION}, which predicts further tokens.")
+        raise InputError(f"{written} has a transformer layer behind {PREDICTION}, which predicts further tokens.")
 
 
 LONGEST_PATTERN = 10_000

@@ -80,7 +80,7 @@ def sharding_flags(shape: Deployment, training: Training) -> Flags:
 
 
 def communication_flags(shape: Deployment, training: Training, model: Architecture, domain: int) -> Flags:
-    """How ranks of one block pass on what they need of each other, and what of that hides.
+    """How ranks of one device group exchange what they need of each other, and what of that overlaps.
 
     `domain`: devices that are joined by the scale-up network, beyond which tensor parallelism cannot overlap.
     """

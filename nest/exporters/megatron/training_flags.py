@@ -138,7 +138,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "shared_experts": ("shared_expert_up", "shared_expert_activated", "shared_expert_down"),
 }
-"""What each module runs again, in the words of `training.selective`."""
+"""What each module recomputes, in the words of `training.selective`."""
 
 OPTIONAL = frozenset({"shared_expert_up", "shared_expert_activated", "shared_expert_down", "query_latent_norm"})
 """Operators that some models lack, so that their modules go without them."""
@@ -167,7 +167,7 @@ def recompute_flags(mode: str, selective: Sequence[str]) -> Flags:
 
 
 def modules_of(selective: Sequence[str]) -> tuple[str, ...]:
-    """The fewest modules that run again what `training.selective` chooses.
+    """The fewest modules that recompute what `training.selective` chooses.
 
     Raises:
         InputError: no modules do.

@@ -111,8 +111,8 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     model = architecture(plan)
     beyond = {OLD: list(beyond_old(shape, model)), NEW: list(beyond_new(shape, model))}
     if all(beyond.values()):
-        told = " and ".join(f"torchtitan {version} cannot: {reasons[0]}" for version, reasons in beyond.items())
-        raise InputError(f"no version of torchtitan can run this plan: {told}.")
+        obstacles = " and ".join(f"torchtitan {version} cannot: {reasons[0]}" for version, reasons in beyond.items())
+        raise InputError(f"no version of torchtitan can run this plan: {obstacles}.")
     files: dict[str, str] = {}
     if not beyond[OLD]:
         files[TOML_FILE] = toml_file(shape, problem, model, beyond[NEW])

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
-
 from nest.deployment import Deployment
 from nest.exporters.common import samples, shard_ranks
 from nest.exporters.pipeline_actions import SCHEDULE_FILE
@@ -26,73 +24,38 @@ SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 """PyTorch's names (torch/distributed/pipelining/schedules.py, `get_schedule_class`)."""
 
 FROM_FILE = "PipelineScheduleMulti"
-"""What torchtitan is told where the schedule comes from a file (`pipeline_parallel_schedule_csv`)."""
+"""`pipeline_parallel_schedule` where the schedule comes from a file (`pipeline_parallel_schedule_csv`)."""
 
 
-@frozen
-class Decisions:
-    """What torchtitan is told.
-
-    Attributes:
-        replicate: `data_parallel_replicate_degree`.
-        shard: `data_parallel_shard_degree`.
-        reshard: `fsdp_reshard_after_forward`.
-        schedule: `pipeline_parallel_schedule`.
-        from_file: whether the schedule is read from a file.
-        local_batch: `local_batch_size`, samples: with a pipeline all micro-batches of a step, else one.
-        micro_batch: `pipeline_parallel_microbatch_size`, samples.
-        parts: `module_fqns_per_model_part`; empty without a pipeline.
-    """
-
-    replicate: int
-    shard: int
-    reshard: str
-    schedule: str
-    from_file: bool
-    local_batch: int
-    micro_batch: int
-    parts: tuple[tuple[str, ...], ...]
+def from_file(shape: Deployment) -> bool:
+    """Whether torchtitan reads the pipeline schedule from a file."""
+    return shape.stages > 1 and shape.schedule not in SCHEDULES
 
 
-def decisions(shape: Deployment, head: str) -> Decisions:
-    """What torchtitan is told of a plan; `head` is its name of the projection to the vocabulary."""
+def local_batch(shape: Deployment) -> int:
+    """`local_batch_size`, samples: with a pipeline all micro-batches of a step, else one."""
+    return samples(shape) * (shape.micro_batches if shape.stages > 1 else 1)
+
+
+def parallelism(shape: Deployment, head: str) -> dict[str, Any]:
+    """The keys of `parallelism` that 0.2.2 and 0.3.0 share; `head` is their name of the projection to the vocabulary."""
     shard = shard_ranks(shape, "torchtitan") if shape.zero[0] > 0 else 1
-    pipeline = shape.stages > 1
-    from_file = pipeline and shape.schedule not in SCHEDULES
-    return Decisions(
-        replicate=shape.data_parallel // shard,
-        shard=shard,
-        reshard="always" if shape.zero[0] == 3 else "never",
-        schedule=FROM_FILE if from_file else SCHEDULES.get(shape.schedule, "1F1B"),
-        from_file=from_file,
-        local_batch=samples(shape) * (shape.micro_batches if pipeline else 1),
-        micro_batch=samples(shape),
-        parts=tuple(_modules(run.layers, head) for run in shape.runs) if pipeline else (),
-    )
-
-
-def _modules(layers: tuple[str, ...], head: str) -> tuple[str, ...]:
-    names: list[str] = []
-    for layer in layers:
-        names += {"embedding": ["tok_embeddings"], "head": ["norm", head]}.get(layer, [layer])
-    return tuple(names)
-
-
-def parallelism(shape: Deployment, told: Decisions) -> dict[str, Any]:
-    """The keys of `parallelism` that 0.2.2 and 0.3.0 share."""
     found: dict[str, Any] = {
-        "data_parallel_replicate_degree": told.replicate,
-        "data_parallel_shard_degree": told.shard,
-        "fsdp_reshard_after_forward": told.reshard,
+        "data_parallel_replicate_degree": shape.data_parallel // shard,
+        "data_parallel_shard_degree": shard,
+        "fsdp_reshard_after_forward": "always" if shape.zero[0] == 3 else "never",
         "tensor_parallel_degree": shape.tp,
         "context_parallel_degree": shape.cp,
         "expert_parallel_degree": shape.ep,
         "pipeline_parallel_degree": shape.stages,
     }
-    if told.parts:
-        found["pipeline_parallel_schedule"] = told.schedule
-        found["pipeline_parallel_microbatch_size"] = told.micro_batch
-        found["module_fqns_per_model_part"] = [list(part) for part in told.parts]
+    if shape.stages > 1:
+        modules = {"embedding": ["tok_embeddings"], "head": ["norm", head]}
+        found["pipeline_parallel_schedule"] = SCHEDULES.get(shape.schedule, FROM_FILE)
+        found["pipeline_parallel_microbatch_size"] = samples(shape)
+        found["module_fqns_per_model_part"] = [
+            [name for layer in run.layers for name in modules.get(layer, [layer])] for run in shape.runs
+        ]
     return found
 
 
@@ -108,12 +71,11 @@ ROTATE = {"all_gather": "allgather", "ring": "alltoall"}
 
 def toml_file(shape: Deployment, problem: Problem, model: Architecture | None, not_new: Sequence[str]) -> str:
     """The text of the file; `not_new` says why the newer version cannot run the plan."""
-    told = decisions(shape, head="output")
     tables: dict[str, Mapping[str, Any]] = {
         "job": {"description": "written by nest export"},
         "model": _model(model),
-        "training": _training(shape, problem, told.local_batch),
-        "parallelism": parallelism(shape, told),
+        "training": _training(shape, problem),
+        "parallelism": parallelism(shape, head="output"),
         "activation_checkpoint": {"mode": shape.recompute[0]},
         "optimizer": {"name": "AdamW" if problem.training.optimizer == "adamw" else "Adam"},
     }
@@ -121,7 +83,7 @@ def toml_file(shape: Deployment, problem: Problem, model: Architecture | None, n
     rest["expert_tensor_parallel_degree"] = shape.etp
     if shape.cp > 1:
         rest["context_parallel_rotate_method"] = ROTATE[problem.training.key_exchange]
-    if told.from_file:
+    if from_file(shape):
         rest["pipeline_parallel_schedule_csv"] = SCHEDULE_FILE
     tables["parallelism"] = rest
     if unknown_llama(model):
@@ -136,9 +98,9 @@ def _model(model: Architecture | None) -> dict[str, str]:
     return {"name": family(model) or UNKNOWN, "flavor": UNKNOWN}
 
 
-def _training(shape: Deployment, problem: Problem, local_batch: int) -> dict[str, Any]:
+def _training(shape: Deployment, problem: Problem) -> dict[str, Any]:
     """Weights and optimizer in single precision, products in the plan's (torchtitan/config/job_config.py)."""
-    found: dict[str, Any] = {"local_batch_size": local_batch, "global_batch_size": shape.global_batch}
+    found: dict[str, Any] = {"local_batch_size": local_batch(shape), "global_batch_size": shape.global_batch}
     if shape.sequence_length is not None:
         found["seq_len"] = shape.sequence_length
     products = "bfloat16" if problem.training.precision == "bf16" else "float32"
@@ -163,10 +125,9 @@ def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[st
 
 def python_text(shape: Deployment, problem: Problem, model: Architecture | None, not_old: Sequence[str]) -> str:
     """The text of the module; `not_old` says why the older version cannot run the plan."""
-    told = decisions(shape, head="lm_head")
     known = flavor(model, NEW)
     imports = [
-        *(["from pathlib import Path", ""] if told.from_file else []),
+        *(["from pathlib import Path", ""] if from_file(shape) else []),
         "from torchtitan.config import ParallelismConfig",
         *(["from torchtitan.distributed.activation_checkpoint import FullAC"] if shape.recompute[0] == "full" else []),
         *_recipe_imports(known),
@@ -179,7 +140,7 @@ def python_text(shape: Deployment, problem: Problem, model: Architecture | None,
     if known is not None and (other := unlike_flavor(model, problem.model)):
         notes.append(f"# {other}")
     parts = [*head, "", *imports, "", *([*notes, ""] if notes else []), *_plan(known, model), "", ""]
-    return "\n".join([*parts, *_apply(shape, problem, told)]) + "\n"
+    return "\n".join([*parts, *_apply(shape, problem)]) + "\n"
 
 
 def _recipe_imports(known: Flavor | None) -> list[str]:
@@ -195,8 +156,8 @@ def _plan(known: Flavor | None, model: Architecture | None) -> list[str]:
     lines = ["", "def plan() -> Trainer.Config:", '    """The run that the plan describes."""']
     if known is None:
         widths = stated_widths(model)
-        told = f"torchtitan {NEW} has no model of these widths ({widths}): pass its Trainer.Config to `apply`"
-        return [*lines, f"    raise NotImplementedError({told!r})"]
+        remedy = f"torchtitan {NEW} has no model of these widths ({widths}): pass its Trainer.Config to `apply`"
+        return [*lines, f"    raise NotImplementedError({remedy!r})"]
     lines.append(f"    config = {known.recipe or RECIPES[known.model]}()")
     if not known.recipe:
         lines.append(
@@ -205,13 +166,13 @@ def _plan(known: Flavor | None, model: Architecture | None) -> list[str]:
     return [*lines, "    return apply(config)"]
 
 
-def _apply(shape: Deployment, problem: Problem, told: Decisions) -> list[str]:
+def _apply(shape: Deployment, problem: Problem) -> list[str]:
     """What every run of the plan has, whatever the model."""
     products = "bfloat16" if problem.training.precision == "bf16" else "float32"
     lines = [
         "def apply(config: Trainer.Config) -> Trainer.Config:",
         '    """`config` with the decisions of the plan."""',
-        f"    config.training.local_batch_size = {told.local_batch}",
+        f"    config.training.local_batch_size = {local_batch(shape)}",
         f"    config.training.global_batch_size = {shape.global_batch}",
     ]
     if shape.sequence_length is not None:
@@ -220,11 +181,11 @@ def _apply(shape: Deployment, problem: Problem, told: Decisions) -> list[str]:
     if shape.stages > 1 or shape.ep > 1:  # torchtitan/trainer.py, `_validate_cuda_graphs`
         lines.append("    config.training.disable_cuda_graphs = True")
     lines.append("    config.parallelism = ParallelismConfig(")
-    for key, value in parallelism(shape, told).items():
+    for key, value in parallelism(shape, head="lm_head").items():
         lines += _argument(key, value)
     if shape.tp > 1:
         lines.append(f"        enable_sequence_parallel={shape.sequence_parallel!r},")
-    if told.from_file:
+    if from_file(shape):
         lines.append(
             f"        pipeline_parallel_schedule_csv=str(Path(__file__).resolve().with_name({SCHEDULE_FILE!r})),"
         )

@@ -125,11 +125,11 @@ def stated_widths(architecture: Architecture | None) -> str:
     if architecture is None:
         return "its widths are not described"
     names = ("hidden", "blocks", "heads", "key-value heads", "per head", "feed-forward", "vocabulary", "tied")
-    told = [f"{name} {value}" for name, value in zip(names, figures(architecture), strict=False)]
+    stated = [f"{name} {value}" for name, value in zip(names, figures(architecture), strict=False)]
     experts = mixture(architecture)
     if experts is not None:
-        told.append(f"{experts.experts} experts of {experts.width}, {experts.top_k} a token")
-    return ", ".join(told)
+        stated.append(f"{experts.experts} experts of {experts.width}, {experts.top_k} a token")
+    return ", ".join(stated)
 
 
 def registration(architecture: Architecture, source: Any = None) -> str:
@@ -201,8 +201,8 @@ def unlike_flavor(architecture: Architecture | None, source: Any) -> str | None:
     """What a configuration says of norms and rotary positions other than torchtitan's size of these widths does."""
     if not configuration(source) or family(architecture) != LLAMA or (found := rotary_details(source)) == _FLAVORS:
         return None
-    told = ", ".join(f"{name} {found[name]:g}" for name in found if found[name] != _FLAVORS[name])
-    return f"The model's configuration has {told}, which torchtitan's size of these widths has not: change it there."
+    own = ", ".join(f"{name} {found[name]:g}" for name in found if found[name] != _FLAVORS[name])
+    return f"The model's configuration has {own}, which torchtitan's size of these widths has not: change it there."
 
 
 def _unlike_all(architecture: Architecture) -> bool:

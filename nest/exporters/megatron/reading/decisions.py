@@ -138,21 +138,21 @@ def _recompute(flags: FlagReader, found: dict[str, Any], model: Architecture | N
 
 def _full(flags: FlagReader, method: str, count: int, found: dict[str, Any], model: Architecture | None) -> str:
     """Full recomputation of all layers, or of some of each (virtual) stage, where that comes to all or none."""
-    told = f"--recompute-method {method} --recompute-num-layers {count}"
+    said = f"--recompute-method {method} --recompute-num-layers {count}"
     counts = _chunk_sizes(found, model)
     if counts and count > max(counts):
-        flags.problem(f"{told}: no pipeline stage, or chunk of one, has more than {max(counts)} layers.")
+        flags.problem(f"{said}: no pipeline stage, or chunk of one, has more than {max(counts)} layers.")
     if method == "uniform":
         if count == 0:
-            flags.problem(f"{told}: it must be at least 1.")
+            flags.problem(f"{said}: it must be at least 1.")
         elif count > 1:
-            flags.note(f"{told} is priced as {method} 1: inputs of every layer are kept.")
+            flags.note(f"{said} is priced as {method} 1: inputs of every layer are kept.")
         return "full"
     if count == 0:
         return "none"
     if counts and count < max(counts):
         flags.problem(
-            f"{told} runs {count} of up to {max(counts)} layers of a stage again; nest prices all layers of a stage or "
+            f"{said} runs {count} of up to {max(counts)} layers of a stage again; nest prices all layers of a stage or "
             "none: give the number of layers of the largest, or 0."
         )
     return "full"
@@ -238,7 +238,7 @@ def _plain(flags: FlagReader, stages: list[str]) -> dict[str, Any]:
 
 
 def _interleaved(flags: FlagReader, chunks: list[str], virtual: int) -> dict[str, Any]:
-    """Several chunks for each stage, which nest deals evenly: embedding and head beside the blocks, or among them."""
+    """Chunks with as many layers each, several on a stage: embedding and head beside the blocks, or among them."""
     blocks = [chunk.count(BLOCK) for chunk in chunks]
     if len({*blocks}) > 1 and (len({*map(len, chunks)}) > 1 or not sum(blocks) % len(chunks)):
         flags.problem(
@@ -299,9 +299,9 @@ def _shares(
         return [*([first] if first is not None else []), *between, *([last] if last is not None else [])]
     size, left = divmod(layers + sum(counted), pp)
     if left or not size:
-        told = " counted with the ends" if any(counted) else ""
+        counting = " counted with the ends" if any(counted) else ""
         flags.problem(
-            f"--num-layers {layers}{told} is no multiple of --pipeline-model-parallel-size {pp}; {FLAG} is for "
+            f"--num-layers {layers}{counting} is no multiple of --pipeline-model-parallel-size {pp}; {FLAG} is for "
             "stages that differ."
         )
         return None

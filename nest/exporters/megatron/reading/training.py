@@ -25,8 +25,8 @@ def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, An
         "sequence_length": flags.integer("--seq-length") or flags.integer("--encoder-seq-length"),
     }
     found["tokens"] = _tokens(flags, found["global_batch"], found["sequence_length"])
-    kept = {key: value for key, value in found.items() if value is not None}
-    settled: dict[str, Any] = {
+    known = {key: value for key, value in found.items() if value is not None}
+    derived: dict[str, Any] = {
         "precision": _precision(flags),
         "optimizer": _optimizer(flags),
         "attention": _attention(flags),
@@ -42,8 +42,8 @@ def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, An
     }
     # Flags of a whole model are all there are: what they leave out has Megatron-LM's default. Without one they go with
     # a problem, which says the rest.
-    told = {key: value for key, value in settled.items() if model is not None or _speaks(flags, key)}
-    return {**kept, **told}
+    decided = {key: value for key, value in derived.items() if model is not None or _speaks(flags, key)}
+    return {**known, **decided}
 
 
 SPEAKERS = {
@@ -161,7 +161,7 @@ def _loss(flags: FlagReader) -> str:
 
 
 def _overlap(flags: FlagReader) -> dict[str, bool]:
-    """What hides; messages between stages do with interleaved schedules, as the stack says, unless told otherwise."""
+    """What overlaps; messages between stages do with interleaved schedules, as the stack says, unless denied."""
     tensor = flags.has("--tp-comm-overlap")
     if tensor and not flags.has("--sequence-parallel"):
         flags.problem("--tp-comm-overlap needs --sequence-parallel.")
