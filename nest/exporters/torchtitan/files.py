@@ -38,7 +38,7 @@ def local_batch(shape: Deployment) -> int:
 
 
 def parallelism(shape: Deployment, head: str) -> dict[str, Any]:
-    """The keys of `parallelism` that 0.2.2 and 0.3.0 share; `head` is their name of the projection to the vocabulary."""
+    """Keys of `parallelism` that 0.2.2 and 0.3.0 share; `head` is their name of the projection to the vocabulary."""
     shard = shard_ranks(shape, "torchtitan") if shape.zero[0] > 0 else 1
     found: dict[str, Any] = {
         "data_parallel_replicate_degree": shape.data_parallel // shard,
