@@ -10,10 +10,10 @@ from attrs import evolve
 from nest.contenders import contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.cost_breakdown import collectives_inside
+from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
 from nest.formulate.problem import carried_problem
-from nest.formulate.provenance import contributors, differences
 from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.guard import attribute
 from nest.hooks.registry import Registry
@@ -147,9 +147,9 @@ def result_document(
     Raises:
         InternalError: the solver's step time is not that of its plan.
     """
+    from nest.formulate.decisions import outside
     from nest.formulate.embedding import placement
     from nest.formulate.problem import target_diagnosis
-    from nest.formulate.provenance import outside
     from nest.solve.dp import feasible
     from nest.solve.dp import solve as search
 
@@ -182,8 +182,8 @@ def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
     Raises:
         InputError: the decisions do not make a plan.
     """
+    from nest.formulate.decisions import outside
     from nest.formulate.fixed_plan import fixed_plan
-    from nest.formulate.provenance import outside
 
     instance, solution, formulation = fixed_plan(problem, known)
     plan = _document(instance, formulation, solution, evaluate(instance, solution), problem, known)
@@ -214,9 +214,9 @@ def check_document(plan: PlanDocument, known: Registry) -> CheckReport:
 
 
 def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
+    from nest.formulate.decisions import wrong_outside
     from nest.formulate.embedding import wrong_placement
     from nest.formulate.fixed_plan import decided_formulation
-    from nest.formulate.provenance import wrong_outside
 
     problem = carried_problem(plan, known)
     instance, formulation = decided_formulation(problem, plan, known)

@@ -8,9 +8,9 @@ from attrs import evolve
 
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
-from nest.formulate.constraints import check_modes, profile_modes
 from nest.formulate.instance import Formulation, check_lists, formulate, without_missing_plugins
 from nest.formulate.shard import micro_batches, participating
+from nest.formulate.space import check_modes, profile_modes
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of

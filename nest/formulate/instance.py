@@ -12,22 +12,22 @@ from attrs import evolve
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError, InputErrors
 from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
-from nest.formulate.constraints import (
-    allowed_rank_orders,
-    allowed_schedules,
-    allowed_zero,
-    allowed_zero_degrees,
-    demands,
-)
-from nest.formulate.layer_classes import inseparable_layers, layer_classes
+from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.partition import branched_regions
+from nest.formulate.partition import branched_regions, inseparable_layers
+from nest.formulate.price import Formulation as Formulation
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import allowed_degrees, chosen, micro_batches, profile_degrees, sharded_graphs
-from nest.formulate.space import Formulation as Formulation
-from nest.formulate.space import build_space
+from nest.formulate.space import (
+    allowed_rank_orders,
+    allowed_schedules,
+    allowed_zero,
+    allowed_zero_degrees,
+    build_space,
+    demands,
+)
 from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
 from nest.hooks.planning import PlannerContext, assessed

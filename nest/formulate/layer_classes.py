@@ -1,11 +1,9 @@
 """Equivalence classes of layers: layers that differ in names only are sharded and priced once."""
 
-from collections.abc import Sequence
 from itertools import accumulate
 
 from attrs import evolve, frozen
 
-from nest.formulate.recompute import is_recomputed
 from nest.graph import Operator, OperatorGraph, Tensor
 
 Content = tuple[object, ...]
@@ -132,71 +130,3 @@ def _crossing(graph: OperatorGraph, renamed: dict[str, str]) -> tuple[CrossingTe
         names = groups.setdefault((item.producer, item.consumers), [])
         names.append(renamed.get(item.tensor.name, item.tensor.name))
     return tuple(CrossingTensors(*ends, tuple(names)) for ends, names in groups.items())
-
-
-Group = tuple[int, ...]
-
-
-def owners(originals: Sequence[Operator], rewritten: Sequence[Operator]) -> tuple[int, ...]:
-    """For each operator of a rewritten layer, the index of the original operator that it counts towards.
-
-    An operator that strategies inserted counts towards the one whose result it completes; otherwise it prepares, and
-    counts towards the next one.
-    """
-    by_name = {operator.name: index for index, operator in enumerate(originals)}
-    maker = {tensor.name: index for index, operator in enumerate(originals) for tensor in operator.outputs}
-    found = []
-    following = len(originals) - 1
-    for operator in reversed(rewritten):
-        completed = [maker[tensor.name] for tensor in operator.outputs if tensor.name in maker]
-        if operator.name in by_name:
-            following = by_name[operator.name]
-        found.append(completed[0] if completed and operator.name not in by_name else following)
-    return tuple(reversed(found))
-
-
-def inseparable(operators: Sequence[Operator], selective: Sequence[str], repeated: bool) -> tuple[Group, ...]:
-    """Operators of one layer in order, as indices, whose bytes cannot be told apart.
-
-    Several operators that keep the same tensor for the backward pass keep it once, and what is selectively recomputed
-    in one go keeps nothing between; nor do operators keep what is made again for them. A cut between them would change
-    the sums. Layers that are not `repeated` transformer blocks are not recomputed.
-    """
-    import networkx
-
-    sharing: dict[str, list[int]] = {}
-    for index, operator in enumerate(operators):
-        names = set(operator.saves)
-        if repeated and is_recomputed(operator, selective):
-            names |= {tensor.name for tensor in (*operator.inputs, *operator.outputs)}
-        for name in names:
-            sharing.setdefault(name, []).append(index)
-    graph = networkx.Graph()
-    for members in sharing.values():
-        networkx.add_path(graph, members)
-    groups = (tuple(sorted(group)) for group in networkx.connected_components(graph))
-    return tuple(sorted(group for group in groups if len(group) > 1))
-
-
-def inseparable_layers(graph: OperatorGraph, layers: LayerClasses, selective: Sequence[str]) -> tuple[Group, ...]:
-    """The inseparable operators of the whole graph, as indices of planned layers."""
-    position = {name: index for index, name in enumerate(layers.layers)}
-    repeated = frozenset(graph.blocks or graph.layers)
-    return tuple(
-        tuple(position[operators[member].name] for member in group)
-        for name, operators in zip(graph.layers, graph.by_layer, strict=True)
-        for group in inseparable(operators, selective, name in repeated)
-    )
-
-
-def passing(operators: Sequence[Operator], groups: Sequence[Group]) -> tuple[str, ...]:
-    """Names of the tensors that a cut inside a layer may part from an operator that reads them, in order."""
-    group_of = {member: number for number, group in enumerate(groups) for member in group}
-    maker = {tensor.name: index for index, operator in enumerate(operators) for tensor in operator.outputs}
-    found: dict[str, None] = {}
-    for index, operator in enumerate(operators):
-        for tensor in operator.inputs:
-            group = group_of.get(index)
-            if group is None or group_of.get(maker.get(tensor.name, -1)) != group:
-                found.setdefault(tensor.name)
-    return tuple(found)

@@ -1,6 +1,6 @@
-"""From a block of operators to a candidate in numbers (PROBLEM.md section 2)."""
+"""From a block of operators to a candidate in numbers (PROBLEM.md section 2), and what all candidates were made of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,13 +9,14 @@ from attrs import field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.errors import InputError
-from nest.formulate.layer_classes import LayerClasses, inseparable, owners, passing
+from nest.formulate.layer_classes import LayerClasses
 from nest.formulate.memory import extra_memory, modes
 from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing, shares
+from nest.formulate.partition import inseparable, owners, passing
 from nest.formulate.recompute import Host, narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
-from nest.instance import Array, Candidate, Cluster, CollectiveModel, ParameterGroup
+from nest.instance import Array, Candidate, Cluster, CollectiveModel, LayerGraph, ParameterGroup
 from nest.spec import DeviceSpec, Training
 
 NOTHING = OperatorCost(0.0, 0.0)
@@ -311,3 +312,64 @@ def _crossing_bytes(block: Block, layers: LayerClasses) -> Array:
             f"({told}); a strategy must keep the names of tensors that other layers read."
         )
     return numpy.array([float(sum(sizes[name] for name in crossing.names)) for crossing in layers.crossing])
+
+
+@frozen
+class Formulation:
+    """Layers and candidates of a problem, and what constraints may ask of the model.
+
+    Attributes:
+        graph: the layers.
+        candidates: what may be planned with.
+        blocks: names of the repeated transformer blocks.
+        experts: whether the model has routed experts, or candidates of a profile say how theirs are split.
+        operators: names of the operators of each layer of the model, where operators are what is planned.
+        together: groups of layers that no cut may part.
+        sharded: of a model, the blocks the candidates were made of.
+        classes: of a model, its layers by class.
+        pricing: of a model, what priced it.
+        complete: whether the candidates are all there are; else there was no time to price the others.
+    """
+
+    graph: LayerGraph
+    candidates: tuple[Candidate, ...]
+    blocks: tuple[str, ...] = ()
+    experts: bool = False
+    operators: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    together: tuple[tuple[int, ...], ...] = ()
+    sharded: tuple[Block, ...] = ()
+    classes: LayerClasses | None = None
+    pricing: Pricing | None = None
+    complete: bool = True
+
+    def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The layers of the model in order, each with its name and what is planned of it, as indices."""
+        position = {name: index for index, name in enumerate(self.graph.layers)}
+        groups = [tuple(position[name] for name in names) for names in self.operators.values()]
+        home = {layer: group for group in groups for layer in group}
+        named = {home[position[names[0]]]: name for name, names in self.operators.items()}
+        units = dict.fromkeys(home.get(layer, (layer,)) for layer in self.graph.topological_order())
+        return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
+
+    def even_blocks(self) -> tuple[tuple[int, ...], ...]:
+        """What even splits count: the layers of each block in order, the embedding with the first, head with the last.
+
+        Every layer of the model counts as a block but those called `embedding` and `head` at the ends.
+        """
+        order = list(self.units())
+        first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
+        last = [order.pop()] if order[-1][0] == "head" and len(order) > 1 else []
+        blocks = [layers for _, layers in order]
+        blocks[0] = tuple(layer for _, layers in first for layer in layers) + blocks[0]
+        blocks[-1] += tuple(layer for _, layers in last for layer in layers)
+        return tuple(blocks)
+
+    def blocks_and_ends(self) -> tuple[tuple[int, ...], ...]:
+        """As `even_blocks`, but embedding and head count as blocks of their own; none where the model lacks one.
+
+        Megatron-LM counts so with `--account-for-embedding-in-pipeline-split` and
+        `--account-for-loss-in-pipeline-split`, with which Llama 3.1's 126 blocks make 128 chunks.
+        """
+        order = self.units()
+        ends = (order[0][0], order[-1][0])
+        return tuple(layers for _, layers in order) if ends == ("embedding", "head") else ()

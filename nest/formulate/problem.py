@@ -10,13 +10,11 @@ from attrs import evolve, frozen
 from nest.catalogue import clusters
 from nest.errors import FieldError, FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import build_cluster, cluster_calibration, described, level_order_notice
-from nest.formulate.constraints import (
-    profile_modes,
-)
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model, resolve_model
 from nest.formulate.shard import micro_batches, sharded_graphs
+from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
 from nest.formulate.target import target_limits, untargeted, with_target, within
 from nest.formulate.topology import in_place

@@ -9,9 +9,8 @@ from attrs import evolve, field, frozen
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError, InternalError
-from nest.formulate.decisions import on_other_problem
+from nest.formulate.decisions import contributors, on_other_problem
 from nest.formulate.instance import build_instance, planner_context
-from nest.formulate.provenance import contributors
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution

@@ -9,7 +9,8 @@ import pytest
 import nest
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
-from nest.formulate.layer_classes import inseparable, layer_classes, owners
+from nest.formulate.layer_classes import layer_classes
+from nest.formulate.partition import inseparable, owners
 from nest.formulate.recompute import external_inputs, recompute_modes, tensor_bytes
 from nest.formulate.shard import compose
 from nest.graph import Operator, OperatorGraph, Tensor

@@ -8,7 +8,7 @@ import pytest
 
 from nest import spec
 from nest.catalogue import links, optimizers, stacks
-from nest.formulate.constraints import FIXED_ONLY
+from nest.formulate.space import FIXED_ONLY
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.io.names import KEYS, WORDS, hint, meant, near, plain
