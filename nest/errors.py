@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from attrs import frozen
+
 
 class NestError(Exception):
     """Base of every error nest raises on purpose; its text is one or two plain sentences."""
@@ -55,6 +57,19 @@ def dotted(steps: Steps) -> str:
     for step in steps:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
+
+
+@frozen
+class Mistake:
+    """One thing that is wrong in a text.
+
+    Attributes:
+        steps: the path to it.
+        sentence: what is wrong, to follow the path.
+    """
+
+    steps: Steps
+    sentence: str
 
 
 class FieldError(ValueError):

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from nest.calibrate.robust_fit import Prior, robust_fit
 from nest.catalogue import Calibration
+from nest.instance import Array
 from nest.spec import Coefficients, DeviceSpec, Range, ranges
-
-Array = NDArray[numpy.float64]
 
 WIDE = "bf16"
 """The number format whose products `efficiency.matmul` speaks of; other formats have entries of their own."""

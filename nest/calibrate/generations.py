@@ -6,7 +6,6 @@ from statistics import fmean, median
 
 import numpy
 from attrs import evolve, frozen
-from numpy.typing import NDArray
 
 from nest.calibrate.devices import (
     WIDE,
@@ -29,10 +28,10 @@ from nest.formulate.problem import self_contained
 from nest.formulate.shard import chosen
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import Registry
+from nest.instance import Array
 from nest.spec import DeviceSpec
 from nest.spec.measurements import OperatorMeasurement, RunMeasurement, read_measurements
 
-Array = NDArray[numpy.float64]
 Progress = Callable[[str, float], None]
 """Called with what is being done, and the share that is done."""
 

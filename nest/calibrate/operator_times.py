@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy
 from attrs import evolve
-from numpy.typing import NDArray
 
 from nest.errors import InputError
 from nest.graph import Operator, Parameter, Tensor
 from nest.hooks.protocols import CostModel, OperatorCost
+from nest.instance import Array
 from nest.spec import DeviceSpec, Training
 from nest.spec.measurements import OperatorMeasurement
-
-Array = NDArray[numpy.float64]
 
 PRODUCT, ATTENTION, LAUNCH = "matmul", "attention", "launch"
 """Kinds that are priced by their sizes, and the one that tells what the host needs; others move bytes."""

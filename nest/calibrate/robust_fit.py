@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy
 from attrs import frozen
-from numpy.typing import NDArray
 
-Array = NDArray[numpy.float64]
+from nest.instance import Array
 
 DIFFERENCE = 1e-6
 """Step of the differences that stand for derivatives: the root of what double precision resolves, or somewhat more."""

@@ -16,10 +16,10 @@ from nest.formulate.operator_costs import Direction, PricedOperator
 from nest.formulate.stack import data_parallel_exposure
 from nest.graph import Operator
 from nest.hooks.protocols import CostModel
+from nest.instance import Array
 from nest.plan import evaluate
 from nest.spec import DeviceSpec, Training
 
-Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 
 EXPOSED = ("tensor_exposed", "experts_exposed", "dispatch_exposed")

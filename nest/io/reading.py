@@ -7,12 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nest.errors import FieldError, InputError, InputErrors, PlacedErrors, Steps
+from nest.errors import FieldError, InputError, InputErrors, Mistake, PlacedErrors, Steps
 from nest.io.formats import Repeated, json_content
 from nest.io.source import (
     MOST_REPORTED,
     STANDARD_INPUT,
-    Mistake,
     Source,
     parse,
     read_mapping,

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from nest.errors import InputErrors, PlacedErrors, Steps, dotted
+from nest.errors import InputErrors, Mistake, PlacedErrors, Steps, dotted
 from nest.io.formats import Repeated, UnreadableError, content_of, lines_of
 
 LARGEST_FILE = 64 * 2**20
@@ -28,19 +28,6 @@ STANDARD_INPUT = Path("-")
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
-
-
-@frozen
-class Mistake:
-    """One thing that is wrong in a text.
-
-    Attributes:
-        steps: the path to it.
-        sentence: what is wrong, to follow the path.
-    """
-
-    steps: Steps
-    sentence: str
 
 
 @frozen

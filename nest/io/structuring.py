@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 
 import attrs
 
-from nest.errors import FieldError, FieldErrors, InputError, Steps
+from nest.errors import FieldError, FieldErrors, InputError, Mistake, Steps
 from nest.io.names import nearest
-from nest.io.source import Mistake
 from nest.units import COUNTS, LARGEST_WHOLE, QUANTITIES, parse, parse_count, shown
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Constraints: text to a syntax tree, and its evaluation. Nothing here calls `eval`.
+"""Constraints: text to Python's syntax tree, which is checked, and its evaluation. Nothing here calls `eval`.
 
 The language: names, numbers, quoted words, `+ - * / // %`, comparisons (chains too), `in [...]`, `and or not`,
 parentheses, and the functions `same_stage("a", "b", ...)` and `uniform(zero)` or `uniform(recompute)`, which stand
@@ -9,130 +9,34 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.errors import InputError
 
 Value = int | float | str | bool
 
-
-@frozen
-class Name:
-    """A name whose value the plan gives."""
-
-    name: str
-
-
-@frozen
-class Literal:
-    """A number, word or list of them."""
-
-    value: Value | tuple[Value, ...]
-
-
-@frozen
-class Arithmetic:
-    """An operation on numbers."""
-
-    symbol: str
-    operands: "tuple[Expression, ...]"
-
-
-@frozen
-class Comparison:
-    """A chain `first op second op third ...`."""
-
-    operands: "tuple[Expression, ...]"
-    symbols: tuple[str, ...]
-
-
-@frozen
-class Logic:
-    """`and`, `or` or `not` of conditions."""
-
-    word: str
-    operands: "tuple[Expression, ...]"
-
-
-Expression = Name | Literal | Arithmetic | Comparison | Logic
-
-_ARITHMETIC: Mapping[tuple[str, int], Callable[..., Any]] = {
-    ("+", 2): operator.add,
-    ("-", 2): operator.sub,
-    ("*", 2): operator.mul,
-    ("/", 2): operator.truediv,
-    ("//", 2): operator.floordiv,
-    ("%", 2): operator.mod,
-    ("-", 1): operator.neg,
+_ARITHMETIC: Mapping[type[ast.operator | ast.unaryop], tuple[str, Callable[..., Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+    ast.USub: ("-", operator.neg),
 }
-_COMPARISON: Mapping[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "in": lambda item, items: item in items,
-    "not in": lambda item, items: item not in items,
+_COMPARISON: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
 }
-
-
-def names(expression: Expression) -> Iterator[str]:
-    """The names `expression` reads."""
-    match expression:
-        case Name(name):
-            yield name
-        case Arithmetic(operands=operands) | Comparison(operands=operands) | Logic(operands=operands):
-            for operand in operands:
-                yield from names(operand)
-
-
-def is_condition(expression: Expression) -> bool:
-    """Whether `expression` is true or false, rather than a number or a word."""
-    match expression:
-        case Comparison() | Literal(value=bool()):
-            return True
-        case Logic(operands=operands):
-            return all(is_condition(operand) for operand in operands)
-    return False
-
-
-def evaluate(expression: Expression, values: Mapping[str, Value]) -> Any:
-    """Value of `expression` where names have `values`.
-
-    Raises:
-        TypeError: a word stands where a number belongs, or the other way round.
-        ArithmeticError: a division by zero, or a number too large for floating point.
-    """
-    match expression:
-        case Name(name):
-            return values[name]
-        case Literal(value):
-            return value
-        case Logic("not", operands):
-            return not evaluate(operands[0], values)
-        case Logic(word, operands):
-            results = (bool(evaluate(operand, values)) for operand in operands)
-            return all(results) if word == "and" else any(results)
-        case Comparison(operands, symbols):
-            found = [evaluate(operand, values) for operand in operands]
-            return all(_COMPARISON[s](a, b) for s, a, b in zip(symbols, found, found[1:], strict=False))
-        case Arithmetic(symbol, operands):
-            # Python also multiplies and formats words, into texts that fill the memory.
-            numbers = [_number(evaluate(operand, values), symbol) for operand in operands]
-            return _ARITHMETIC[symbol, len(numbers)](*numbers)
-
-
-def _number(value: Any, symbol: str) -> int | float:
-    if isinstance(value, (int, float)):
-        return value
-    raise TypeError(f"{symbol} takes numbers, not {value!r:.40}")
-
-
-__all__ = ["PLAN_NAMES", "STAGE_NAMES", "Constraint", "Value", "equals", "parse"]
 
 STAGE_NAMES = frozenset({"zero", "recompute"})
 """Names whose value each stage chooses for itself."""
@@ -162,25 +66,6 @@ DEEPEST = 50
 
 _ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
 
-_BINARY: Mapping[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-}
-_COMPARE: Mapping[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.In: "in",
-    ast.NotIn: "not in",
-}
-
 
 @frozen
 class Constraint:
@@ -188,21 +73,22 @@ class Constraint:
 
     Attributes:
         text: as written.
-        expression: for a condition on numbers and words; None for `same_stage` and `uniform`.
+        expression: of a condition on numbers and words, checked; None for `same_stage` and `uniform`.
         same_stage: layer names that must share a stage.
         uniform: the stage choice that must be the same on every stage.
         reason: why it is there, where not a person asked for it: a clause that reads on after "because".
     """
 
     text: str
-    expression: Expression | None = None
+    expression: ast.expr | None = field(default=None, eq=False)
     same_stage: tuple[str, ...] = ()
     uniform: str | None = None
     reason: str | None = None
 
     def names(self) -> frozenset[str]:
         """Names the expression reads."""
-        return frozenset(names(self.expression)) if self.expression is not None else frozenset()
+        nodes = () if self.expression is None else ast.walk(self.expression)
+        return frozenset(node.id for node in nodes if isinstance(node, ast.Name))
 
     @property
     def per_stage(self) -> bool:
@@ -219,7 +105,7 @@ class Constraint:
         if self.expression is None:
             return True
         try:
-            return bool(evaluate(self.expression, values))
+            return bool(_evaluated(self.expression, values))
         except (TypeError, ArithmeticError) as error:
             raise InputError(f"constraint `{_short(self.text)}` cannot be computed: {error}.") from None
 
@@ -227,7 +113,8 @@ class Constraint:
 def equals(name: str, value: Value) -> Constraint:
     """The constraint `name == value`."""
     shown = repr(value) if isinstance(value, str) else value
-    return Constraint(f"{name} == {shown}", Comparison((Name(name), Literal(value)), ("==",)))
+    text = f"{name} == {shown}"
+    return Constraint(text, ast.parse(text, mode="eval").body)
 
 
 def parse(text: str) -> Constraint:
@@ -239,11 +126,12 @@ def parse(text: str) -> Constraint:
     tree = _tree(text)
     if isinstance(tree, ast.Call):
         return _call(tree, text)
-    constraint = Constraint(text.strip(), _convert(tree, text))
-    if constraint.expression is None or not is_condition(constraint.expression):
+    _check(tree, text)
+    if not _is_condition(tree):
         raise InputError(
             f"constraint `{_short(text)}` is neither true nor false; compare it with something, as in `tp * cp <= 8`."
         )
+    constraint = Constraint(text.strip(), tree)
     if not constraint.names():
         constraint.holds({})
     return constraint
@@ -289,30 +177,85 @@ def _call(tree: ast.Call, text: str) -> Constraint:
     )
 
 
-def _convert(tree: ast.expr, text: str) -> Expression:
+def _check(tree: ast.expr, text: str) -> None:
+    """Refuse what is not in the language.
+
+    Raises:
+        InputError: the text names the part.
+    """
+    parts: list[ast.expr] | None = None
     match tree:
-        case ast.Name(id=name):
-            return Name(name)
-        case ast.Constant(value=bool() | int() | float() | str() as value):
-            return Literal(value)
+        case ast.Name() | ast.Constant(value=bool() | int() | float() | str()):
+            return
         case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-            values = [_convert(item, text) for item in items]
-            if all(isinstance(v, Literal) and not isinstance(v.value, tuple) for v in values):
-                return Literal(tuple(v.value for v in values if isinstance(v, Literal)))  # type: ignore[misc]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return Arithmetic(_BINARY[type(op)], (_convert(left, text), _convert(right, text)))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return Arithmetic("-", (_convert(operand, text),))
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return Logic("not", (_convert(operand, text),))
-        case ast.BoolOp(op=op, values=parts):
-            return Logic("and" if isinstance(op, ast.And) else "or", tuple(_convert(part, text) for part in parts))
-        case ast.Compare(left=left, ops=ops, comparators=rest) if all(type(op) in _COMPARE for op in ops):
-            symbols = tuple(_COMPARE[type(op)] for op in ops)
-            return Comparison(tuple(_convert(part, text) for part in (left, *rest)), symbols)
+            for item in items:
+                _check(item, text)
+            if all(isinstance(item, ast.Constant) for item in items):
+                return
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            parts = [left, right]
+        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=part):
+            parts = [part]
+        case ast.BoolOp(values=conditions):
+            parts = conditions
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARISON for op in ops):
+            parts = [left, *others]
         case ast.Call(func=ast.Name(id="same_stage" | "uniform" as name)):
             raise InputError(f"constraint `{_short(text)}`: {name}(...) stands alone; list it on its own.")
-    part = ast.unparse(tree)
-    raise InputError(
-        f"constraint `{_short(text)}`: `{_short(part)}` is not allowed here; see docs/reference/constraints.md."
-    )
+    if parts is None:
+        found = _short(ast.unparse(tree))
+        raise InputError(
+            f"constraint `{_short(text)}`: `{found}` is not allowed here; see docs/reference/constraints.md."
+        )
+    for each in parts:
+        _check(each, text)
+
+
+def _is_condition(tree: ast.expr) -> bool:
+    """Whether a checked tree is true or false, rather than a number or a word."""
+    match tree:
+        case ast.Compare() | ast.Constant(value=bool()):
+            return True
+        case ast.BoolOp(values=parts):
+            return all(map(_is_condition, parts))
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            return _is_condition(part)
+    return False
+
+
+def _evaluated(tree: Any, values: Mapping[str, Value]) -> Any:
+    """Value of a checked tree where names have `values`.
+
+    Raises:
+        TypeError: a word stands where a number belongs, or the other way round.
+        ArithmeticError: a division by zero, or a number too large for floating point.
+    """
+    match tree:
+        case ast.Name(id=name):
+            return values[name]
+        case ast.Constant(value=value):
+            return value
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            found = [_evaluated(each, values) for each in (left, *others)]
+            return all(_COMPARISON[type(op)](a, b) for op, a, b in zip(ops, found, found[1:], strict=False))
+        case ast.BoolOp(op=op, values=parts):
+            results = (bool(_evaluated(part, values)) for part in parts)
+            return all(results) if isinstance(op, ast.And) else any(results)
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            return not _evaluated(part, values)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _computed(op, (left, right), values)
+        case ast.UnaryOp(op=op, operand=part):
+            return _computed(op, (part,), values)
+    return tuple(item.value for item in tree.elts)
+
+
+def _computed(op: ast.operator | ast.unaryop, parts: Sequence[ast.expr], values: Mapping[str, Value]) -> Any:
+    symbol, function = _ARITHMETIC[type(op)]
+    numbers = []
+    for part in parts:
+        numbers.append(_evaluated(part, values))
+        # Python also multiplies and formats words, into texts that fill the memory.
+        if not isinstance(numbers[-1], (int, float)):
+            raise TypeError(f"{symbol} takes numbers, not {numbers[-1]!r:.40}")
+    return function(*numbers)

@@ -257,6 +257,6 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
     Raises:
         InputErrors: every mistake found, each with file, line, path and remedy.
     """
-    from nest.io import read_records
+    from nest.io.reading import read_records
 
     return read_records(path, measurement_class)

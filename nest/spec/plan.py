@@ -271,7 +271,7 @@ class PlanDocument:
 
     def to_dict(self) -> dict[str, Any]:
         """The document as plain mappings, lists and numbers."""
-        from nest.io import unstructure
+        from nest.io.structuring import unstructure
 
         written: dict[str, Any] = unstructure(self)
         return written

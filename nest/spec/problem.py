@@ -277,7 +277,7 @@ class Problem:
         A list that says what it says when it is left out is left out where `fixed` decides: it allows what it does by
         default, so that it would contradict decisions which nobody restricted.
         """
-        from nest.io import unstructure
+        from nest.io.structuring import unstructure
 
         written: dict[str, Any] = unstructure(self)
         for name, section, usual in (("schedule", "training", Training(1)), ("zero_degree", "search", Search())):
