@@ -19,11 +19,13 @@ from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training
 from nest.spec.architecture import MixtureOfExperts
 from nest.spec.problem import ALL_RANKS
 
+ULYSSES = "ulysses"
+"""Sequence parallelism over attention heads (arXiv 2309.14509), DeepSpeed's `sequence_parallel_size` and Galvatron's
+`use_sp`: the name of the strategy that a plug-in brings."""
 
-def checked(plan: PlanDocument, limits: Limits, framework: str, sequence: str | None = None) -> Deployment:
+
+def checked(plan: PlanDocument, limits: Limits, framework: str) -> Deployment:
     """`plan` in the terms of frameworks, once it is sure that `framework` can run it.
-
-    `sequence`: a strategy beside `cp` whose ranks share the samples of one data-parallel rank.
 
     Raises:
         InputError: the plan is infeasible, is of something that is no transformer, or of more or fewer blocks than its
@@ -35,7 +37,7 @@ def checked(plan: PlanDocument, limits: Limits, framework: str, sequence: str | 
     if beyond:
         raise InputErrors(f"{sentence}." for sentence in beyond)
     _check_blocks(plan, shape, framework)
-    ranks = data_ranks(shape, sequence)
+    ranks = data_ranks(shape)
     if shape.global_batch != samples(shape) * shape.micro_batches * ranks:
         raise InputError(
             f"the global batch of {shape.global_batch} samples does not fill {shape.micro_batches} micro-batches of "
@@ -44,9 +46,9 @@ def checked(plan: PlanDocument, limits: Limits, framework: str, sequence: str | 
     return shape
 
 
-def data_ranks(shape: Deployment, sequence: str | None = None) -> int:
-    """Data-parallel ranks: ranks of the strategy `sequence`, which `Deployment` does not know, share samples."""
-    return shape.data_parallel // (1 if sequence is None else shape.degree(sequence))
+def data_ranks(shape: Deployment) -> int:
+    """Data-parallel ranks; ranks of `ULYSSES`, which `Deployment` counts among them, share samples."""
+    return shape.data_parallel // shape.degree(ULYSSES)
 
 
 def shard_ranks(shape: Deployment, framework: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.exporters.common import (
+    ULYSSES,
     checked,
     data_ranks,
     mixture,
@@ -25,9 +26,6 @@ from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "deepspeed.json"
 PIPELINE_FILE = "deepspeed_pipeline.py"
-
-ULYSSES = "ulysses"
-"""The strategy that DeepSpeed calls sequence parallelism (arXiv 2309.14509); a plug-in brings it."""
 
 FORMATS = ("bf16", "fp16", "fp32")
 
@@ -79,7 +77,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: DeepSpeed cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "DeepSpeed", sequence=ULYSSES)
+    shape = checked(plan, limits(problem), "DeepSpeed")
     family = getattr(architecture(plan), "family", "").replace("-", "_")
     files = {JSON_FILE: json.dumps(_configuration(shape, problem, family), indent=2) + "\n"}
     return files | ({PIPELINE_FILE: _pipeline(shape)} if shape.stages > 1 else {})
@@ -148,7 +146,7 @@ LAYERS = {_listed(names)}
 BOUNDS = {bounds!r}
 """Stage `i` runs the layers from `BOUNDS[i]` up to `BOUNDS[i + 1]`."""
 
-STAGES, DATA_PARALLEL, TENSOR_PARALLEL = {shape.stages}, {data_ranks(shape, ULYSSES)}, {shape.tp}
+STAGES, DATA_PARALLEL, TENSOR_PARALLEL = {shape.stages}, {data_ranks(shape)}, {shape.tp}
 
 
 class PlannedPipeline(PipelineModule):

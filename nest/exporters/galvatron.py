@@ -12,6 +12,7 @@ from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.exporters.common import (
+    ULYSSES,
     checked,
     mixture,
     model_of,
@@ -24,9 +25,6 @@ from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "galvatron_config.json"
 SCRIPT_FILE = "galvatron_overrides.sh"
-
-ULYSSES = "ulysses"
-"""The strategy that Galvatron calls `use_sp` (arXiv 2309.14509); a plug-in brings it."""
 
 PIPELINES = {"1f1b": "pipedream_flush", "gpipe": "gpipe"}
 """`pipeline_type` by the name of the schedule (args_schema.py)."""
@@ -81,7 +79,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Galvatron cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "Galvatron", sequence=ULYSSES)
+    shape = checked(plan, limits(problem), "Galvatron")
     strategy = json.dumps(_strategy(shape), indent=4) + "\n"
     return {JSON_FILE: strategy, SCRIPT_FILE: _script(shape, problem)}
 
