@@ -15,7 +15,7 @@ from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
 from nest.formulate.problem import carried_problem
 from nest.formulate.target import runs_on, wrong_runs_on
-from nest.hooks.guard import attribute
+from nest.hooks.guard import Guarded, attribute
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, SearchProgress, Solution
 from nest.plan import (
@@ -85,8 +85,6 @@ def found_document(
     Raises:
         InternalError: the solver's step time is not that of its plan.
     """
-    from nest.simulate.replay import replay_plugin
-
     solution, promised = result.solution, result.batch_time
     assert solution is not None
     priced = evaluate(instance, solution)
@@ -98,10 +96,33 @@ def found_document(
             f"the solver promised a step time of {promised} s, but its plan takes {priced.batch_time} s "
             f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
         )
-    replay_plugin(instance, solution, known)
+    _replay_plugin(instance, solution, known)
     lower_bound = priced.batch_time if result.status == "optimal" else result.lower_bound
     found = _document(instance, formulation, solution, priced, problem, known, result.status, lower_bound)
     return evolve(found, statistics=result.statistics)
+
+
+def _replay_plugin(instance: Instance, solution: Solution, known: Registry) -> None:
+    """Refuse a plan whose schedule comes from a plug-in and is contradicted by its own order.
+
+    Raises:
+        PluginError: the schedule is contradicted.
+        InputError: it is, and the problem names no other one.
+    """
+    schedule = schedule_of(instance, solution)
+    if not isinstance(schedule, Guarded):
+        return
+    from nest.simulate.replay import contradiction
+
+    reason = contradiction(instance, solution)
+    if reason is None:
+        return
+    if all(each.name == schedule.name for each in instance.space.schedules):
+        raise InputError(
+            f"the schedule {schedule.name!r} of plug-in {' '.join(known.origin('schedules', schedule.name))} {reason}, "
+            "and the problem names no other; name one in training.schedule whose weights and order agree."
+        )
+    attribute(schedule, reason)
 
 
 def _document(
@@ -309,9 +330,7 @@ def _better(
     known: Registry,
 ) -> PlanDocument:
     """The document of a plan that CP-SAT found better; it must pass the check."""
-    from nest.simulate.replay import replay_plugin
-
-    replay_plugin(instance, solution, known)
+    _replay_plugin(instance, solution, known)
     priced = evaluate(instance, solution)
     bound = min(proof.bound or 0.0, priced.batch_time)
     better = _document(instance, formulation, solution, priced, problem, known, lower_bound=bound)

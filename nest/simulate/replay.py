@@ -5,9 +5,7 @@ from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
-from nest.errors import InputError
-from nest.hooks.guard import Guarded, attribute
-from nest.hooks.registry import Registry
+from nest.hooks.guard import attribute
 from nest.instance import Instance, Pass, Schedule, Solution
 from nest.plan.certificate import batch_length, certify, is_staggered, longest_pipeline
 from nest.plan.evaluate import schedule_of
@@ -234,30 +232,6 @@ def _uniform(work: StageWork, orders: Orders, staggered: bool, *, alike: bool) -
 def _clean(seconds: float, whole: float) -> float:
     """0 for what is only rounding."""
     return 0.0 if abs(seconds) <= AGREEMENT * whole else seconds
-
-
-def replay_plugin(instance: Instance, solution: Solution, known: Registry) -> None:
-    """Refuse a plan whose schedule comes from a plug-in and is contradicted by its own order.
-
-    Args:
-        instance: the problem.
-        solution: its plan.
-        known: registered schedules and the like.
-
-    Raises:
-        PluginError: the schedule is contradicted.
-        InputError: it is, and the problem names no other one.
-    """
-    schedule = schedule_of(instance, solution)
-    reason = contradiction(instance, solution) if isinstance(schedule, Guarded) else None
-    if reason is None:
-        return
-    if all(each.name == schedule.name for each in instance.space.schedules):
-        raise InputError(
-            f"the schedule {schedule.name!r} of plug-in {' '.join(known.origin('schedules', schedule.name))} {reason}, "
-            "and the problem names no other; name one in training.schedule whose weights and order agree."
-        )
-    attribute(schedule, reason)
 
 
 def contradiction(instance: Instance, solution: Solution) -> str | None:
