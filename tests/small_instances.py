@@ -16,6 +16,7 @@ from nest.instance import (
     RecomputeMode,
     Space,
 )
+from nest.solve.dp.downsets import Downsets, cuts, lattice, membership
 from nest.spec.constraints import parse
 
 
@@ -54,6 +55,13 @@ def candidate(
 def chain(count: int) -> LayerGraph:
     """Layers `l0`, `l1`, ... one after the other."""
     return LayerGraph(tuple(f"l{i}" for i in range(count)), tuple((i, (i + 1,)) for i in range(count - 1)))
+
+
+def downsets_of(
+    graph: LayerGraph, together: Sequence[Sequence[int]] = (), partition: Sequence[Sequence[int]] | None = None
+) -> Downsets:
+    """All downsets of `graph` that keep these groups of layers whole, or those of a partition."""
+    return lattice(membership(cuts(graph, together, partition), len(graph.layers)))
 
 
 def cluster(fanouts: Sequence[int] = (2, 2), memory: float = 1e9, reserve: float = 0.0) -> Cluster:

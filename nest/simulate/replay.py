@@ -7,10 +7,10 @@ from attrs import asdict, evolve, field, frozen
 
 from nest.hooks.guard import attribute
 from nest.instance import Instance, Pass, Schedule, Solution
-from nest.plan.certificate import batch_length, certify, is_staggered, longest_pipeline
+from nest.plan.certificate import Stuck, batch_length, certify, is_staggered, longest_pipeline
 from nest.plan.evaluate import schedule_of
 from nest.simulate.disturbance import Disturbance, Disturbed, disturb
-from nest.simulate.timeline import Orders, Progress, Span, Stuck, Timeline, batch_time, orders_of, run, timeline
+from nest.simulate.timeline import Orders, Progress, Span, Timeline, batch_time, orders_of, run, timeline
 from nest.simulate.work import StageWork, stage_works
 from nest.tolerances import AGREEMENT
 from nest.units import format_seconds

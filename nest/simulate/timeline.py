@@ -9,6 +9,7 @@ from nest.errors import InputError
 from nest.hooks.guard import attribute
 from nest.instance import OrderedSchedule, Pass, Schedule
 from nest.instance.protocols import order_fault
+from nest.plan.certificate import Stuck
 from nest.simulate.work import StageWork
 
 Points = tuple[tuple[float, float], ...]
@@ -81,10 +82,6 @@ class Timeline:
     tasks: tuple[Task, ...]
     memory: tuple[Points, ...]
     peaks: tuple[float, ...]
-
-
-class Stuck(Exception):  # noqa: N818 - says what is, and is always caught
-    """Passes wait for each other for ever; the argument says which stage waits for what."""
 
 
 def run(

@@ -91,28 +91,22 @@ class Node(Protocol):
     @property
     def combinations(self) -> int:
         """How many combinations of a configuration and a number of stages it holds."""
-        ...
 
     @property
     def leaf(self) -> bool:
         """Whether it is solved next; else it is branched first."""
-        ...
 
     def only(self, kind: PlanKind) -> bool:
         """Whether all its plans are of that kind."""
-        ...
 
     def branch(self, limit: float, pruned: Counter[str]) -> "list[Bounded]":
         """Smaller nodes with better bounds that may beat `limit`; counts in `pruned` why others cannot."""
-        ...
 
     def quick(self) -> Incumbent | None:
         """Of a leaf, some plan, found quickly."""
-        ...
 
     def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
         """Of a leaf, the best plan when it beats `limit`; counts in `pruned` what decided it."""
-        ...
 
 
 @frozen
@@ -131,7 +125,6 @@ class Searcher(Protocol):
 
     def nodes(self) -> Iterable[Bounded]:
         """All plans, by the cheapest bounds."""
-        ...
 
 
 @define

@@ -12,7 +12,7 @@ import nest
 from nest.errors import InputError
 from nest.formulate.partition import branched_regions, partition
 from nest.instance import LayerGraph
-from nest.solve.dp.downsets import build
+from tests.small_instances import downsets_of
 
 LAYERS = ("embedding", "a", "b", "c", "d", "head")
 CHAIN = LayerGraph(LAYERS, tuple((i, (i + 1,)) for i in range(5)))
@@ -108,7 +108,7 @@ def test_exactly_the_layers_comparable_with_all_stand_alone(drawn: tuple[int, li
     graph = graph_of(count, edges)
     regions = branched_regions(graph)
     assert sorted(layer for region in regions for layer in region) == sorted(set(range(count)) - alone)
-    downsets = build(graph, regions)
+    downsets = downsets_of(graph, regions)
     assert downsets.count == len(alone) + len(regions) + 1
     for smaller, larger in pairwise(downsets.members):
         assert not (smaller & ~larger).any()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from nest.errors import InputError
 from nest.instance import LayerGraph
-from nest.solve.dp.downsets import LIMIT, build
+from nest.solve.dp.downsets import LIMIT
 from nest.solve.dp.sums import AlongRuns, ByValue, largest
-from tests.small_instances import chain
+from tests.small_instances import chain, downsets_of
 
 
 @st.composite
@@ -34,7 +34,7 @@ def closed_sets(graph: LayerGraph) -> set[frozenset[int]]:
 
 @given(graphs())
 def test_every_downset_once(graph: LayerGraph) -> None:
-    downsets = build(graph)
+    downsets = downsets_of(graph)
     found = [frozenset(numpy.flatnonzero(row).tolist()) for row in downsets.members]
     assert len(found) == len(set(found))
     assert set(found) == closed_sets(graph)
@@ -44,7 +44,7 @@ def test_every_downset_once(graph: LayerGraph) -> None:
 
 @given(graphs(), st.data())
 def test_layers_and_maxima_of_stages(graph: LayerGraph, data: st.DataObject) -> None:
-    downsets = build(graph)
+    downsets = downsets_of(graph)
     values = numpy.array(data.draw(st.lists(st.floats(0, 10), min_size=len(graph.layers), max_size=len(graph.layers))))
     most = largest(downsets, values).over(downsets.pairs)
     sets = [frozenset(numpy.flatnonzero(row).tolist()) for row in downsets.members]
@@ -58,7 +58,7 @@ def test_layers_and_maxima_of_stages(graph: LayerGraph, data: st.DataObject) -> 
 
 @given(graphs(), st.data())
 def test_least_over_the_stages_of_each_downset(graph: LayerGraph, data: st.DataObject) -> None:
-    pairs = build(graph).pairs
+    pairs = downsets_of(graph).pairs
     kept = numpy.array(data.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs))), dtype=bool)
     values = numpy.arange(len(pairs), 0, -1, dtype=float)
     some = pairs.only(kept)
@@ -71,7 +71,7 @@ def test_least_over_the_stages_of_each_downset(graph: LayerGraph, data: st.DataO
 
 
 def test_layers_kept_together_are_never_parted() -> None:
-    downsets = build(chain(5), together=[(1, 3)])
+    downsets = downsets_of(chain(5), together=[(1, 3)])
     assert [int(row.sum()) for row in downsets.members] == [0, 1, 4, 5]
 
 
@@ -79,35 +79,35 @@ def test_layers_kept_together_are_never_parted() -> None:
 def test_groups_leave_the_downsets_that_do_not_part_them(graph: LayerGraph, data: st.DataObject) -> None:
     layers = st.integers(0, len(graph.layers) - 1)
     groups = data.draw(st.lists(st.lists(layers, min_size=2, max_size=3), max_size=2))
-    found = {frozenset(numpy.flatnonzero(row).tolist()) for row in build(graph, groups).members}
+    found = {frozenset(numpy.flatnonzero(row).tolist()) for row in downsets_of(graph, groups).members}
     assert found == {s for s in closed_sets(graph) if all(set(group) <= s or not set(group) & s for group in groups)}
 
 
 def test_layers_kept_together_do_not_count_against_the_limit() -> None:
     side_by_side = LayerGraph(tuple(f"l{i}" for i in range(30)), ())
-    assert build(side_by_side, together=[range(25)]).count == 2**6
+    assert downsets_of(side_by_side, together=[range(25)]).count == 2**6
 
 
 def test_a_partition_leaves_its_own_cuts() -> None:
-    downsets = build(chain(4), partition=[(0,), (1, 2), (3,)])
+    downsets = downsets_of(chain(4), partition=[(0,), (1, 2), (3,)])
     assert [int(row.sum()) for row in downsets.members] == [0, 1, 3, 4]
 
 
 @pytest.mark.parametrize("partition", [[(1,), (0, 2)], [(0,), (1,)], [(0, 1), (1, 2)]])
 def test_a_wrong_partition_is_refused(partition: list[tuple[int, ...]]) -> None:
     with pytest.raises(InputError, match=r"fixed\.stages"):
-        build(chain(3), partition=partition)
+        downsets_of(chain(3), partition=partition)
 
 
 def test_too_many_downsets_are_refused_with_the_limit() -> None:
     side_by_side = LayerGraph(tuple(f"l{i}" for i in range(30)), ())
     with pytest.raises(InputError, match=str(LIMIT)):
-        build(side_by_side)
+        downsets_of(side_by_side)
 
 
 @given(st.lists(st.floats(0.0, 100.0), min_size=2, max_size=40), st.booleans())
 def test_the_largest_of_a_stage_is_found_alike_by_runs_and_by_values(values: list[float], empty: bool) -> None:
-    downsets = build(chain(len(values)))
+    downsets = downsets_of(chain(len(values)))
     if empty:
         downsets = downsets.with_empty_stages(1)
     costs, pairs = numpy.array(values), downsets.pairs

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.instance import Candidate, Instance, LayerGraph, ParameterGroup, RecomputeMode
-from nest.solve.dp import equivalence
+from nest.solve.dp import downsets as module
 from nest.solve.dp.configurations import configurations
-from nest.solve.dp.downsets import build
-from nest.solve.dp.equivalence import classified_pairs
+from nest.solve.dp.downsets import classified_pairs
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.virtual_stages import Splits
-from tests.small_instances import chain, instance
+from tests.small_instances import chain, downsets_of, instance
 
 
 def repeated(models: list[int], tensors: int, sizes: list[int], *, seed: int = 0) -> Candidate:
@@ -65,7 +64,7 @@ def repeating(draw: st.DrawFn) -> Instance:
 
 @given(repeating())
 def test_tables_per_class_hold_what_tables_per_stage_hold(problem: Instance) -> None:
-    downsets = build(problem.graph)
+    downsets = downsets_of(problem.graph)
     found, _ = configurations(problem, len(problem.graph.layers), Splits(problem).counts)
     by_class, plain = PlainSearch(problem, found, downsets), PlainSearch(problem, found, downsets)
     plain._known["pairs", 0] = downsets.pairs
@@ -84,7 +83,7 @@ def test_a_thousand_equal_blocks_leave_a_class_per_length_and_end() -> None:
     blocks = 40
     models = [0, *[1] * blocks, 2]
     problem = instance([repeated(models, len(models) - 1, [8])])
-    pairs = classified_pairs(problem, build(problem.graph))
+    pairs = classified_pairs(problem, downsets_of(problem.graph))
     assert len(pairs) == (blocks + 2) * (blocks + 3) // 2
     assert len(pairs.distinct) < 4 * (blocks + 2)
 
@@ -92,8 +91,8 @@ def test_a_thousand_equal_blocks_leave_a_class_per_length_and_end() -> None:
 def test_layers_that_differ_in_one_candidate_only_are_different() -> None:
     same, apart = repeated([0] * 8, 7, [5], seed=0), repeated(list(range(8)), 7, [5], seed=1)
     graph = chain(8)
-    assert classified_pairs(instance([same], graph=graph), build(graph)).classes is not None
-    assert classified_pairs(instance([same, apart], graph=graph), build(graph)).classes is None
+    assert classified_pairs(instance([same], graph=graph), downsets_of(graph)).classes is not None
+    assert classified_pairs(instance([same, apart], graph=graph), downsets_of(graph)).classes is None
 
 
 FIGURES = (
@@ -110,20 +109,20 @@ def test_layers_of_which_any_figure_differs_are_of_two_classes(part: str, name: 
     holder: Any = getattr(same, part)[-1] if part else same
     changed = evolve(holder, **{name: getattr(holder, name) + last})
     apart = evolve(same, **{part: (*getattr(same, part)[:-1], changed)}) if part else changed
-    alike, different = (classified_pairs(instance([each]), build(chain(12))).distinct for each in (same, apart))
+    alike, different = (classified_pairs(instance([each]), downsets_of(chain(12))).distinct for each in (same, apart))
     assert len(different) > len(alike)
 
 
 def test_tensors_that_differ_set_stages_apart() -> None:
     graph = chain(12)
     alike, different = (repeated([0] * 12, 11, sizes) for sizes in ([5], [5, 6]))
-    counts = [len(classified_pairs(instance([each]), build(graph)).distinct) for each in (alike, different)]
+    counts = [len(classified_pairs(instance([each]), downsets_of(graph)).distinct) for each in (alike, different)]
     assert counts[0] < counts[1]
 
 
 def test_models_of_too_many_classes_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, downsets = instance([repeated([0] * 8, 7, [5])]), build(chain(8))
-    monkeypatch.setattr(equivalence, "LARGEST_CODE", 4)
+    problem, downsets = instance([repeated([0] * 8, 7, [5])]), downsets_of(chain(8))
+    monkeypatch.setattr(module, "LARGEST_CODE", 4)
     assert classified_pairs(problem, downsets).classes is None
 
 
@@ -131,7 +130,7 @@ def test_models_of_too_many_classes_are_taken_as_they_are(monkeypatch: pytest.Mo
 def test_pairs_keep_their_class_when_some_go(codes: list[int], data: st.DataObject) -> None:
     """Whether the codes lie close together or far apart."""
     scale = data.draw(st.sampled_from([1, 2**40]))
-    plain = build(chain(4)).pairs
+    plain = downsets_of(chain(4)).pairs
     pairs = plain.classified(numpy.array(codes, dtype=numpy.int64) * scale)
     values = numpy.arange(len(pairs.distinct), dtype=float)
     if pairs.classes is None:

@@ -7,7 +7,7 @@ import numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.solve.dp.packing import LeanMode, fewest_stages
+from nest.solve.dp.bounds import LeanMode, fewest_stages
 
 AMOUNT = st.integers(0, 9) | st.just(10**20)
 Layers = list[tuple[int, int, int, int]]

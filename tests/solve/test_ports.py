@@ -9,7 +9,7 @@ from attrs import evolve
 
 from nest.instance import Instance, LayerGraph
 from nest.plan import evaluate
-from nest.solve.dp import choices, downsets, solve, stages
+from nest.solve.dp import choices, downsets, solve
 from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable, Ports
 from tests.agreement.compare import complaint, disagreements
 from tests.agreement.draws import draw, hangs_on_rounding
@@ -20,7 +20,6 @@ solver = importlib.import_module("nest.solve.dp.solver")
 
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "sharded", "uneven"])
 def test_no_plan_is_faster_where_ports_are_busy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "AT_ONCE", 3)
     monkeypatch.setattr(choices, "FIRST_LOOK", 2)
     compared = 0
     for seed in range(14):

@@ -10,10 +10,9 @@ from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Param
 from nest.plan import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
-from nest.solve.dp.downsets import build
 from nest.solve.dp.pareto import Floor, Objective, least_batch_time
 from nest.solve.dp.recurrence import Partition, PlacedStage
-from tests.small_instances import candidate, cluster, instance
+from tests.small_instances import candidate, cluster, downsets_of, instance
 
 
 def test_the_plan_keeps_every_rule_and_costs_what_was_promised() -> None:
@@ -155,7 +154,7 @@ def test_branches_are_cut_where_it_is_cheapest() -> None:
     assert result.solution is not None
     assert len(result.solution.stages) == 2
     assert structure_violations(problem, result.solution) == []
-    assert build(diamond).count == 6
+    assert downsets_of(diamond).count == 6
 
 
 def test_the_search_of_boxes_finds_the_best_of_given_points() -> None:
@@ -179,7 +178,7 @@ def test_the_search_of_boxes_finds_the_best_of_given_points() -> None:
         points[:, 1] = numpy.maximum(points[:, 1], points[:, 0])
         points[:, 1] = numpy.minimum(points[:, 1], 2 * points[:, 0])
         floor = Floor(*(float(v) for v in points.min(axis=0)))
-        best = min(objective.value(*p) for p in points)
+        best = min(objective.of(Floor(*p)) for p in points)
         value, found = least_batch_time(run, objective, floor, math.inf)
         assert found is not None
         assert value == pytest.approx(best)
@@ -209,7 +208,7 @@ def test_the_search_of_boxes_visits_few_of_the_points_that_nothing_dominates() -
         objective = Objective(slowest, 1.0)
         asked.clear()
         value, _ = least_batch_time(run, objective, Floor(1.0, 3.0, 0.0), math.inf)
-        assert value == pytest.approx(min(objective.value(*p) for p in points))
+        assert value == pytest.approx(min(objective.of(Floor(*p)) for p in points))
         assert len(asked) < 200
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from nest.instance import Array, LayerGraph
-from nest.solve.dp.downsets import build
 from nest.solve.dp.sums import grid_parts, sums_of
+from tests.small_instances import downsets_of
 from tests.solve.test_downsets import graphs
 
 NUMBER = st.just(0.0) | st.builds(lambda digits, power: digits * 10.0**power, st.floats(1, 10), st.integers(-320, 30))
@@ -18,7 +18,7 @@ NUMBER = st.just(0.0) | st.builds(lambda digits, power: digits * 10.0**power, st
 
 @given(graphs(), st.data())
 def test_right_to_the_terms_of_the_stage(graph: LayerGraph, data: st.DataObject) -> None:
-    downsets = build(graph)
+    downsets = downsets_of(graph)
     layers = downsets.members.shape[1]
     number = NUMBER | st.just(numpy.inf)
     rows = [numpy.array(data.draw(st.lists(number, min_size=layers, max_size=layers))) for _ in range(3)]

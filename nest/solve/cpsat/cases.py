@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.solve.cpsat.cuts import even_chunks
 from nest.solve.cpsat.scaling import Limit
 from nest.spec.constraints import Constraint, Value
@@ -53,6 +53,11 @@ class Case:
         """Micro-batches in flight on a stage, counted from 1."""
         return self.schedule.in_flight(stage, self.stages, self.micro_batches)
 
+    def plan(self, stages: Iterable[StageDecision]) -> Solution:
+        """The plan of the case that has these stages."""
+        chunks = chunks_of(self.schedule)
+        return Solution(self.replicas, self.rank_order, self.schedule.name, tuple(stages), chunks, self.zero_degree)
+
 
 @define
 class OpenCase:
@@ -80,16 +85,9 @@ def has_ports(instance: Instance, case: Case) -> bool:
     return any(instance.candidates[each].busy is not None for each in case.candidates)
 
 
-@frozen
-class _Setting:
-    candidates: tuple[int, ...]
-    widest: int
-    replicas: int
-    micro_batches: int
-    rank_order: str
-    schedule: Schedule
-    stages: int
-    zero_degree: int | None
+def replica_devices(instance: Instance, case: Case) -> int:
+    """Devices of one replica (`K` of PROBLEM.md section 3)."""
+    return case.widest * (instance.cluster.size // (case.replicas * case.widest))
 
 
 def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
@@ -103,28 +101,26 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
         InputError: a constraint cannot be computed.
     """
     for setting in _settings(instance, most_stages):
-        weights = setting.schedule.weights(setting.micro_batches, setting.stages)
-        for devices in _block_devices(instance, setting):
-            allowed = [_modes(instance, setting, candidate, devices) for candidate in setting.candidates]
-            for modes in _uniform(instance, allowed):
-                usable = {each: used for each, used in zip(setting.candidates, modes, strict=True) if used}
-                if _fits(instance, setting, list(usable), devices):
-                    yield Case(
-                        candidates=tuple(usable),
-                        modes=tuple(usable.values()),
-                        widest=setting.widest,
-                        replicas=setting.replicas,
-                        rank_order=setting.rank_order,
-                        schedule=setting.schedule,
-                        stages=setting.stages,
-                        micro_batches=setting.micro_batches,
-                        weights=(float(weights[0]), float(weights[1])),
-                        block_devices=devices,
-                        zero_degree=setting.zero_degree,
-                    )
+        for degree, candidates in _shard_degrees(instance, setting.candidates, setting.replicas):
+            cut = evolve(setting, candidates=candidates, zero_degree=degree)
+            for devices in _block_devices(instance, cut):
+                allowed = [_modes(instance, cut, candidate, devices) for candidate in candidates]
+                for modes in _uniform(instance, allowed):
+                    usable = {each: used for each, used in zip(candidates, modes, strict=True) if used}
+                    if _fits(instance, cut, list(usable), devices):
+                        used = tuple(usable.values())
+                        yield evolve(cut, candidates=tuple(usable), modes=used, block_devices=devices)
 
 
-def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
+def _settings(instance: Instance, most_stages: int) -> Iterator[Case]:
+    """What stages share before shard groups, modes and the devices of all blocks are chosen."""
+
+    def setting(
+        candidates: tuple[int, ...], widest: int, replicas: int, order: str, schedule: Schedule, stages: int, count: int
+    ) -> Case:
+        slowest, total = (float(weight) for weight in schedule.weights(count, stages))
+        return Case(candidates, (), widest, replicas, order, schedule, stages, count, (slowest, total))
+
     space, size = instance.space, instance.cluster.size
     plain = [schedule for schedule in space.schedules if chunks_of(schedule) == 1]
     interleaved = [schedule for schedule in space.schedules if chunks_of(schedule) > 1]
@@ -138,8 +134,7 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
             if space.partition is not None:
                 numbers = range(len(space.partition), min(len(space.partition), room) + 1)
             for order, schedule, stages in product(space.rank_orders, plain, numbers):
-                for degree, usable in _shard_degrees(instance, candidates, replicas):
-                    yield _Setting(usable, widest, replicas, count, order, schedule, stages, degree)
+                yield setting(candidates, widest, replicas, order, schedule, stages, count)
     # Plans of several chunks have one candidate, and a number of stages that divides the micro-batches.
     even = cache(lambda stages, chunks: even_chunks(instance, stages, chunks) is not None)
     for candidates, widest in _together(instance, mixed=False) if interleaved else ():
@@ -147,8 +142,7 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[_Setting]:
             for order, schedule in product(space.rank_orders, interleaved):
                 for stages in range(2, min(size // (replicas * widest), len(space.blocks)) + 1):
                     if count % stages == 0 and even(stages, chunks_of(schedule)):
-                        for degree, usable in _shard_degrees(instance, candidates, replicas):
-                            yield _Setting(usable, widest, replicas, count, order, schedule, stages, degree)
+                        yield setting(candidates, widest, replicas, order, schedule, stages, count)
 
 
 def _shard_degrees(
@@ -192,21 +186,21 @@ def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, .
         yield tuple(kept), width
 
 
-def _block_devices(instance: Instance, setting: _Setting) -> Sequence[int | None]:
+def _block_devices(instance: Instance, setting: Case) -> Sequence[int | None]:
     """Every sum of the stages' widths there is, where a constraint reads `devices`; else it need not be known."""
     widths = {instance.candidates[each].width for each in setting.candidates}
     if len(widths) == 1:
         return (setting.stages * widths.pop(),)
     if not any("devices" in constraint.names() for constraint in instance.space.constraints):
         return (None,)
-    room = setting.widest * (instance.cluster.size // (setting.replicas * setting.widest))
+    room = replica_devices(instance, setting)
     sums = {setting.widest}
     for _ in range(setting.stages - 1):
         sums = {total + width for total in sums for width in widths if total + width <= room}
     return tuple(sorted(sums))
 
 
-def _modes(instance: Instance, setting: _Setting, index: int, devices: int | None) -> tuple[Mode, ...]:
+def _modes(instance: Instance, setting: Case, index: int, devices: int | None) -> tuple[Mode, ...]:
     """The modes a stage with this candidate may use."""
     space, candidate = instance.space, instance.candidates[index]
     names = [mode.name for mode in candidate.recompute if space.recompute is None or mode.name in space.recompute]
@@ -222,7 +216,7 @@ def _holds(constraint: Constraint, values: dict[str, Value], mode: Mode) -> bool
     return constraint.holds(values)
 
 
-def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dict[str, Value]:
+def _values(setting: Case, candidate: Candidate, devices: int | None) -> dict[str, Value]:
     """The value of every name of the constraint language but the modes (FORMATS.md, "Problem")."""
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(candidate.degrees)
@@ -243,14 +237,14 @@ def _values(setting: _Setting, candidate: Candidate, devices: int | None) -> dic
     return values
 
 
-def _fits(instance: Instance, setting: _Setting, candidates: Sequence[int], devices: int | None) -> bool:
+def _fits(instance: Instance, setting: Case, candidates: Sequence[int], devices: int | None) -> bool:
     """Whether so many blocks have room, one of them as wide as the setting says and the others as narrow as they go.
 
     A plan without a block that wide belongs to a setting of narrower ones. Where constraints leave blocks of one width
     only, `devices` must be what these have.
     """
     widths = [instance.candidates[each].width for each in candidates]
-    room = setting.widest * (instance.cluster.size // (setting.replicas * setting.widest))
+    room = replica_devices(instance, setting)
     if setting.widest not in widths or setting.widest + (setting.stages - 1) * min(widths) > room:
         return False
     return devices in (None, setting.stages * setting.widest) or min(widths) < max(widths)

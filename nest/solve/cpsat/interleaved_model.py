@@ -238,7 +238,7 @@ class InterleavedModel:
         """The decisions of a solution, and for each stage which row it uses."""
         case, numbers = self._case, self._numbers
         rows = [next(row for row, literal in modes.items() if value(literal)) for modes in self._taken]
-        stages = tuple(
+        stages = [
             StageDecision(
                 tuple(numpy.flatnonzero(numbers.stage_of == stage).tolist()),
                 case.candidates[0],
@@ -246,7 +246,5 @@ class InterleavedModel:
                 offset,
             )
             for stage, (row, offset) in enumerate(zip(rows, self._placement.offsets(value), strict=True))
-        )
-        name, chunks = case.schedule.name, chunks_of(case.schedule)
-        decided = Solution(case.replicas, case.rank_order, name, stages, chunks, case.zero_degree)
-        return decided, tuple(enumerate(rows))
+        ]
+        return case.plan(stages), tuple(enumerate(rows))

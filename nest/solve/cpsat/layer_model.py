@@ -393,6 +393,4 @@ class LayerModel:
             layers = tuple(layer for layer in range(self._count) if ahead[layer] and not after[layer])
             stages.append(StageDecision(layers, choice.candidate, choice.recompute, choice.zero, offset))
             taken.append((stage, ahead, after, choice))
-        case = self._case
-        name, decided = case.schedule.name, tuple(stages)
-        return Solution(case.replicas, case.rank_order, name, decided, zero_degree=case.zero_degree), taken
+        return self._case.plan(stages), taken

@@ -281,7 +281,4 @@ class PathModel:
             layers = tuple(numpy.nonzero(relaxation.cuts.stage_layers[stage])[0].tolist())
             stages.append(StageDecision(layers, candidate, mode[0], mode[1], offset))
             names.append((index, candidate, mode, stage))
-        solution = Solution(
-            case.replicas, case.rank_order, case.schedule.name, tuple(stages), zero_degree=case.zero_degree
-        )
-        return solution, tuple(names)
+        return case.plan(stages), tuple(names)

@@ -11,11 +11,11 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance import Cluster, Instance
-from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.cases import Case, replica_devices
 from nest.solve.cpsat.cuts import Integers
 
 if TYPE_CHECKING:
-    from ortools.sat.python.cp_model import CpModel, Domain, IntVar, LinearExpr
+    from ortools.sat.python.cp_model import CpModel, IntVar, LinearExpr
 
     Term = LinearExpr | int
     """A whole number that follows from what is decided."""
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 
 MOST_PLACES = 400
 """Places of blocks of several widths up to which every two are listed: 400 make 80,000 rows for each boundary."""
-
-
-def replica_devices(instance: Instance, case: Case) -> int:
-    """Devices of one replica (`K` of PROBLEM.md section 3)."""
-    return case.widest * (instance.cluster.size // (case.replicas * case.widest))
 
 
 def block_starts(instance: Instance, case: Case, offsets: Integers, widths: Integers) -> Integers:
@@ -163,7 +158,7 @@ def place(
     if case.block_devices is not None:
         total = sum(width * literal for row in rows for width, literal in row.items())
         model.add(total == case.block_devices * chosen)
-    room = case.widest * (instance.cluster.size // (case.replicas * case.widest))
+    room = replica_devices(instance, case)
     if sum(room // width for width in widths) > MOST_PLACES:
         raise TooManyPlacesError(f"blocks of several widths have more than {MOST_PLACES} places")
     return ListedPlacement(model, places(instance, case, tuple(widths)), rows, ordered=ordered)
@@ -240,6 +235,8 @@ class ListedPlacement:
     """
 
     def __init__(self, model: CpModel, places: Places, widths: Sequence[Literals], *, ordered: bool) -> None:
+        from ortools.sat.python.cp_model import Domain
+
         self._places = places
         count = len(places.widths)
         self._at = [[model.new_bool_var(f"block {i} at {place}") for place in range(count)] for i in range(len(widths))]
@@ -258,7 +255,7 @@ class ListedPlacement:
         possible = sorted({level for _, _, level in rows})
         self.levels: list[Literals] = []
         for boundary, (here, there) in enumerate(pairwise(numbers)):
-            level = model.new_int_var_from_domain(_domain(possible), f"level {boundary}")
+            level = model.new_int_var_from_domain(Domain.from_values(possible), f"level {boundary}")
             model.add_allowed_assignments([here, there, level], rows)
             literals = {each: model.new_bool_var(f"level {boundary} is {each}") for each in possible}
             model.add_exactly_one(literals.values())
@@ -276,12 +273,6 @@ class ListedPlacement:
             place = next(place for place, literal in enumerate(row) if value(literal))
             found.append(int(self._places.offsets[place]))
         return found
-
-
-def _domain(values: Sequence[int]) -> Domain:
-    from ortools.sat.python.cp_model import Domain
-
-    return Domain.from_values(list(values))
 
 
 def _exactly(within: Sequence[Term]) -> Literals:

@@ -1,40 +1,31 @@
-"""Lower bounds on what stages take, from partitions with every boundary at its cheapest level."""
+"""Lower bounds: what stages take in any partition, what they hold, and how many are needed at least."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy
-from attrs import frozen
+from attrs import define, field, frozen
+from numpy.typing import NDArray
 
-from nest.instance import Array
+from nest.instance import Array, ParameterGroup
 from nest.solve.dp.choices import UNKNOWN
+from nest.solve.dp.configurations import Configuration, State, Tally
+from nest.solve.dp.downsets import Chain
+from nest.solve.dp.mixed_recurrence import Member
+from nest.solve.dp.pairs import Rows
 from nest.solve.dp.pareto import Floor
 from nest.solve.dp.stages import StageTables, fastest
+from nest.solve.dp.sums import CandidateSums
 from nest.solve.search import Meter
-
-
-@frozen(eq=False)
-class PartitionBounds:
-    """Three minima over all partitions into `s` stages, each on its own; index `s - 1`.
-
-    Attributes:
-        largest_time: of the slowest stage's seconds per micro-batch.
-        total_time: of the sum of the stages' seconds per micro-batch.
-        largest_sync: of the longest synchronisation, seconds per batch.
-    """
-
-    largest_time: Array
-    total_time: Array
-    largest_sync: Array
-
-    def floor(self, stages: int) -> Floor:
-        """The three for so many stages."""
-        return Floor(*(float(each[stages - 1]) for each in (self.largest_time, self.total_time, self.largest_sync)))
+from nest.tolerances import LIMIT_SLACK
 
 
 def partition_bounds(
     tables: StageTables, boundary: Array, in_flight: Sequence[float], time_limit: float, meter: Meter
-) -> PartitionBounds:
-    """Bounds for every number of stages up to `len(in_flight)`, for stages of at most `time_limit` seconds.
+) -> list[Floor]:
+    """The three terms, each the least over all partitions on its own, for 1 to `len(in_flight)` stages.
+
+    Stages take at most `time_limit` seconds.
 
     Args:
         tables: the stages' choices.
@@ -45,12 +36,13 @@ def partition_bounds(
     """
     pairs = tables.pairs
     if not len(pairs):
-        return PartitionBounds(*numpy.full((3, len(in_flight)), numpy.inf))
+        return [Floor(numpy.inf, numpy.inf, numpy.inf)] * len(in_flight)
     around = boundary[pairs.smaller] + boundary[pairs.larger]
     before = numpy.full((3, pairs.count), numpy.inf)
     before[:, 0] = 0.0
     found = numpy.full((3, len(in_flight)), numpy.inf)
     time, least_sync, fits = numpy.empty(0), numpy.empty(0), -numpy.inf
+    # Each term has a recurrence of its own: what is least of one need not be of another, so together they only bound.
     for index, flying in enumerate(in_flight):
         if fits != (fits := tables.same_fits(flying)):
             time, least_sync = least_of_pairs(tables, flying, boundary, around)
@@ -64,7 +56,7 @@ def partition_bounds(
         found[:, index] = after[:, -1]
         before = after
         meter.count(len(rows))
-    return PartitionBounds(*found)
+    return [Floor(*column) for column in found.T.tolist()]
 
 
 def least_of_pairs(tables: StageTables, in_flight: float, boundary: Array, around: Array) -> tuple[Array, Array]:
@@ -92,4 +84,205 @@ def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
             memory = pairs.spread(tables.least_memory(flying))
         fullest = pairs.least(numpy.maximum(memory, fullest[pairs.smaller]))
         found[index] = fullest[-1]
+    return found
+
+
+def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
+    """Bytes of state of each downset, sharded as far as a choice allows, shape `(downsets,)`."""
+    state = (
+        (group, weights.whole, gradients.whole, optimizer.whole)
+        for group, weights, gradients, optimizer, *_ in sums.state
+    )
+    return sharded(state, configuration, len(sums.cut))
+
+
+def sharded(
+    state: Iterable[tuple[ParameterGroup, Array, Array, Array]], configuration: Configuration, size: int
+) -> Array:
+    """Bytes of state where it is sharded as far as a choice allows, shape `(size,)`.
+
+    Args:
+        state: of each group its weights, gradients and optimizer, bytes before ZeRO, shape `(size,)` each.
+        configuration: what may be chosen.
+        size: how many sums there are.
+    """
+    zero = configuration.most_zero
+    total: Array = numpy.zeros(size)
+    for group, weights, gradients, optimizer in state:
+        sharing = configuration.replicas * len(group.ranks) if zero else 1
+        sharing = min(sharing, configuration.zero_degree or sharing)
+        total += weights / (sharing if zero >= 3 else 1)
+        total += gradients / (sharing if zero >= 2 else 1)
+        total += optimizer / (sharing if zero >= 1 else 1)
+    return total
+
+
+def fewest_in_total(sums: CandidateSums, configuration: Configuration, room: float) -> int:
+    """Stages of `room` bytes each that are needed at least to hold the whole model with one micro-batch in flight."""
+    if room <= 0:
+        return len(sums.cut)
+    # Each stage chooses its mode, so each layer may be held as in its leanest.
+    total = float(numpy.min([sums.candidate.mode(name).first for name in configuration.modes], axis=0).sum())
+    total += float(least_state(sums, configuration)[-1])
+    return math.ceil(min(total * (1 - LIMIT_SLACK) / room, len(sums.cut)))
+
+
+MOST_LIMITS = 1e6
+"""Limits that a whole chain may add up to: differences of its sums are then wrong by four roundings, each of 2**-53 of
+so many limits at most, which is less than half of `LIMIT_SLACK` of one limit. Of a longer chain nothing is said."""
+
+
+@frozen(eq=False)
+class LeanMode:
+    """A recompute mode at its leanest; sums over the downsets of a chain, arrays of shape `(downsets,)`.
+
+    Attributes:
+        seconds: forward, backward and what is run again, per micro-batch.
+        first: bytes of state, sharded as far as it may be, and of one micro-batch in flight; infinite behind a layer
+            that cannot run in this mode.
+        more: bytes of each further one.
+        peak: transient bytes of the layers between a downset and the next, shape `(downsets - 1,)`.
+    """
+
+    seconds: Array
+    first: Array
+    more: Array
+    peak: Array
+
+    def tells(self, in_flight: float, time_limit: float, room: float) -> bool:
+        """Whether differences of the sums are as good as the limits ask for."""
+        held = self.first[-1] + (in_flight - 1) * self.more[-1]
+        return bool(self.seconds[-1] <= MOST_LIMITS * time_limit and held <= MOST_LIMITS * room)
+
+    def reach(self, start: int, in_flight: float, time_limit: float, room: float) -> int:
+        """The last downset that a stage which begins behind `start` may end at."""
+        end = int(self.seconds.searchsorted(self.seconds[start] + time_limit, side="right")) - 1
+        if end <= start:
+            return start
+        further = in_flight - 1
+        held = self.first[start + 1 : end + 1] + further * self.more[start + 1 : end + 1]
+        needed = held + numpy.maximum.accumulate(self.peak[start:end])
+        before = self.first[start] + further * self.more[start]
+        return start + int(needed.searchsorted(before + room, side="right"))
+
+
+def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_limit: float, room: float) -> int:
+    """Stages that are needed at least; one more than `in_flight` has where so many do not do.
+
+    What a stage can hold it can hold a part of: when each, from the last one on, takes as much as it can, no other cuts
+    reach further with as many stages. Of numbers that span too many decades nothing is said: 1.
+
+    Args:
+        modes: what a stage may choose from.
+        in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
+        time_limit: most seconds a stage may take per micro-batch.
+        room: most bytes it may take.
+    """
+    most = max(in_flight)
+    if not all(mode.tells(most, time_limit, room) for mode in modes):
+        return 1
+    whole, start = len(modes[0].seconds) - 1, 0
+    time_limit, room = time_limit * (1 + LIMIT_SLACK), room * (1 + LIMIT_SLACK)
+    for index, flying in enumerate(in_flight):
+        end = max(mode.reach(start, flying, time_limit, room) for mode in modes)
+        if end == whole:
+            return index + 1
+        if end == start and flying <= min(in_flight[index:]):
+            # No stage further in front can hold what this one cannot.
+            break
+        start = end
+    return len(in_flight) + 1
+
+
+@define(eq=False)
+class Packing:
+    """The lean modes of the candidates of a search, made when first asked for.
+
+    Attributes:
+        chain: the layers in the order in which the downsets of a chain gain them, the last layer of the model first.
+    """
+
+    chain: Chain
+    _modes: dict[Hashable, LeanMode] = field(factory=dict, init=False, repr=False)
+    _fewest: dict[Hashable, int] = field(factory=dict, init=False, repr=False)
+
+    def fewest(
+        self,
+        sums: CandidateSums,
+        configuration: Configuration,
+        in_flight: tuple[float, ...],
+        time_limit: float,
+        room: float,
+    ) -> int:
+        """`fewest_stages` of a configuration; computed once for those that differ in what does not matter to it."""
+        of = (configuration.candidate, configuration.replicas, configuration.most_zero, configuration.zero_degree)
+        key = (*of, configuration.modes, in_flight, time_limit, room)
+        if key not in self._fewest:
+            self._fewest[key] = fewest_stages(self.modes(sums, configuration), in_flight, time_limit, room)
+        return self._fewest[key]
+
+    def modes(self, sums: CandidateSums, configuration: Configuration) -> tuple[LeanMode, ...]:
+        """The modes that a stage may choose."""
+        names = configuration.modes
+        of = (configuration.candidate, configuration.replicas, configuration.most_zero, configuration.zero_degree)
+        if any((*of, name) not in self._modes for name in names):
+            state = least_state(sums, configuration)
+            self._modes |= {(*of, name): self._mode(sums, name, state) for name in names}
+        return tuple(self._modes[*of, name] for name in names)
+
+    def _mode(self, sums: CandidateSums, name: str, state: Array) -> LeanMode:
+        mode = sums.modes[name]
+        peak = numpy.maximum.reduceat(sums.candidate.mode(name).peak[self.chain.order], self.chain.starts)
+        return LeanMode(sums.compute.whole + mode.extra.whole, state + mode.first.whole, mode.more.whole, peak)
+
+
+Allowed = Callable[[int, int], NDArray[numpy.bool_]]
+"""Of a member and a stage number from the end, which of the member's stages may be used."""
+
+
+def packable(
+    members: Sequence[Member],
+    stages: int,
+    size: int,
+    tally: Tally,
+    downsets: int,
+    allowed: Allowed,
+    window: Callable[[int, int], Rows],
+    meter: Meter,
+) -> NDArray[numpy.bool_]:
+    """For 1 to `stages` stages, whether the whole model fits into a replica of `size` devices.
+
+    Args:
+        members: what stages may use.
+        stages: most stages.
+        size: devices of a replica.
+        tally: what the stages must add up to.
+        downsets: number of downsets.
+        allowed: which stages may be used.
+        window: of a member and a stage number, the stages that can be part of a whole.
+        meter: counts the work.
+    """
+    start = numpy.full(downsets, numpy.inf)
+    start[0] = -float(size)
+    starts: dict[State, Array] = {tally.start: start}  # The negative of the latest start; infinite: none.
+    found = numpy.zeros(stages, dtype=bool)
+    for stage in range(1, stages + 1):
+        following: dict[State, Array] = {}
+        for index, member in enumerate(members):
+            rows = window(index, stage)
+            if not len(rows):
+                continue
+            usable = allowed(index, stage)[rows.pairs]
+            smaller = member.tables.pairs.smaller[rows.pairs]
+            for state, behind in starts.items():
+                after = tally.step(state, member.width)
+                if after is None:
+                    continue
+                # The latest multiple of the width that leaves the block in front of those behind it.
+                latest = numpy.ceil((behind[smaller] + member.width) / member.width) * member.width
+                latest[~usable | (latest > 0)] = numpy.inf
+                rows.lower(following.setdefault(after, numpy.full(downsets, numpy.inf)), latest)
+                meter.count(len(rows))
+        starts = following
+        found[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())
     return found

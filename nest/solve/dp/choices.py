@@ -75,32 +75,23 @@ class Ports:
         tight: NDArray[numpy.bool_] = self.slow | self.held
         return tight
 
-    @property
-    def arrays(self) -> list[NDArray[Any]]:
-        """All arrays."""
-        return [self.busy, self.once, self.used, self.floor, self.slow, self.held]
+    @classmethod
+    def names(cls) -> list[str]:
+        """Those of its arrays."""
+        return [each.name for each in fields(cls) if each.name != "micro_batches"]
 
     def at(self, index: Any) -> "Ports":
         """The same of some of the numbers, as arrays without the dimension of levels are indexed."""
         by_level = (slice(None), *index) if isinstance(index, tuple) else (slice(None), index)
-        return Ports(
-            self.busy[by_level],
-            self.once[index],
-            self.used[by_level],
-            self.floor[index],
-            self.slow[index],
-            self.held[index],
-            self.micro_batches,
-        )
+        places = {name: by_level if name in ("busy", "used") else index for name in self.names()}
+        arrays = {name: getattr(self, name)[place] for name, place in places.items()}
+        return Ports(**arrays, micro_batches=self.micro_batches)
 
     @classmethod
     def stacked(cls, every: "Sequence[Ports]", classes: slice = slice(None)) -> "Ports":
         """The ports of several choices in one."""
-        arrays = {
-            each.name: numpy.stack([getattr(ports, each.name)[..., classes] for ports in every], axis=-2)
-            for each in fields(cls)
-            if each.name != "micro_batches"
-        }
+        stacks = {name: [getattr(ports, name)[..., classes] for ports in every] for name in cls.names()}
+        arrays = {name: numpy.stack(stack, axis=-2) for name, stack in stacks.items()}
         return cls(**arrays, micro_batches=every[0].micro_batches)
 
     def raised(self, time: Array, sync: Array, classes: Any, *boundaries: Boundary) -> tuple[Array, Array]:

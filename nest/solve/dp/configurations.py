@@ -1,14 +1,14 @@
 """What is decided before stages are, and the list of all that constraints allow."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import inf
 
-from attrs import field, frozen
+import numpy
+from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.instance import Array, Candidate, Instance, Schedule, chunks_of
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.compute_bounds import ComputeBounds
 from nest.solve.dp.placement import replica_size
 from nest.solve.dp.rules import Exclusions, Members, MixedRules, PlainRules, plan_values, stage_choices
 from nest.spec.constraints import Value
@@ -30,8 +30,9 @@ class Tally:
     totals: frozenset[int] | None = None
     _most: int = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_most", max(self.totals, default=-1) if self.totals is not None else 0)
+    @_most.default
+    def _largest_total(self) -> int:
+        return 0 if self.totals is None else max(self.totals, default=-1)
 
     def least(self, devices: int) -> int:
         """The fewest devices, `devices` or more, that all stages may use; those if none counts or none is allowed."""
@@ -114,6 +115,52 @@ class Configuration:
     def most_zero(self) -> int:
         """The highest ZeRO stage among these."""
         return max(choice.zero for choice in self.choices)
+
+
+def compute_bounds(candidate: Candidate) -> tuple[float, float]:
+    """Seconds per micro-batch from forward and backward alone: of the longest layer, and of all."""
+    times = candidate.forward + candidate.backward
+    return float(times.max()), float(times.sum())
+
+
+def port_bounds(candidate: Candidate) -> tuple[float, float]:
+    """The same with what the busiest port needs, of the layers alone (PROBLEM.md section 4, Ports)."""
+    longest, total = compute_bounds(candidate)
+    if candidate.busy is None:
+        return longest, total
+    return max(longest, float(candidate.busy.max())), max(total, float(candidate.busy.sum(axis=1).max()))
+
+
+@define(eq=False)
+class ComputeBounds:
+    """Lower bounds on the batch time from compute and ports alone, each worked out once for all that shares it."""
+
+    instance: Instance
+    _compute: dict[int, tuple[float, float]] = field(factory=dict)
+    _weights: dict[Hashable, Array] = field(factory=dict)
+    _known: dict[Hashable, Array] = field(factory=dict)
+
+    def of(self, candidate: int, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
+        """Seconds that no plan beats, for each of `counts` stages: they are equally long, or one has a single layer.
+
+        Args:
+            candidate: index of the candidate of all stages.
+            schedule: the pipeline schedule.
+            micro_batches: `M`.
+            counts: numbers of stages.
+        """
+        weighted = (schedule.name, chunks_of(schedule), micro_batches, tuple(counts))
+        key = (candidate, *weighted)
+        if key not in self._known:
+            if candidate not in self._compute:
+                self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
+            if weighted not in self._weights:
+                rows = [schedule.weights(micro_batches, count) for count in counts]
+                self._weights[weighted] = numpy.array(rows, dtype=numpy.float64).reshape(-1, 2)
+            (longest, total), weights = self._compute[candidate], self._weights[weighted]
+            slowest = numpy.maximum(total / numpy.array(counts, dtype=numpy.float64), longest)
+            self._known[key] = weights[:, 0] * slowest + weights[:, 1] * total
+        return self._known[key]
 
 
 EvenCounts = Callable[[int, int, int], tuple[int, ...]]

@@ -1,15 +1,15 @@
 """Why there is no plan: what is tightest and by how much."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy
 from attrs import frozen
 
 from nest.instance import Array, Instance, chunks_of
-from nest.solve.dp.bounds import least_peak_memory
+from nest.solve.dp.bounds import least_peak_memory, packable
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.mixed import MixedSearch
-from nest.solve.dp.packing import packable
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.spec.constraints import Value
@@ -168,9 +168,9 @@ def _batch(instance: Instance, exclusions: Exclusions) -> str:
 
 def _not_interleaved(instance: Instance) -> str:
     """That no interleaved schedule comes out even."""
-    named = dict.fromkeys(each.name for each in instance.space.schedules if chunks_of(each) > 1)
-    chunks = sorted({chunks_of(each) for each in instance.space.schedules if chunks_of(each) > 1})
-    shown = " or ".join(map(str, chunks))
+    interleaved = [each for each in instance.space.schedules if chunks_of(each) > 1]
+    named = dict.fromkeys(each.name for each in interleaved)
+    shown = " or ".join(map(str, sorted({chunks_of(each) for each in interleaved})))
     ends = len(instance.space.blocks_and_ends)
     counted = f" ({ends} with embedding and head)" if ends else ""
     return (
@@ -196,11 +196,9 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
         beside = [f"`{each}`" for each, _ in counts if each != never][:MOST_OTHERS]
         possible = _possible(instance, never, beside, *exclusions.never[never])
         return f"Constraint {shown[never]} is tightest: {possible}{even}"
-    if refused >= total:
-        what = f"all {total} combinations of candidate, replicas, stages."
-        return f"Constraint {shown[text]} is tightest: it refuses {what}{even}"
-    if len(counts) == 1:
-        what = "every combination of candidate, replicas and stages."
+    if refused >= total or len(counts) == 1:
+        every = f"all {total} combinations of candidate, replicas, stages."
+        what = every if refused >= total else "every combination of candidate, replicas and stages."
         return f"Constraint {shown[text]} is tightest: it refuses {what}{even}"
     others = ", ".join(shown[name] for name, _ in counts[1:])
     return (
@@ -251,12 +249,8 @@ def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemor
             continue
         seen.add(key)
         counts = [count for count in configuration.stage_counts if count <= search.downsets.most_stages]
-        tables = search.all_tables(configuration)
-        longest = search.in_flight(configuration, counts[-1])
-        shared_peaks = least_peak_memory(tables, longest)
-        for count in counts:
-            own = search.in_flight(configuration, count)
-            peaks = shared_peaks if own == longest[:count] else least_peak_memory(tables, own)
+        every = search.for_counts(configuration, counts, partial(least_peak_memory, search.all_tables(configuration)))
+        for count, peaks in zip(counts, every, strict=True):
             if peaks[count - 1] < (numpy.inf if best is None else best.bytes):
                 name = search.instance.candidates[configuration.candidate].name
                 best = LeastMemory(float(peaks[count - 1]), count, configuration.replicas, name)

@@ -1,6 +1,9 @@
-"""Downsets of the layer graph: the sets of layers that can be the tail of a pipeline (PROBLEM.md section 3)."""
+"""Downsets of the layer graph: the sets of layers that can be the tail of a pipeline (PROBLEM.md section 3).
 
-from collections.abc import Sequence
+And the stages between two of them, in equivalence classes of those that cost the same wherever in the model they lie.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy
 from attrs import field, frozen
@@ -19,6 +22,9 @@ PAIR_LIMIT = 5_000_000
 
 COARSE = 65
 """Cuts of the coarse lattice in which a first plan is looked for."""
+
+LARGEST_CODE = 2**62
+"""Codes of stages are 64-bit numbers; a model with so many classes of layers that they overflow is taken as it is."""
 
 
 @frozen(eq=False)
@@ -58,10 +64,11 @@ class Downsets:
     pairs: Pairs
     empty_stages: int = 0
     chain: Chain | None = field(init=False, repr=False)
-    _crossing: Array | None = field(init=False, repr=False, default=None)
+    _crossing: list[Array] = field(init=False, repr=False, factory=list)
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "chain", Chain.of(self.members))
+    @chain.default
+    def _chain(self) -> Chain | None:
+        return Chain.of(self.members)
 
     @property
     def count(self) -> int:
@@ -89,14 +96,12 @@ class Downsets:
         Args:
             tensors: `(producer, consumers)` as layer indices; the same at every call, as the answer is kept.
         """
-        if self._crossing is None:
+        if not self._crossing:
             found = numpy.empty((self.count, len(tensors)))
             for place, (producer, consumers) in enumerate(tensors):
-                inside = self.members[:, list(consumers)].any(axis=1)
-                found[:, place] = ~self.members[:, producer] & inside
-            object.__setattr__(self, "_crossing", found)
-        assert self._crossing is not None
-        return self._crossing
+                found[:, place] = ~self.members[:, producer] & self.members[:, list(consumers)].any(axis=1)
+            self._crossing.append(found)
+        return self._crossing[0]
 
     def with_empty_stages(self, most: int) -> "Downsets":
         """The same downsets, where up to `most` stages more may hold no layer."""
@@ -111,31 +116,17 @@ class Downsets:
         return tuple(int(i) for i in numpy.flatnonzero(self.members[larger] & ~self.members[smaller]))
 
 
-def build(
-    graph: LayerGraph,
-    together: Sequence[Sequence[int]] = (),
-    partition: Sequence[Sequence[int]] | None = None,
-) -> Downsets:
-    """The downsets of `graph` that keep every group of `together` whole.
-
-    Args:
-        graph: layers and tensors.
-        together: groups of layers that must share a stage; no cut may part them.
-        partition: the layers of each stage, when they are decided: only its cuts remain.
-
-    Raises:
-        TooManyCuts: the graph has more than `LIMIT` such downsets or `PAIR_LIMIT` nested pairs of them.
-        InputError: the partition is not a pipeline order.
-    """
-    return lattice(membership(cuts(graph, together, partition), len(graph.layers)))
-
-
 def cuts(
     graph: LayerGraph,
     together: Sequence[Sequence[int]] = (),
     partition: Sequence[Sequence[int]] | None = None,
 ) -> list[int]:
-    """The downsets of `build` as bitmasks of layers, smallest first.
+    """The downsets of `graph` as bitmasks of layers, smallest first.
+
+    Args:
+        graph: layers and tensors.
+        together: groups of layers that no cut may part.
+        partition: the layers of each stage, when they are decided: only its cuts remain.
 
     Raises:
         TooManyCuts: there are more than `LIMIT`.
@@ -143,12 +134,20 @@ def cuts(
     """
     if len(graph.layers) > LIMIT or (not together and partition is None and _too_many_pairs(len(graph.layers))):
         raise TooManyCuts(f"{len(graph.layers)} layers, and more than {PAIR_LIMIT} stages between its cuts")
-    groups = [sum(1 << layer for layer in set(group)) for group in together]
-    if partition is not None:
-        masks = [m for m in _partition_masks(graph, partition) if all(m & group in (0, group) for group in groups)]
+    if partition is None:
+        masks = _enumerate(_reachable(graph, together))
     else:
-        masks = _enumerate(_reachable(graph, groups))
+        masks = [mask for mask in _partition_masks(graph, partition) if _whole(mask, together)]
     return sorted(masks, key=lambda mask: (mask.bit_count(), mask))
+
+
+def _mask(layers: Iterable[int]) -> int:
+    return sum(1 << layer for layer in set(layers))
+
+
+def _whole(mask: int, together: Sequence[Sequence[int]]) -> bool:
+    """Whether a cut parts none of these groups of layers."""
+    return all(mask & group in (0, group) for group in map(_mask, together))
 
 
 def allowed_cuts(instance: Instance, together: Sequence[Sequence[int]]) -> list[int]:
@@ -161,12 +160,11 @@ def allowed_cuts(instance: Instance, together: Sequence[Sequence[int]]) -> list[
     space, successors = instance.space, instance.graph.successors()
     if not space.even or space.partition is not None:
         return cuts(instance.graph, together, space.partition)
-    groups = [sum(1 << layer for layer in set(group)) for group in together]
     found, mask = [0], 0
     for block in reversed(space.blocks):
-        mask |= sum(1 << layer for layer in block)
+        mask |= _mask(block)
         closed = all(mask >> reader & 1 for layer in block for reader in successors[layer])
-        if closed and all(mask & group in (0, group) for group in groups):
+        if closed and _whole(mask, together):
             found.append(mask)
     return found
 
@@ -250,6 +248,72 @@ def coarsening(members: NDArray[numpy.bool_], instance: Instance) -> Downsets:
     return lattice(members[[chain[place] for place in sorted({0, len(chain) - 1, *wanted.tolist()})]])
 
 
+def stage_pairs(instance: Instance, downsets: Downsets, stages: int) -> Pairs:
+    """Every stage by classes; where plans must be even, those of the one plan of so many stages."""
+    space, pairs = instance.space, classified_pairs(instance, downsets)
+    if not space.even:
+        return pairs
+    behind = downsets.members[:, [block[0] for block in space.blocks]].sum(axis=1)
+    size = len(space.blocks) // stages
+    held = behind[pairs.larger] - behind[pairs.smaller]
+    return pairs.only((held == size) & (behind[pairs.smaller] % size == 0))
+
+
+def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
+    """Every stage, with those that cost the same in all candidates in one class.
+
+    Layers are in one class when no candidate differs between them. Two stages cost the same when they hold as many
+    layers of each class and the tensors that enter them are alike; that of a thousand equal blocks leaves one stage per
+    number of blocks where there were half a million.
+    """
+    classes = _numbered([row.tobytes() for row in numpy.ascontiguousarray(_layer_costs(instance).T)])
+    if max(classes, default=0) * 2 >= len(classes):
+        return downsets.pairs
+    entering = _entering(instance, downsets)
+    # A number in mixed radix: what enters, then how many layers of each class a downset holds. As no count overflows
+    # its digit, the difference of two numbers is that of a stage, equal where all its counts are.
+    codes, scale = numpy.zeros(downsets.count, dtype=numpy.int64), max(entering) + 1
+    for each in range(max(classes) + 1):
+        layers = [layer for layer, one in enumerate(classes) if one == each]
+        codes += scale * downsets.members[:, layers].sum(axis=1)
+        scale *= len(layers) + 1
+        if scale > LARGEST_CODE:
+            return downsets.pairs
+    pairs = downsets.pairs
+    return pairs.classified(codes[pairs.larger] - codes[pairs.smaller] + numpy.array(entering)[pairs.larger])
+
+
+def _layer_costs(instance: Instance) -> Array:
+    """All that candidates say of layers, shape `(figures, layers)`."""
+    rows: list[Array] = []
+    for candidate in instance.candidates:
+        rows += [candidate.forward, candidate.backward]
+        for mode in candidate.recompute:
+            rows += [mode.extra, mode.first, mode.more, mode.peak]
+        for busy in (candidate.busy, *(mode.busy for mode in candidate.recompute)):
+            rows += [] if busy is None else list(busy)
+        for group in candidate.state:
+            rows += [group.weights, group.gradients, group.optimizer, group.update]
+            rows += [] if group.pieces is None else [group.pieces]
+    return numpy.array(rows)
+
+
+def _entering(instance: Instance, downsets: Downsets) -> list[int]:
+    """A number for each downset, equal where as many tensors of each class enter it."""
+    classes = _numbered(list(zip(*(each.tensor_bytes.tolist() for each in instance.candidates), strict=True)))
+    crossing = numpy.zeros((downsets.count, max(classes, default=-1) + 1), dtype=numpy.int32)
+    for (producer, consumers), each in zip(instance.graph.tensors, classes, strict=True):
+        inside = downsets.members[:, list(consumers)].any(axis=1)
+        crossing[:, each] += ~downsets.members[:, producer] & inside
+    return _numbered([row.tobytes() for row in crossing])
+
+
+def _numbered(values: Sequence[Hashable]) -> list[int]:
+    """Numbers from 0 in order of first appearance, equal where values are."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(value, len(known)) for value in values]
+
+
 class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an ending
     """The layer graph can be cut in more ways than the search can hold."""
 
@@ -260,29 +324,25 @@ class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an
         )
 
 
-def _reachable(graph: LayerGraph, groups: Sequence[int]) -> list[int]:
+def _reachable(graph: LayerGraph, together: Sequence[Sequence[int]]) -> list[int]:
     """For each layer, itself and the layers that are in every downset it is in, as bitmasks.
 
     These are its successors, the members of its groups, and so on from each of those.
     """
-    reach = [1 << layer for layer in range(len(graph.layers))]
-    successors = graph.successors()
-    mates = [[group for group in groups if group >> layer & 1] for layer in range(len(reach))]
-    order = graph.topological_order()[::-1]
+    needed = [set(each) for each in graph.successors()]
+    for group in together:
+        for layer in group:
+            needed[layer] |= set(group)
+    reach = [1 << layer for layer in range(len(needed))]
     changed = True
     while changed:
         changed = False
-        for layer in order:
+        for layer in reversed(graph.topological_order()):
             mask = reach[layer]
-            for successor in successors[layer]:
-                mask |= reach[successor]
-            for group in mates[layer]:
-                mask |= group
-                for mate in range(len(reach)):
-                    if group >> mate & 1:
-                        mask |= reach[mate]
-            if mask != reach[layer]:
-                reach[layer], changed = mask, changed or bool(groups)
+            for other in needed[layer]:
+                mask |= reach[other]
+            changed |= mask != reach[layer]
+            reach[layer] = mask
     return reach
 
 
@@ -296,7 +356,7 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
         raise TooManyCuts(f"{steps} places to cut it, and more than {PAIR_LIMIT} stages between them")
     found = [0]
     for needed in sorted(set(reach), key=lambda mask: (mask.bit_count(), mask)):
-        own = sum(1 << layer for layer, mask in enumerate(reach) if mask == needed)
+        own = _mask(layer for layer, mask in enumerate(reach) if mask == needed)
         found += [mask | own for mask in found if (mask | own) & needed == needed]
         if len(found) > LIMIT:
             raise TooManyCuts(f"more than {LIMIT} ways to cut it")
@@ -309,15 +369,13 @@ def _too_many_pairs(steps: int) -> bool:
 
 
 def _partition_masks(graph: LayerGraph, partition: Sequence[Sequence[int]]) -> list[int]:
-    successors = [sum(1 << layer for layer in each) for each in graph.successors()]
+    successors = graph.successors()
     masks = [0]
     for stage in reversed(partition):
-        mask = masks[-1]
-        for layer in stage:
-            mask |= 1 << layer
+        mask = masks[-1] | _mask(stage)
         masks.append(mask)
         for layer in stage:
-            if successors[layer] & ~mask:
+            if _mask(successors[layer]) & ~mask:
                 raise InputError(
                     f"fixed.stages puts layer {graph.layers[layer]!r} after a layer that needs its output; "
                     "list the stages in pipeline order."

@@ -5,25 +5,24 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy
-from attrs import define
+from attrs import define, evolve
+from numpy.typing import NDArray
 
 from nest.instance import Array, ParameterGroup, chunks_of
+from nest.solve.dp.bounds import sharded
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.diagnosis import LeastMemory
 from nest.solve.dp.nodes import PlanSearch
-from nest.solve.dp.packing import sharded
 from nest.solve.dp.pareto import Floor, least_batch_time
-from nest.solve.dp.recurrence import boundary_times
-from nest.solve.dp.sums import CandidateSums
+from nest.solve.dp.recurrence import Partition, PlacedStage, boundary_times
+from nest.solve.dp.sums import CandidateSums, candidate_sums
 from nest.solve.dp.virtual_stages import (
     Best,
     InterleavedStages,
-    Placed,
     Places,
     Split,
     Splits,
     interleaved_stages,
-    split_sums,
     stage_times,
 )
 from nest.solve.search import Bounded, Incumbent
@@ -58,7 +57,7 @@ class InterleavedSearch(PlanSearch):
                 pruned["memory of a stage, or a stage too slow"] += 1
                 continue
             objective = self.objective(configuration, count)
-            if objective.bound(self._cheap_floor(configuration, count, least)) > limit:
+            if objective.of(self._cheap_floor(configuration, count, least)) > limit:
                 pruned["bound from partitions"] += 1
                 continue
             stages = self._stages(configuration, count)
@@ -68,7 +67,7 @@ class InterleavedSearch(PlanSearch):
                 continue
             times, _, _ = stages.anywhere(self._places(configuration, count), numpy.inf)
             floor = _floor(times, float(stages.sync.min(axis=0).max()))
-            bound = objective.bound(floor)
+            bound = objective.of(floor)
             if bound > limit:
                 pruned["bound from partitions"] += 1
             else:
@@ -112,16 +111,12 @@ class InterleavedSearch(PlanSearch):
         return best
 
     def _incumbent(
-        self, configuration: Configuration, value: float, placed: Placed, stages: InterleavedStages
+        self, configuration: Configuration, value: float, placed: Partition, stages: InterleavedStages
     ) -> Incumbent:
-        split, used = self._split(configuration, len(placed.slots)), configuration.candidate
-        width = self.instance.candidates[used].width
-        placed_stages = enumerate(zip(placed.slots, placed.choices, strict=True))
-        return self.incumbent(
-            configuration,
-            value,
-            ((split.stage(i), used, stages.choices[choice], slot * width) for i, (slot, choice) in placed_stages),
-        )
+        split, used = self._split(configuration, len(placed.stages)), configuration.candidate
+        width, numbered = self.instance.candidates[used].width, enumerate(placed.stages)
+        decided = ((split.stage(i), used, stages.choices[each.choice], each.slot * width) for i, each in numbered)
+        return self.incumbent(configuration, value, decided)
 
     def _split(self, configuration: Configuration, count: int) -> Split:
         split = self.splits.of(count, chunks_of(configuration.schedule))
@@ -133,7 +128,7 @@ class InterleavedSearch(PlanSearch):
 
         def made() -> float:
             computing, busy = self._compute(configuration.candidate, self._split(configuration, count))
-            return self.objective(configuration, count).bound(_floor(numpy.maximum(computing, busy)))
+            return self.objective(configuration, count).of(_floor(numpy.maximum(computing, busy)))
 
         return self.once(("first bound", count, *_shape(configuration)), made)
 
@@ -147,7 +142,7 @@ class InterleavedSearch(PlanSearch):
                 busy = numpy.maximum(busy, split.stage_sums(row))
             return split.stage_sums(used.forward + used.backward), busy
 
-        return self.once(("compute", candidate, split.stages, len(split.chunks)), made)
+        return self.once(("compute", candidate, split), made)
 
     def _cheap_floor(self, configuration: Configuration, count: int, computing: Array) -> Floor:
         """What stages take that compute for so long, with boundaries at their cheapest and nothing to synchronise."""
@@ -182,7 +177,7 @@ class InterleavedSearch(PlanSearch):
             found = self.instance.candidates[candidate].mode(mode)
             return split.stage_sums(found.first), split.stage_sums(found.more), split.stage_sums(found.extra)
 
-        return self.once(("mode", candidate, mode, split.stages, len(split.chunks)), made)
+        return self.once(("mode", candidate, mode, split), made)
 
     def _least_state(self, configuration: Configuration, split: Split) -> Array:
         """Bytes of state of each stage, sharded as far as a choice allows, shape `(stages,)`."""
@@ -192,17 +187,24 @@ class InterleavedSearch(PlanSearch):
             sums = split.stage_sums
             return [(each, sums(each.weights), sums(each.gradients), sums(each.optimizer)) for each in groups]
 
-        key = ("state", configuration.candidate, split.stages, len(split.chunks))
+        key = ("state", configuration.candidate, split)
         return sharded(self.once(key, made), configuration, split.stages)
 
     def _crossing(self, candidate: int, split: Split) -> Array:
         """Bytes that enter each chunk, shape `(chunks, stages)`."""
-        key = ("crossing", candidate, split.stages, len(split.chunks))
+        key = ("crossing", candidate, split)
         return self.once(key, lambda: split.crossing(self.instance, self.instance.candidates[candidate]))
 
     def _sums(self, candidate: int, split: Split) -> CandidateSums:
-        key = ("sums", candidate, split.stages, len(split.chunks))
-        return self.once(key, lambda: split_sums(self.instance, candidate, split, self._crossing(candidate, split)))
+        """Sums over the stages."""
+
+        def made() -> CandidateSums:
+            sums = candidate_sums(self.instance, self.instance.candidates[candidate], split.stage_sets())
+            # Stages stash the inputs of all their chunks.
+            entering = self._crossing(candidate, split).sum(axis=0)[::-1]
+            return evolve(sums, cut=numpy.concatenate([[0.0], entering]))
+
+        return self.once(("sums", candidate, split), made)
 
     def _stages(self, configuration: Configuration, count: int) -> InterleavedStages:
         split, flying = self._split(configuration, count), self.in_flight(configuration, count)
@@ -229,22 +231,22 @@ def _shape(configuration: Configuration) -> tuple[object, ...]:
     return configuration.candidate, configuration.replicas, schedule.name, chunks_of(schedule)
 
 
-def _anywhere(places: Places, stages: InterleavedStages, time_limit: float, sync_limit: float) -> Placed | None:
+def _anywhere(places: Places, stages: InterleavedStages, time_limit: float, sync_limit: float) -> Partition | None:
     """The stages within limits, as if every boundary were at its cheapest level."""
     times, syncs, choices = stages.anywhere(places, sync_limit)
     if times.max() > time_limit or times.max() == numpy.inf:
         return None
-    return Placed((), tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
+    return _partition(range(places.stages), times, syncs, choices)  # Whatever the slots.
 
 
-def _placed(places: Places, stages: InterleavedStages, time_limit: float, sync_limit: float) -> Placed | None:
+def _placed(places: Places, stages: InterleavedStages, time_limit: float, sync_limit: float) -> Partition | None:
     """The stages of least total time within limits, with their places."""
     every = stages.everywhere(places, sync_limit)
     slots = places.least(every[0], time_limit)
     return None if slots is None else _in_slots(places, every, slots)
 
 
-def _side_by_side(places: Places, stages: InterleavedStages, sync_limit: float) -> Placed:
+def _side_by_side(places: Places, stages: InterleavedStages, sync_limit: float) -> Partition:
     """The stages' fastest choices within a limit on synchronisation, in the first slots.
 
     Times are infinite where no choice keeps the limit there.
@@ -252,8 +254,15 @@ def _side_by_side(places: Places, stages: InterleavedStages, sync_limit: float) 
     return _in_slots(places, stages.everywhere(places, sync_limit), range(places.stages))
 
 
-def _in_slots(places: Places, every: Best, slots: Sequence[int]) -> Placed:
+def _in_slots(places: Places, every: Best, slots: Sequence[int]) -> Partition:
     """Stages with their best choices, which are given for all levels, in these slots."""
     here = (*places.around(slots), numpy.arange(places.stages))
-    times, syncs, choices = (each[here] for each in every)
-    return Placed(tuple(slots), tuple(choices.tolist()), tuple(times.tolist()), tuple(syncs.tolist()))
+    times, syncs, choices = every
+    return _partition(slots, times[here], syncs[here], choices[here])
+
+
+def _partition(slots: Sequence[int], times: Array, syncs: Array, choices: NDArray[numpy.int64]) -> Partition:
+    """Stages as `Split.stage_sets` counts them."""
+    behind = range(len(slots) - 1, -1, -1)
+    rows = zip(behind, slots, choices.tolist(), times.tolist(), syncs.tolist(), strict=True)
+    return Partition(tuple(PlacedStage(place + 1, place, *figures) for place, *figures in rows))

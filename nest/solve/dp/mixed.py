@@ -8,18 +8,14 @@ from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from nest.instance import Array
-from nest.solve.dp.bounds import PartitionBounds, least_of_pairs
+from nest.solve.dp.bounds import least_of_pairs, packable
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.equivalence import stage_pairs
 from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
-from nest.solve.dp.nodes import PlanSearch
-from nest.solve.dp.packing import packable
+from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pareto import Floor, least_batch_time
 from nest.solve.dp.placement import Offsets, offsets
 from nest.solve.dp.recurrence import boundary_times
 from nest.solve.dp.stages import stage_tables
-from nest.solve.dp.sums import CandidateSums, candidate_sums
 from nest.solve.search import Bounded, Incumbent
 
 HALVINGS = 6
@@ -30,17 +26,13 @@ REMEMBERED = 4
 
 
 @define(eq=False)
-class MixedSearch(PlanSearch):
+class MixedSearch(CutSearch):
     """Mixed plans.
 
     Attributes:
-        downsets: the cuts of the layer graph.
-        held_up: as `nest.solve.dp.plain.PlainSearch`.
         priced: step times of the plans found, each with its configuration, of its number of stages only.
     """
 
-    downsets: Downsets
-    held_up: bool = True
     priced: list[tuple[float, Configuration]] = field(factory=list, init=False)
     _members: dict[int, tuple[float, tuple[Member, ...]]] = field(factory=dict, init=False)
 
@@ -83,7 +75,7 @@ class MixedSearch(PlanSearch):
             time_limit = max(each.time_limit(limit, each.total * total) for each in weights)
             for count, floor in self._floors(configuration, least, time_limit).items():
                 better = evolve(floor, largest_time=max(floor.largest_time, least[count]))
-                bound = self.objective(configuration, count).bound(better)
+                bound = self.objective(configuration, count).of(better)
                 if numpy.isfinite(bound):
                     found.append(self.bounded(bound, configuration, (count,), better))
         pruned["memory of a stage, or a stage too slow"] += len(least) - len(found)
@@ -132,11 +124,6 @@ class MixedSearch(PlanSearch):
             ("offsets", size, replicas, order), lambda: offsets(self.instance.cluster, size, replicas, order)
         )
 
-    def sums(self, index: int) -> CandidateSums:
-        """Sums of a candidate over downsets."""
-        candidate = self.instance.candidates[index]
-        return self.once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
-
     def members(self, configuration: Configuration, time_limit: float) -> tuple[Member, ...]:
         """Tables of every candidate's stages that fit memory and take at most `time_limit` seconds per micro-batch."""
         limit, known = self._members.pop(configuration.order, (-numpy.inf, ()))
@@ -160,9 +147,8 @@ class MixedSearch(PlanSearch):
         fastest = numpy.array([each.candidate.forward + each.candidate.backward for each in sums]).min(axis=0)
         quickest = self.downsets.sums(fastest)
         made, levels = [], self.instance.cluster.levels
-        count = configuration.stage_counts[-1] if self.instance.space.even else 0
         for each, (index, choices) in zip(sums, configuration.members, strict=True):
-            pairs = self.once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
+            pairs = self.pairs(configuration)
             if time_limit < numpy.inf:
                 pairs = pairs.only_classes(each.compute.over(pairs.distinct) <= time_limit)
             tables = stage_tables(
@@ -186,7 +172,7 @@ class MixedSearch(PlanSearch):
             own = self.in_flight(configuration, count)
             same = own == longest[:count]
             bounds = shared if same else self._bounds(configuration, members, own, time_limit, {count: seconds})
-            floors[count] = bounds.floor(count)
+            floors[count] = bounds[count - 1]
         return floors
 
     def _bounds(
@@ -196,7 +182,7 @@ class MixedSearch(PlanSearch):
         in_flight: tuple[float, ...],
         time_limit: float,
         least: dict[int, float],
-    ) -> PartitionBounds:
+    ) -> list[Floor]:
         times = _Times(members, in_flight)
         total, sync = self._separate_bounds(members, times, in_flight, time_limit)
 
@@ -215,7 +201,7 @@ class MixedSearch(PlanSearch):
         slowest = numpy.full(len(in_flight), numpy.inf)
         for count, bound in _bisect(feasible, min(least.values()), time_limit, sorted(least)).items():
             slowest[count - 1] = bound
-        return PartitionBounds(slowest, total, sync)
+        return [Floor(*column) for column in zip(slowest.tolist(), total.tolist(), sync.tolist(), strict=True)]
 
     def _separate_bounds(
         self, members: tuple[Member, ...], times: "_Times", in_flight: tuple[float, ...], time_limit: float

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from attrs import define, field, frozen
@@ -10,8 +10,11 @@ from attrs import define, field, frozen
 from nest.instance import Array, Instance, Solution, StageDecision, chunks_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.downsets import Downsets, stage_pairs
+from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.placement import Slots, slots
+from nest.solve.dp.sums import CandidateSums, candidate_sums
 from nest.solve.search import Bounded, Incumbent, Meter, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK
 
@@ -19,8 +22,8 @@ T = TypeVar("T")
 
 
 @frozen(order=False)
-class PlanNode:
-    """A configuration with some of its numbers of stages.
+class _Node:
+    """A configuration with some of its numbers of stages: a `nest.solve.search.Node`.
 
     Attributes:
         search: whose node it is.
@@ -36,32 +39,26 @@ class PlanNode:
 
     @property
     def combinations(self) -> int:
-        """How many numbers of stages are open."""
         return len(self.counts)
 
     @property
     def leaf(self) -> bool:
-        """Whether a single number of stages is left, with its bounds."""
         return self.floor is not None
 
     def only(self, kind: PlanKind) -> bool:
-        """Whether all its plans are of that kind; those of mixed plans never are."""
         candidates = tuple(index for index, _ in self.configuration.members)
-        return len(candidates) == 1 and all(
-            kind == (candidates, self.configuration.replicas, count) for count in self.counts
-        )
+        replicas = self.configuration.replicas
+        # Mixed plans may use some of their candidates only, so none is known to be of a kind.
+        return len(candidates) == 1 and all(kind == (candidates, replicas, count) for count in self.counts)
 
     def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
-        """One leaf for each number of stages that may beat `limit`."""
         return self.search.branch(self.configuration, self.counts, limit, pruned)
 
     def quick(self) -> Incumbent | None:
-        """Some plan of a leaf, found quickly."""
         assert self.floor is not None
         return self.search.quick(self.configuration, self.counts[0], self.floor)
 
     def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
-        """The best plan of a leaf if it beats `limit`, exactly."""
         assert self.floor is not None
         return self.search.solve(self.configuration, self.counts[0], self.floor, limit, pruned)
 
@@ -123,7 +120,7 @@ class PlanSearch(ABC):
         narrowest = min(self.instance.candidates[index].width for index, _ in configuration.members)
         least = configuration.tally.least(narrowest * counts[0])
         tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
-        return Bounded(bound, tie_break, PlanNode(self, configuration, counts, floor))
+        return Bounded(bound, tie_break, _Node(self, configuration, counts, floor))
 
     def incumbent(
         self, configuration: Configuration, value: float, stages: Iterable[tuple[tuple[int, ...], int, Choice, int]]
@@ -165,23 +162,57 @@ class PlanSearch(ABC):
     def objective(self, configuration: Configuration, stages: int) -> Objective:
         """Weights of the schedule for `stages` stages."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        return self.once(
-            ("objective", schedule.name, chunks_of(schedule), micro_batches, stages),
-            lambda: Objective(*schedule.weights(micro_batches, stages)),
-        )
+        key = ("objective", schedule.name, chunks_of(schedule), micro_batches, stages)
+        return self.once(key, lambda: Objective(*schedule.weights(micro_batches, stages)))
 
     def in_flight(self, configuration: Configuration, stages: int) -> tuple[float, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        return self.once(
-            ("in flight", schedule.name, chunks_of(schedule), micro_batches, stages),
-            lambda: tuple(schedule.in_flight(stages - j + 1, stages, micro_batches) for j in range(1, stages + 1)),
-        )
+
+        def made() -> tuple[float, ...]:
+            return tuple(schedule.in_flight(stages - j + 1, stages, micro_batches) for j in range(1, stages + 1))
+
+        return self.once(("in flight", schedule.name, chunks_of(schedule), micro_batches, stages), made)
+
+    def for_counts(
+        self, configuration: Configuration, counts: Sequence[int], make: Callable[[tuple[float, ...]], T]
+    ) -> Iterator[T]:
+        """What `make` makes of the micro-batches in flight with each of `counts` stages, ascending.
+
+        One pass from the last stage on serves all counts whose stages hold as many micro-batches as those of the most.
+        """
+        longest = self.in_flight(configuration, counts[-1])
+        shared = make(longest)
+        for count in counts:
+            own = self.in_flight(configuration, count)
+            yield shared if own == longest[:count] else make(own)
 
     def slots(self, configuration: Configuration) -> Slots:
         """Where blocks may sit, when they are all as wide."""
         width = self.instance.candidates[configuration.candidate].width
-        replicas, order = configuration.replicas, configuration.rank_order
-        return self.once(
-            ("slots", width, replicas, order), lambda: slots(self.instance.cluster, width, replicas, order)
-        )
+        decided = (width, configuration.replicas, configuration.rank_order)
+        return self.once(("slots", *decided), lambda: slots(self.instance.cluster, *decided))
+
+
+@define(eq=False)
+class CutSearch(PlanSearch):
+    """Plans whose stages lie between two cuts of the layer graph.
+
+    Attributes:
+        downsets: the cuts.
+        held_up: whether ports hold up what is sent once per batch (PROBLEM.md section 4); if not, plans may be priced
+            too low.
+    """
+
+    downsets: Downsets
+    held_up: bool = True
+
+    def sums(self, index: int) -> CandidateSums:
+        """Sums of a candidate over downsets."""
+        candidate = self.instance.candidates[index]
+        return self.once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
+
+    def pairs(self, configuration: Configuration) -> Pairs:
+        """The stages of its plans."""
+        count = configuration.stage_counts[-1] if self.instance.space.even else 0
+        return self.once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))

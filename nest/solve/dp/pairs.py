@@ -65,18 +65,11 @@ class Pairs(Stages):
         """
         if not len(self):
             return self
-        if int(codes.max()) < 8 * len(self):
-            present = numpy.zeros(int(codes.max()) + 1, dtype=numpy.int32)
-            present[codes] = 1
-            classes = (numpy.cumsum(present, dtype=numpy.int32) - 1)[codes]
-        else:
-            classes = numpy.unique(codes, return_inverse=True)[1].reshape(-1).astype(numpy.int32)
-        count = int(classes.max()) + 1
-        if count * 2 > len(self):
+        _, first, classes = numpy.unique(codes, return_index=True, return_inverse=True)
+        if len(first) * 2 > len(self):
             return self
-        first = numpy.empty(count, dtype=numpy.int64)
-        first[classes[::-1]] = numpy.arange(len(self))[::-1]
-        return evolve(self, classes=classes, representatives=Stages(self.larger[first], self.smaller[first]))
+        representatives = Stages(self.larger[first], self.smaller[first])
+        return evolve(self, classes=classes.reshape(-1).astype(numpy.int32), representatives=representatives)
 
     def spread(self, values: NDArray[T], part: slice = slice(None)) -> NDArray[T]:
         """One of `values`, given per class, for each pair of `part`."""

@@ -9,30 +9,11 @@ best is taken first, solved, and cut; what no partition left can win is dropped.
 import heapq
 import math
 from collections.abc import Callable, Iterator
-from typing import Generic, Protocol, TypeVar
 
 from attrs import define, field, frozen
 
+from nest.solve.dp.recurrence import Partition
 from nest.tolerances import LIMIT_SLACK, TIE
-
-
-class Terms(Protocol):
-    """What the objective reads of a partition, seconds."""
-
-    @property
-    def largest_time(self) -> float:
-        """Time of the slowest stage per micro-batch."""
-        ...
-
-    @property
-    def total_time(self) -> float:
-        """Sum of stage times per micro-batch."""
-        ...
-
-    @property
-    def largest_sync(self) -> float:
-        """Longest synchronisation, once per batch."""
-        ...
 
 
 @frozen
@@ -60,29 +41,18 @@ class Objective:
         """Most seconds of the slowest stage of a plan that beats `limit` when all else takes `rest` at least."""
         return (limit - rest) / self.slowest * (1 + LIMIT_SLACK) if self.slowest > 0 else math.inf
 
-    def value(self, largest_time: float, total_time: float, largest_sync: float) -> float:
-        """Step time, seconds."""
-        return self.slowest * largest_time + self.total * total_time + largest_sync
-
-    def of(self, partition: Terms) -> float:
-        """Step time of a partition, seconds."""
-        return self.value(partition.largest_time, partition.total_time, partition.largest_sync)
-
-    def bound(self, floor: Floor) -> float:
-        """Step time no partition above `floor` can beat, seconds."""
-        return self.value(floor.largest_time, floor.total_time, floor.largest_sync)
-
-
-P = TypeVar("P", bound=Terms)
+    def of(self, terms: Partition | Floor) -> float:
+        """Batch time of a partition, or the one that no partition above a floor can beat, seconds."""
+        return self.slowest * terms.largest_time + self.total * terms.total_time + terms.largest_sync
 
 
 def least_batch_time(
-    run: Callable[[float, float], P | None],
+    run: Callable[[float, float], Partition | None],
     objective: Objective,
     floor: Floor,
     limit: float,
     first_will_do: bool = False,
-) -> tuple[float, P | None]:
+) -> tuple[float, Partition | None]:
     """The best partition that beats `limit`, exactly.
 
     Args:
@@ -95,10 +65,8 @@ def least_batch_time(
     Returns:
         Its step time and the partition; `limit` and None when none beats it.
     """
-    boxes = _Boxes(run, objective, floor, limit)
-    for _ in boxes.steps():
-        if first_will_do and boxes.best is not None:
-            break
+    boxes = _Boxes(run, objective, floor, limit, first_will_do)
+    boxes.search()
     return boxes.value, boxes.best
 
 
@@ -118,7 +86,7 @@ class _Box:
 
 
 @define
-class _Boxes(Generic[P]):
+class _Boxes:
     """What is left of the search, the box of least bound first.
 
     Attributes:
@@ -129,33 +97,36 @@ class _Boxes(Generic[P]):
         best: the partition that takes it, once one is found.
     """
 
-    run: Callable[[float, float], P | None]
+    run: Callable[[float, float], Partition | None]
     objective: Objective
     floor: Floor
     value: float
-    best: P | None = None
+    first_will_do: bool
+    best: Partition | None = None
     _queue: list[tuple[float, int, _Box]] = field(factory=list)
     _pushed: int = 0
 
-    def steps(self) -> Iterator[None]:
-        """Search; yields after each run of the recurrence."""
+    def search(self) -> None:
+        """Solve the boxes that could hold the best, and cut them, until there is none."""
+        # Most bounds are tight: a partition that keeps the least largest time is often the best, and bounds the rest.
         self._solve(self.floor.largest_time * (1 + TIE), math.inf)
-        yield
         self._push(_Box(self.floor, math.inf, math.inf))
         while self._queue and self._queue[0][0] < self._threshold:
+            if self.first_will_do and self.best is not None:
+                return
             box = self._trimmed(heapq.heappop(self._queue)[2])
             found = self._solve(box.most_time, box.most_sync)
+            # Where the recurrence finds nothing within the box's limits, the box is empty.
             if found is not None:
                 for part in self._rest(box, found):
                     self._push(part)
-            yield
 
     @property
     def _threshold(self) -> float:
         """What the bound of a box must be below to be worth a run: what only rounding could better is not."""
         return self.value if self.best is None else self.value * (1 - TIE)
 
-    def _solve(self, time_limit: float, sync_limit: float) -> P | None:
+    def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
         """The partition of least sum within the limits, kept when it is the best."""
         found = self.run(time_limit, sync_limit)
         if found is not None and self.objective.of(found) < self.value:
@@ -163,7 +134,7 @@ class _Boxes(Generic[P]):
         return found
 
     def _push(self, box: _Box) -> None:
-        bound = self.objective.bound(box.least)
+        bound = self.objective.of(box.least)
         within = box.least.largest_time <= box.most_time and box.least.largest_sync <= box.most_sync
         if within and bound < self._threshold:
             self._pushed += 1
@@ -173,13 +144,13 @@ class _Boxes(Generic[P]):
         """The part of the box that may hold something better than the best."""
         if math.isinf(self.value):
             return box
-        room = self.value * (1 + TIE) - self.objective.bound(box.least)
+        room = self.value * (1 + TIE) - self.objective.of(box.least)
         most_time, most_sync = box.most_time, min(box.most_sync, box.least.largest_sync + room)
         if self.objective.slowest > 0:
             most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
         return _Box(box.least, most_time, most_sync)
 
-    def _rest(self, box: _Box, found: P) -> Iterator[_Box]:
+    def _rest(self, box: _Box, found: Partition) -> Iterator[_Box]:
         """The parts of `box` with something better than `found`, whose sum is the least in it.
 
         What is better is faster in its slowest stage, or no faster there and quicker to synchronise.

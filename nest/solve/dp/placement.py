@@ -37,10 +37,6 @@ class Slots:
         """Levels that boundaries can have, ascending."""
         return tuple(int(level) for level in numpy.unique(self.steps))
 
-    def level(self, first: int, second: int) -> int:
-        """Level of the boundary between blocks in slots `first` < `second`."""
-        return int(self.steps[first:second].max())
-
 
 def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots:
     """The slots of each of `replicas` replicas with blocks of `width` devices."""
@@ -82,10 +78,6 @@ class Offsets:
     def levels(self) -> int:
         """Number of levels."""
         return len(self.ends)
-
-    def level(self, start: int, end: int) -> int:
-        """Level of the devices from offset `start` up to, not including, `end`."""
-        return int(numpy.flatnonzero(self.ends[:, start] >= end)[0])
 
     def without_levels(self) -> "Offsets":
         """The same devices when all links are alike."""

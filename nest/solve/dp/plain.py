@@ -4,22 +4,18 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable
 
 import numpy
-from attrs import Factory, define, field
+from attrs import define, field
 
 from nest.instance import Array
-from nest.solve.dp.bounds import PartitionBounds, partition_bounds
+from nest.solve.dp.bounds import Packing, fewest_in_total, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
-from nest.solve.dp.compute_bounds import ComputeBounds, compute_bounds
-from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.equivalence import stage_pairs
-from nest.solve.dp.nodes import PlanSearch
-from nest.solve.dp.packing import Packing, fewest_in_total
+from nest.solve.dp.configurations import ComputeBounds, Configuration, compute_bounds
+from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, least_batch_time
 from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundaries
 from nest.solve.dp.stages import StageTables, stage_tables
-from nest.solve.dp.sums import CandidateSums, Sums, candidate_sums
+from nest.solve.dp.sums import Sums
 from nest.solve.search import Bounded, Incumbent
 from nest.tolerances import LIMIT_SLACK
 
@@ -27,26 +23,21 @@ TABLE_BYTES = 256 * 2**20
 """Most bytes of tables kept for later use."""
 
 
-def _first_bounds(search: "PlainSearch") -> ComputeBounds:
-    return ComputeBounds(search.instance)
-
-
 @define(eq=False)
-class PlainSearch(PlanSearch):
+class PlainSearch(CutSearch):
     """Plans of one candidate each.
 
     Attributes:
-        downsets: the cuts of the layer graph.
-        held_up: whether ports hold up what is sent once per batch (PROBLEM.md section 4); if not, plans may be priced
-            too low.
         first_bounds: of the instance, as far as they are known.
     """
 
-    downsets: Downsets
-    held_up: bool = True
-    first_bounds: ComputeBounds = field(default=Factory(_first_bounds, takes_self=True))
+    first_bounds: ComputeBounds = field()
     _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict, init=False)
     _table_bytes: int = field(default=0, init=False)
+
+    @first_bounds.default
+    def _first_bounds(self) -> ComputeBounds:
+        return ComputeBounds(self.instance)
 
     def compute_bounds(self, configuration: Configuration) -> Array:
         """Lower bounds on the step time for each of the configuration's stage counts, from compute and ports alone."""
@@ -65,7 +56,7 @@ class PlainSearch(PlanSearch):
         left = self._packed(configuration, held, limit) if held else ()
         found = []
         for count, floor in zip(left, self._floors(configuration, left, limit) if left else (), strict=True):
-            bound = self.objective(configuration, count).bound(floor)
+            bound = self.objective(configuration, count).of(floor)
             if numpy.isfinite(bound):
                 found.append(self.bounded(bound, configuration, (count,), floor))
         pruned["bound from compute"] += len(counts) - len(quick)
@@ -102,15 +93,10 @@ class PlainSearch(PlanSearch):
         packing = self.once("packing", lambda: Packing(chain))
         sums = self.sums(configuration.candidate)
         time_limit = self._time_limit(configuration, counts, limit)
-        longest = self.in_flight(configuration, counts[-1])
-        shared = packing.fewest(sums, configuration, longest, time_limit, self.room)
-        found = []
-        for count in counts:
-            own = self.in_flight(configuration, count)
-            alike = own == longest[:count]
-            if count >= (shared if alike else packing.fewest(sums, configuration, own, time_limit, self.room)):
-                found.append(count)
-        return tuple(found)
+        fewest = self.for_counts(
+            configuration, counts, lambda flying: packing.fewest(sums, configuration, flying, time_limit, self.room)
+        )
+        return tuple(count for count, least in zip(counts, fewest, strict=True) if count >= least)
 
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
         """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
@@ -158,11 +144,6 @@ class PlainSearch(PlanSearch):
             ),
         )
 
-    def sums(self, index: int) -> CandidateSums:
-        """Sums of a candidate over downsets."""
-        candidate = self.instance.candidates[index]
-        return self.once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
-
     def tables(self, configuration: Configuration, time_limit: float) -> StageTables:
         """Tables of the stages that fit memory and take at most `time_limit` seconds per micro-batch."""
         key = (
@@ -197,14 +178,13 @@ class PlainSearch(PlanSearch):
     def _make_tables(self, configuration: Configuration, time_limit: float) -> StageTables:
         """Tables of the stages whose computation alone takes at most `time_limit` seconds."""
         sums = self.sums(configuration.candidate)
-        pairs = self._useful_pairs(sums.compute, configuration.stage_counts[-1], time_limit)
+        pairs = self._useful_pairs(configuration, sums.compute, time_limit)
         # Candidate and replicas decide the micro-batches, so that tables may be known by the former.
         return stage_tables(self.instance, configuration, sums, pairs, configuration.choices, held_up=self.held_up)
 
-    def _useful_pairs(self, compute: Sums, most_stages: int, time_limit: float) -> Pairs:
+    def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
-        count = most_stages if self.instance.space.even else 0
-        pairs = self.once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
+        pairs, most_stages = self.pairs(configuration), configuration.stage_counts[-1]
         if most_stages <= 2:
             first, last = pairs.larger == self.downsets.count - 1, pairs.smaller == 0
             pairs = pairs.only(first & last if most_stages == 1 else first | last)
@@ -231,32 +211,19 @@ class PlainSearch(PlanSearch):
         They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
         """
         time_limit = self._time_limit(configuration, counts, limit)
-        longest = self.in_flight(configuration, counts[-1])
-        shared = self._partition_bounds(configuration, longest, time_limit)
-        floors = []
-        for count in counts:
-            # One pass over the downsets serves all counts whose stages, from the last, hold as many micro-batches.
-            own = self.in_flight(configuration, count)
-            same = own == longest[:count]
-            bounds = shared if same else self._partition_bounds(configuration, own, time_limit)
-            floors.append(bounds.floor(count))
-        return floors
+        decided = (configuration.members, configuration.replicas, configuration.rank_order, configuration.zero_degree)
 
-    def _partition_bounds(
-        self, configuration: Configuration, in_flight: tuple[float, ...], time_limit: float
-    ) -> PartitionBounds:
-        """Partition bounds, shared by the schedules that hold as many micro-batches in flight."""
-        shared = (configuration.members, configuration.replicas, configuration.rank_order, configuration.zero_degree)
-        return self.once(
-            ("bounds", *shared, configuration.stage_counts[-1], in_flight, time_limit),
-            lambda: partition_bounds(
-                self.tables(configuration, time_limit),
-                self.boundaries(configuration).relaxed,
-                in_flight,
-                time_limit,
-                self.meter,
-            ),
-        )
+        def bounds(in_flight: tuple[float, ...]) -> list[Floor]:
+            tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
+            return partition_bounds(tables, relaxed, in_flight, time_limit, self.meter)
+
+        def shared(in_flight: tuple[float, ...]) -> list[Floor]:
+            """Those of all schedules that hold as many micro-batches in flight."""
+            key = ("bounds", *decided, configuration.stage_counts[-1], in_flight, time_limit)
+            return self.once(key, lambda: bounds(in_flight))
+
+        every = self.for_counts(configuration, counts, shared)
+        return [bounds[count - 1] for count, bounds in zip(counts, every, strict=True)]
 
     def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
         """The recurrence over `tables` with every boundary at its cheapest level."""

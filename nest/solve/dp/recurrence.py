@@ -8,7 +8,7 @@ synchronisation. Slots with the same future share their entries.
 from collections.abc import Sequence
 
 import numpy
-from attrs import field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Level
@@ -99,12 +99,10 @@ def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
     if not found:
         return Boundaries(numpy.zeros((1, len(cut))), numpy.zeros(len(cut)), slots.steps, (0,))
     times = numpy.array([boundary_times(cut, levels[level]) for level in found])
-    position = {level: index for index, level in enumerate(found)}
-    steps = numpy.array([position[int(level)] for level in slots.steps], dtype=numpy.int64)
-    return Boundaries(times, times.min(axis=0), steps, found)
+    return Boundaries(times, times.min(axis=0), numpy.searchsorted(found, slots.steps), found)
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Recurrence:
     """The recurrence for a fixed number of stages.
 
@@ -126,18 +124,19 @@ class Recurrence:
     levels: tuple[int, ...]
     meter: Meter
     _reach: list[list[int]] = field(init=False)
-    _best: dict[float, Fastest] = field(factory=dict)
-    _best_limit: list[float] = field(factory=list)
+    _best: dict[float, Fastest] = field(factory=dict, init=False)
+    _best_limit: float = field(default=-1.0, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_reach", [self._group_ends(level) for level in range(len(self.times))])
-
-    def _group_ends(self, level: int) -> list[int]:
-        """For each slot the last one it reaches without crossing a boundary above `level`."""
-        ends = [len(self.steps)]
-        for place in range(len(self.steps) - 1, -1, -1):
-            ends.append(ends[-1] if self.steps[place] <= level else place)
-        return ends[::-1]
+    @_reach.default
+    def _group_ends(self) -> list[list[int]]:
+        """By level, for each slot the last one it reaches without crossing a boundary above that level."""
+        found = []
+        for level in range(len(self.times)):
+            ends = [len(self.steps)]
+            for place in range(len(self.steps) - 1, -1, -1):
+                ends.append(ends[-1] if self.steps[place] <= level else place)
+            found.append(ends[::-1])
+        return found
 
     @property
     def stages(self) -> int:
@@ -151,9 +150,9 @@ class Recurrence:
 
     def _fastest(self, stage: int, sync_limit: float) -> Fastest:
         """Fastest choices of the stage, remembered from one run to the next while the limit stays."""
-        if self._best_limit != [sync_limit]:
+        if self._best_limit != sync_limit:
             self._best.clear()
-            self._best_limit[:] = [sync_limit]
+            self._best_limit = sync_limit
         flying = self.in_flight[stage - 1]
         fits = self.tables.same_fits(flying)
         if fits in self._best:
@@ -212,6 +211,7 @@ class Recurrence:
         best = self._fastest(stage, sync_limit)
         stage_time = self.tables.pairs.spread(best.time, rows.pairs)
         larger, smaller = self.tables.pairs.larger[rows.pairs], self.tables.pairs.smaller[rows.pairs]
+        # What follows decides an entry: of slots with the same future, one is worked out for all.
         alike: dict[bytes, list[int]] = {}
         for position in range(self.window):
             alike.setdefault(future[position].tobytes(), []).append(position)
@@ -226,6 +226,7 @@ class Recurrence:
                 for level_in in levels_in:
                     time = part + self.times[level_in][larger]
                     best.settle(time, rows.pairs, level_out, level_in)
+                    # The fastest choice does: what a stage chooses changes nothing for the others.
                     cost = time + rest
                     if time_limit < numpy.inf:
                         cost[time > time_limit] = numpy.inf
@@ -270,19 +271,12 @@ class Recurrence:
 
     def placed_side_by_side(self, partition: Partition, boundaries: Boundaries) -> Partition:
         """The same stages and choices in slots 0, 1, ..., with the boundaries they have there."""
-        found: list[PlacedStage] = []
-        last = len(partition.stages) - 1
+        found, last, pairs = [], len(partition.stages) - 1, self.tables.pairs
         for slot, stage in enumerate(partition.stages):
-            pairs = self.tables.pairs
             row = pairs.of_downset(stage.larger)
-            pair = row.start + int(numpy.searchsorted(pairs.smaller[row], stage.smaller))
-            around = []
-            if slot < last:
-                around.append(boundaries.at(int(boundaries.steps[slot]), stage.smaller))
-            if slot > 0:
-                around.append(boundaries.at(int(boundaries.steps[slot - 1]), stage.larger))
-            kind = numpy.array([pairs.class_of(pair)])
-            time, sync = self.tables.tables[stage.choice].with_boundaries(kind, *around)
-            placed = PlacedStage(stage.larger, stage.smaller, slot, stage.choice, float(time[0]), float(sync[0]))
-            found.append(placed)
+            kind = pairs.class_of(row.start + int(numpy.searchsorted(pairs.smaller[row], stage.smaller)))
+            around = [boundaries.at(int(boundaries.steps[slot]), stage.smaller)] if slot < last else []
+            around += [boundaries.at(int(boundaries.steps[slot - 1]), stage.larger)] if slot > 0 else []
+            time, sync = self.tables.tables[stage.choice].with_boundaries(numpy.array([kind]), *around)
+            found.append(evolve(stage, slot=slot, time=float(time[0]), sync=float(sync[0])))
         return Partition(tuple(found))

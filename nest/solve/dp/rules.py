@@ -45,6 +45,15 @@ class Exclusions:
     shard_groups: int = 0
     slow: int = 0
 
+    def hold(
+        self, constraints: "Sequence[Constraint | _CachedConstraint]", values: Mapping[str, Value], weight: int = 1
+    ) -> bool:
+        """Whether constraints are all true of `values`; counts `weight` for the first that is not."""
+        refusing = next((each for each in constraints if not each.holds(values)), None)
+        if refusing is not None:
+            self.constraints[refusing.text] += weight
+        return refusing is None
+
 
 def plan_values(
     candidate: Candidate,
@@ -164,13 +173,11 @@ class PlainRules:
     ) -> dict[tuple[Choice, ...], tuple[int, ...]]:
         """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform."""
         self.exclusions.combinations += len(counts)
-        refusing = next((each for each in self.once if not each.holds(values)), None)
-        if refusing is not None:
-            self.exclusions.constraints[refusing.text] += len(counts)
+        if not self.exclusions.hold(self.once, values, len(counts)):
             return {}
         kept = list(counts)
         if self.counted:
-            kept = [count for count in counts if self._holds(values | _counts(ranks, count))]
+            kept = [count for count in counts if self.exclusions.hold(self.counted, values | _counts(ranks, count))]
         if not kept:
             return {}
         if not self.choosing_counted:
@@ -180,12 +187,6 @@ class PlainRules:
             for choice_set in self._choice_sets(values | _counts(ranks, count), choices, 1):
                 found.setdefault(choice_set, []).append(count)
         return {choice_set: tuple(allowed) for choice_set, allowed in found.items()}
-
-    def _holds(self, values: dict[str, Value]) -> bool:
-        refusing = next((each for each in self.counted if not each.holds(values)), None)
-        if refusing is not None:
-            self.exclusions.constraints[refusing.text] += 1
-        return refusing is None
 
     def _choice_sets(
         self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
@@ -236,7 +237,8 @@ class MixedRules:
             totals: dict[Members, set[int]] = defaultdict(set)
             for used in range(count, size + 1) if self.devices_matter else (0,):
                 added: dict[str, Value] = {"pp": count, "devices": replicas * used}
-                if not self._hold(next(iter(values.values())) | added):
+                # What depends on numbers alone is the same whatever the stages use.
+                if not self.exclusions.hold(self.counted, next(iter(values.values())) | added):
                     continue
                 sets = every
                 if self.counted_by_stage:
@@ -248,13 +250,6 @@ class MixedRules:
                 any_total = not self.devices_matter or len(each) == size + 1 - count
                 found[members, None if any_total else frozenset(each)].append(count)
         return [(members, total, tuple(allowed)) for (members, total), allowed in found.items()]
-
-    def _hold(self, values: Mapping[str, Value]) -> bool:
-        """Whether what depends on the number of stages or of devices holds, whatever the stages use."""
-        refusing = next((each for each in self.counted if not each.holds(values)), None)
-        if refusing is not None:
-            self.exclusions.constraints[refusing.text] += 1
-        return refusing is None
 
     def _kept(
         self, constraints: list[Constraint], values: dict[str, Value], choices: tuple[Choice, ...]

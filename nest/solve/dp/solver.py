@@ -12,8 +12,7 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, Solution, chunks_of
-from nest.solve.dp.compute_bounds import ComputeBounds
-from nest.solve.dp.configurations import Configuration, configurations, mixed_configurations
+from nest.solve.dp.configurations import ComputeBounds, Configuration, configurations, mixed_configurations
 from nest.solve.dp.diagnosis import diagnose
 from nest.solve.dp.downsets import (
     Downsets,

@@ -53,12 +53,12 @@ class StageTables:
     @property
     def bytes(self) -> int:
         """Memory the tables and the pairs take."""
-        arrays: list[NDArray[Any]] = [self.pairs.larger, self.pairs.smaller]
-        arrays += [] if self.pairs.classes is None else [self.pairs.classes]
+        arrays: list[Any] = [self.pairs.larger, self.pairs.smaller, self.pairs.classes]
         for table in self.tables:
             arrays += [table.time, table.sync, table.first, table.more]
-            arrays += [] if table.ports is None else table.ports.arrays
-        return sum({id(array): array.nbytes for array in arrays}.values())
+            arrays += [] if table.ports is None else [getattr(table.ports, name) for name in table.ports.names()]
+        # Choices may share arrays.
+        return sum({id(array): array.nbytes for array in arrays if array is not None}.values())
 
     @property
     def classes(self) -> int:
@@ -224,10 +224,6 @@ def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array,
     return mode.extra.over(stages), first, more
 
 
-AT_ONCE = 2**15
-"""Stages that are priced at once, so that what is computed of them stays in the processor's caches."""
-
-
 @frozen(eq=False)
 class Fastest:
     """The fastest choice of each class of stages that fits memory and keeps a limit on synchronisation.
@@ -328,14 +324,9 @@ class Tight:
             return
         known = self._known.get((level_out, level_in))
         if known is None and 2 * (end - begin) > len(self.pairs):
-            known = self._known[level_out, level_in] = self._times(0, len(self.pairs), level_out, level_in)
-        found = self._times(begin, end, level_out, level_in) if known is None else known[begin:end]
+            known = self._known[level_out, level_in] = self.choose(slice(None), level_out, level_in)[0]
+        found = self.choose(slice(begin, end), level_out, level_in)[0] if known is None else known[begin:end]
         time[self.pairs[begin:end] - part.start] = found
-
-    def _times(self, begin: int, end: int, level_out: int, level_in: int) -> Array:
-        """Least seconds per micro-batch of the stages in these places."""
-        parts = [slice(first, min(first + AT_ONCE, end)) for first in range(begin, end, AT_ONCE)]
-        return numpy.concatenate([self.choose(part, level_out, level_in)[0] for part in parts])
 
     def choose(self, places: slice, level_out: int, level_in: int) -> tuple[Array, Array, NDArray[numpy.int16]]:
         """Of the stages in these places, seconds per micro-batch and per batch and the choice; as `StageTables.best`.

@@ -36,18 +36,14 @@ class Sums:
     endless: Array | None = None
     whole: Array = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        whole = sum(self.parts[-2::-1], self.parts[-1])
-        if self.endless is not None:
-            whole = numpy.where(self.endless > 0, numpy.inf, whole)
-        object.__setattr__(self, "whole", whole)
+    @whole.default
+    def _rounded(self) -> Array:
+        whole: Array = sum(self.parts[-2::-1], self.parts[-1])
+        return whole if self.endless is None else numpy.where(self.endless > 0, numpy.inf, whole)
 
     def over(self, stages: Stages) -> Array:
         """What the layers of each stage add up to, shape `(stages,)`."""
-        return self.between(stages.larger, stages.smaller)
-
-    def between(self, larger: "Places", smaller: "Places") -> Array:
-        """The same of stages given by their larger and smaller downsets."""
+        larger, smaller = stages.larger, stages.smaller
         # The smallest part first, so that each addition rounds to the size of the whole at most.
         total: Array = self.parts[-1][larger] - self.parts[-1][smaller]
         for part in self.parts[-2::-1]:
@@ -55,10 +51,6 @@ class Sums:
         if self.endless is not None:
             total[self.endless[larger] > self.endless[smaller]] = numpy.inf
         return total
-
-
-Places = NDArray[numpy.int32] | NDArray[numpy.int64] | slice | int
-"""Indices of downsets."""
 
 
 def sums_of(rows: Sequence[Array], downsets: Downsets) -> list[Sums]:
@@ -212,13 +204,11 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
     summed = iter(sums_of(rows, downsets))
     compute = next(summed)
     of_modes = [(next(summed), next(summed), next(summed)) for _ in chosen]
-    state = tuple(
-        (
-            *(group, next(summed), next(summed), next(summed), next(summed)),
-            None if group.pieces is None else next(summed),
-        )
-        for group in candidate.state
-    )
+    state = []
+    for group in candidate.state:
+        weights, gradients, optimizer, update = (next(summed) for _ in range(4))
+        pieces = None if group.pieces is None else next(summed)
+        state.append((group, weights, gradients, optimizer, update, pieces))
 
     def ports(busy: Array | None) -> tuple[Sums, ...]:
         return () if busy is None else tuple(next(summed) for _ in busy)
@@ -228,7 +218,7 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
         mode.name: ModeSums(*sums, largest(downsets, mode.peak), mode.stash_inputs, ports(mode.busy))
         for mode, sums in zip(chosen, of_modes, strict=True)
     }
-    return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, state, busy)
+    return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, tuple(state), busy)
 
 
 def cuts(instance: Instance, candidate: Candidate, downsets: Downsets) -> Array:

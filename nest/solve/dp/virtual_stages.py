@@ -1,10 +1,10 @@
 """Even splits of the blocks into chunks, dealt to stages in turn (PROBLEM.md section 4, `interleaved`)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance
@@ -13,7 +13,7 @@ from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.stages import stage_tables
-from nest.solve.dp.sums import CandidateSums, candidate_sums, cuts
+from nest.solve.dp.sums import CandidateSums, cuts
 from nest.solve.search import Meter
 
 
@@ -46,25 +46,22 @@ class Split:
 
     def stage_sets(self) -> Downsets:
         """The stages as if they followed each other: differences of these sets are stages, the first of them last."""
-        tails = _tails([self.stage(index) for index in range(self.stages)], self.layers)
-        places = numpy.arange(self.stages + 1, dtype=numpy.int32)
-        return Downsets(tails, Pairs.of(self.stages + 1, places[1:], places[:-1]))
+        return _one_after_the_other([self.stage(index) for index in range(self.stages)], self.layers)
 
     def crossing(self, instance: Instance, candidate: Candidate) -> Array:
         """Bytes that enter each chunk, by turn and stage, 0 for the first of all. Shape `(chunks, stages)`."""
-        tails = _tails(self.chunks, self.layers)
-        places = numpy.arange(len(tails), dtype=numpy.int32)
-        entering = cuts(instance, candidate, Downsets(tails, Pairs.of(len(tails), places[1:], places[:-1])))
+        entering = cuts(instance, candidate, _one_after_the_other(self.chunks, self.layers))
         return entering[:0:-1].reshape(-1, self.stages)
 
 
-def _tails(runs: Iterable[tuple[int, ...]], layers: int) -> NDArray[numpy.bool_]:
-    """The last none, one, two, ... of the runs together, shape `(runs + 1, layers)`."""
-    rows = [numpy.zeros(layers, dtype=bool)]
-    for run in reversed(list(runs)):
-        rows.append(rows[-1].copy())
-        rows[-1][list(run)] = True
-    return numpy.array(rows)
+def _one_after_the_other(runs: Sequence[tuple[int, ...]], layers: int) -> Downsets:
+    """The last none, one, two, ... of the runs together, and the runs as their only stages."""
+    members = numpy.zeros((len(runs) + 1, layers), dtype=bool)
+    for place, run in enumerate(reversed(runs), start=1):
+        members[place] = members[place - 1]
+        members[place, list(run)] = True
+    places = numpy.arange(len(members), dtype=numpy.int32)
+    return Downsets(members, Pairs.of(len(members), places[1:], places[:-1]))
 
 
 @define(eq=False)
@@ -120,38 +117,6 @@ class Splits:
         )
 
 
-@frozen
-class Placed:
-    """Stages in pipeline order with their places.
-
-    Attributes:
-        slots: of each stage.
-        choices: of each stage, by index.
-        times: seconds per micro-batch.
-        syncs: seconds once per batch.
-    """
-
-    slots: tuple[int, ...]
-    choices: tuple[int, ...]
-    times: tuple[float, ...]
-    syncs: tuple[float, ...]
-
-    @property
-    def largest_time(self) -> float:
-        """Time of the slowest stage per micro-batch."""
-        return max(self.times)
-
-    @property
-    def total_time(self) -> float:
-        """Sum of stage times per micro-batch."""
-        return sum(self.times)
-
-    @property
-    def largest_sync(self) -> float:
-        """Longest synchronisation, once per batch."""
-        return max(self.syncs)
-
-
 def stage_times(base: Array, front: Array | float, behind: Array | float) -> Array:
     """Seconds of stages with their boundaries, always added up in this order."""
     return (base + front) + behind
@@ -193,11 +158,8 @@ class Places:
             times: seconds of the stages by the levels in front and behind, shape `(levels, levels, stages)`.
             time_limit: most seconds any stage may take.
         """
-        best: tuple[float, tuple[int, ...]] | None = None
-        for back in range(len(self.crossing)):
-            found = _WayBack(self, times, time_limit, back).least()
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
+        found = (_WayBack(self, times, time_limit, back).least() for back in range(len(self.crossing)))
+        best = min((each for each in found if each is not None), key=lambda each: each[0], default=None)
         return None if best is None else best[1]
 
     def ends(self, level: int) -> NDArray[numpy.int64]:
@@ -248,20 +210,17 @@ class _WayBack:
     def _future(self, entries: Array) -> Array:
         """Least cost of what follows a stage, by the level of the boundary behind it, the note and its slot."""
         future = numpy.full_like(entries, numpy.inf)
-        for level, (start, reached) in self._ranges():
+        for level in range(self.back + 1):
+            # A boundary of the level leads from behind its group of the level below to the end of that of the level.
+            start = self.ends[level] + 1
             later = _least_to_the_end(entries[level], self.ends[level + 1])
+            reached = start <= self.ends[level + 1]
             found = numpy.where(reached, later[:, numpy.minimum(start, self.slots - 1)], numpy.inf)
             if level == self.back:
                 future[level, 1] = found.min(axis=0)
             else:
                 future[level] = found
         return future
-
-    def _ranges(self) -> Iterator[tuple[int, tuple[NDArray[numpy.int64], NDArray[numpy.bool_]]]]:
-        """For each level and slot the first slot a boundary of that level leads to, and whether there is one."""
-        for level in range(self.back + 1):
-            start = self.ends[level] + 1
-            yield level, (start, start <= self.ends[level + 1])
 
     def _recover(self, entries: list[Array], futures: list[Array], slot: int) -> tuple[int, ...]:
         """The slots behind an entry of the first stage; among equals the lowest level, then the first slot."""
@@ -357,13 +316,6 @@ def _best(time: Array, sync: Array, sync_limit: float) -> Best:
     choice = ties.argmin(axis=0)
     stages = numpy.arange(time.shape[1])
     return time[choice, stages], sync[choice, stages], choice
-
-
-def split_sums(instance: Instance, candidate: int, split: Split, crossing: Array) -> CandidateSums:
-    """A candidate summed over the stages of a split, `crossing` being the bytes that enter each chunk."""
-    sums = candidate_sums(instance, instance.candidates[candidate], split.stage_sets())
-    # Stages stash the inputs of all their chunks.
-    return evolve(sums, cut=numpy.concatenate([[0.0], crossing.sum(axis=0)[::-1]]))
 
 
 def interleaved_stages(

@@ -4,8 +4,8 @@ import numpy
 import pytest
 
 from nest.instance import Candidate, ParameterGroup
-from nest.solve.cpsat.cases import Case, cases
-from nest.solve.cpsat.placement import block_starts, places, replica_devices, slots
+from nest.solve.cpsat.cases import Case, cases, replica_devices
+from nest.solve.cpsat.placement import block_starts, places, slots
 from nest.solve.cpsat.stages import data_parallel_groups
 from tests.oracle.network import Network
 from tests.small_instances import candidate, cluster, instance
