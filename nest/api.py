@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nest.hooks.registry import Registry
     from nest.instance import SearchProgress
     from nest.launch_files import Exported
-    from nest.plan import CheckReport
+    from nest.plan.check import CheckReport
     from nest.report import Verdict
     from nest.report.text.summary import Entry
     from nest.simulate.replay import Replay
@@ -298,8 +298,8 @@ def simulate(
     from nest.formulate.fixed_plan import decided_instance
     from nest.formulate.problem import carried_problem, naming
     from nest.io import check_writable, write_text
-    from nest.plan import check as check_plan
-    from nest.plan import solution_of
+    from nest.plan.check import check as check_plan
+    from nest.plan.document import solution_of
     from nest.simulate.disturbance import disturbance
     from nest.simulate.replay import replay
     from nest.simulate.trace import trace as trace_text

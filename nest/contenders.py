@@ -11,7 +11,9 @@ from nest.formulate.price import candidate
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, Solution
 from nest.io import unstructure
-from nest.plan import CheckReport, PricedPlan, check_contender, evaluate, solution_of
+from nest.plan.check import CheckReport, check_contender
+from nest.plan.document import solution_of
+from nest.plan.evaluate import PricedPlan, evaluate
 from nest.report import decided_plan, decisions_of, describe_runner_up, label
 from nest.spec import OtherRisk, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL

@@ -18,18 +18,10 @@ from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.guard import Guarded, attribute
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, SearchProgress, Solution
-from nest.plan import (
-    CheckReport,
-    PricedPlan,
-    certified,
-    certify_plan,
-    check,
-    document,
-    evaluate,
-    infeasible,
-    schedule_of,
-    solution_of,
-)
+from nest.plan.certificate import certify_plan
+from nest.plan.check import CheckReport, certified, check
+from nest.plan.document import document, infeasible, solution_of
+from nest.plan.evaluate import PricedPlan, evaluate, schedule_of
 from nest.report import ModelFacts, Verdict, figures
 from nest.report.plan_summary import whole_training
 from nest.solve.effort import Deadline

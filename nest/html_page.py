@@ -14,8 +14,8 @@ from nest.formulate.problem import Source, carried_problem, naming, read_record
 from nest.hooks.registry import Registry, registry
 from nest.io import placed, structure
 from nest.launch_files import export_checked
-from nest.plan import evaluate
 from nest.plan.document import solution_of
+from nest.plan.evaluate import evaluate
 from nest.report.decisions import whole
 from nest.report.html import page, page_without_plan
 from nest.report.html.pareto_chart import OwnPlan, pareto_figure

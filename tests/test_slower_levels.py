@@ -12,7 +12,7 @@ from nest.contenders import slower_times
 from nest.formulate.instance import formulate
 from nest.hooks.registry import registry
 from nest.io import structure
-from nest.plan import solution_of
+from nest.plan.document import solution_of
 from nest.report.text.explanation import explanation_text
 from nest.report.text.summary import summary
 from nest.spec import PlanDocument, Problem

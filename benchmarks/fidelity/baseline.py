@@ -10,7 +10,7 @@ from nest.calibrate.devices import parts
 from nest.calibrate.generations import MeasuredRun
 from nest.formulate.model import model_facts
 from nest.hooks.registry import registry
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 
 Array = NDArray[numpy.float64]
 

@@ -11,7 +11,7 @@ from benchmarks.fidelity.runs import Told
 from nest.calibrate.devices import Evidence, folded, parts, predicted
 from nest.calibrate.generations import FOLDS, MeasuredRun, evidence, generation
 from nest.hooks.protocols import CostModel
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 
 Array = NDArray[numpy.float64]
 

@@ -15,7 +15,7 @@ from benchmarks.fidelity.statistics import Errors, errors, weighted_median
 from nest.calibrate.devices import fit, folded, predicted
 from nest.calibrate.generations import MeasuredRun, evidence, generation
 from nest.hooks.protocols import CostModel
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 
 Array = NDArray[numpy.float64]
 

@@ -16,7 +16,7 @@ from nest.formulate.problem import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Solution
 from nest.io import read
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.dp import solve
 from nest.spec import Problem
 

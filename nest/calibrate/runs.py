@@ -17,7 +17,7 @@ from nest.formulate.stack import data_parallel_exposure
 from nest.graph import Operator
 from nest.hooks.protocols import CostModel
 from nest.instance import Array
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.spec import DeviceSpec, Training
 
 Indices = NDArray[numpy.int64]

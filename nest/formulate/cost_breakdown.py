@@ -14,7 +14,7 @@ from nest.formulate.recompute import recompute_modes
 from nest.graph import Block
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
-from nest.plan import PricedPlan
+from nest.plan.evaluate import PricedPlan
 from nest.spec import Problem
 
 

@@ -12,8 +12,9 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster, Instance, Level, Solution
 from nest.instance.pairs import Pairs
 from nest.network import REFERENCE_MESSAGE, LevelMatrix, Reduced
-from nest.plan import PricedPlan, evaluate, first_devices, replica_size, widest
 from nest.plan.document import solution_of
+from nest.plan.evaluate import PricedPlan, evaluate
+from nest.plan.layout import first_devices, replica_size, widest
 from nest.solve.placement.embedding import Embedding
 from nest.solve.placement.problem import EmbeddingProblem, Link, Placement
 from nest.spec import ClusterSpec, PlacementRecord, PlanDocument

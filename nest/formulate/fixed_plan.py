@@ -15,8 +15,8 @@ from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
 from nest.io import structure, unstructure
-from nest.plan import chunk_violations, even_chunks
-from nest.plan.legality import permission_violations, structure_violations
+from nest.plan.layout import even_chunks
+from nest.plan.legality import chunk_violations, permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from attrs import frozen
 
 from nest.instance import Instance, Level, Result, Solution
-from nest.plan import PricedPlan, evaluate
+from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.tolerances import CONTENDING_MEMORY_SLACK
 

@@ -7,7 +7,8 @@ from typing import Any
 from attrs import frozen
 
 from nest.instance import Instance, Solution
-from nest.plan import PricedPlan, PricedStage, time_range
+from nest.plan.document import time_range
+from nest.plan.evaluate import PricedPlan, PricedStage
 from nest.spec import Problem
 from nest.units import format_seconds
 

@@ -9,7 +9,8 @@ from nest.catalogue import time_spread
 from nest.errors import InputErrors
 from nest.instance import Instance, Solution
 from nest.io import structure, unstructure
-from nest.plan import PricedPlan, document
+from nest.plan.document import document
+from nest.plan.evaluate import PricedPlan
 from nest.report.decisions import degrees_text
 from nest.report.plan_summary import time_shares
 from nest.spec import CandidateSummary, Decisions, OtherRisk, PlanDocument, StageDecisions, StageRecord

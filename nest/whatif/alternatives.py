@@ -10,7 +10,7 @@ from nest.formulate.instance import build_instance, planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, chunks_of
-from nest.plan import document
+from nest.plan.document import document
 from nest.report import figures
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS

@@ -15,10 +15,9 @@ from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.io import structure, unstructure
-from nest.plan import check as check_plan
-from nest.plan import document
-from nest.plan import evaluate as price
-from nest.plan.document import solution_of
+from nest.plan.check import check as check_plan
+from nest.plan.document import document, solution_of
+from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
 from nest.report.runner_up import apart
 from nest.spec import PlanDocument, Problem

@@ -10,8 +10,8 @@ from nest.errors import InputError
 from nest.formulate.decisions import decisions
 from nest.formulate.fixed_plan import decided_instance
 from nest.hooks.registry import Registry
-from nest.plan import evaluate as price
 from nest.plan.document import solution_of
+from nest.plan.evaluate import evaluate as price
 from nest.report import figures
 from nest.report.plan_summary import SHARE_NAMES
 from nest.report.runner_up import grown, why

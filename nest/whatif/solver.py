@@ -15,9 +15,9 @@ from nest.formulate.problem import Source, carried_problem
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Solution
 from nest.io import placed
-from nest.plan import PricedPlan, infeasible
-from nest.plan import evaluate as price
-from nest.plan.document import solution_of
+from nest.plan.document import infeasible, solution_of
+from nest.plan.evaluate import PricedPlan
+from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import TIE

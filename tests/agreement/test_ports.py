@@ -14,7 +14,7 @@ from tests.oracle.price import price
 
 def priced(problem: dict, plan: dict) -> list[tuple[float, float]]:
     """`t` and `y` of every stage, as the planner prices the plan, and then its step time."""
-    from nest.plan import evaluate
+    from nest.plan.evaluate import evaluate
 
     found = evaluate(*decided(problem, plan))
     return [*((stage.time, stage.sync) for stage in found.stages), (found.batch_time, found.sync)]

@@ -16,7 +16,7 @@ from nest.formulate.problem import self_contained
 from nest.hooks.registry import Registry, registry
 from nest.instance import Solution
 from nest.io import structure
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.spec import PlanDocument, Problem
 from tests.agreement.compare import as_json

@@ -14,7 +14,7 @@ from nest.errors import InputError
 from nest.formulate.cost_breakdown import breakdown
 from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.spec import DeviceSpec
 from nest.spec.cluster import ENGINES
 from tests.calibrate.synthetic import SPREAD, drawn, on, problem, read, seconds

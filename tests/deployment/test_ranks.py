@@ -17,7 +17,7 @@ from nest.hooks.placements import placement
 from nest.hooks.registry import registry
 from nest.network import pairs, reduce
 from nest.network.graph import read_graph
-from nest.plan import first_devices, replica_size, widest
+from nest.plan.layout import first_devices, replica_size, widest
 from nest.spec import PlanDocument, Problem
 from tests.deployment.plans import Decisions, decisions, made_up
 

@@ -14,8 +14,7 @@ from nest import api
 from nest.cli.output import to_json
 from nest.hooks.registry import registry
 from nest.instance import Instance, OrderedSchedule, Pass, chunks_of
-from nest.plan import certify
-from nest.plan.certificate import MOST, batch_length, is_staggered
+from nest.plan.certificate import MOST, batch_length, certify, is_staggered
 from nest.schedules.interleaved import Interleaved
 from nest.schedules.nest_bound import NestBound
 from nest.schedules.one_forward_one_backward import OneForwardOneBackward

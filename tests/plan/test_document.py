@@ -7,7 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nest.instance import Instance, Solution
-from nest.plan import check, document, evaluate, solution_of
+from nest.plan.check import check
+from nest.plan.document import document, solution_of
+from nest.plan.evaluate import evaluate
 from nest.spec import PlanDocument
 from tests.plan.mixed_plans import mixed_plans
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from tests.plan.mixed_plans import mixed_plans
 from tests.small_instances import chain, cluster, instance
 

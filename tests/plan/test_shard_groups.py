@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import nest
 from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
-from nest.plan import check, document, evaluate
-from nest.plan.document import solution_of
+from nest.plan.check import check
+from nest.plan.document import document, solution_of
+from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec.constraints import parse
 from tests.plan.mixed_plans import mixed_plans

@@ -79,7 +79,7 @@ def test_alpa_shards_what_does_not_fit_and_no_more_than_needed():
 
 
 def planned_fits(instance, solution) -> bool:
-    from nest.plan import evaluate
+    from nest.plan.evaluate import evaluate
 
     return evaluate(instance, solution).fits
 

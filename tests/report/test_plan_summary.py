@@ -3,7 +3,7 @@
 import pytest
 
 from nest.instance import Solution, StageDecision
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.report import ModelFacts, describe_runner_up, figures, time_shares
 from tests.small_instances import candidate, cluster, instance
 

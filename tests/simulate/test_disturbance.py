@@ -52,7 +52,7 @@ def test_a_slow_device_costs_something_and_no_more_than_if_all_were_slow(
 
 
 def test_the_slowest_replica_is_waited_for() -> None:
-    """By hand: where replicas meet at the gradient reduction only, two of three wait for what the third takes longer."""
+    """By hand: where replicas meet at the gradient reduction only, two of three wait for the third."""
     plan = next(
         each
         for each in (uniform_plan(seed, "1f1b") for seed in range(1000))

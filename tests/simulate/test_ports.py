@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import nest
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.report.text.replay import replay_text
 from nest.simulate.replay import contradiction, replay
 from nest.simulate.trace import trace

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import nest
 from nest.hooks.registry import registry
 from nest.instance import Instance, Pass, Solution
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.simulate.replay import Replay, replay
 from nest.simulate.timeline import batch_time, orders_of, run
 from nest.simulate.work import stage_works

@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve, frozen
 
 from nest.instance import Instance, Solution
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from nest.tolerances import CONTENDING_MEMORY_SLACK

@@ -10,7 +10,7 @@ from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.io import structure
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from nest.spec import Problem

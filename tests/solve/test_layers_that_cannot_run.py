@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 
 from nest.instance import Candidate, Instance, Result, Solution
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.plan.legality import structure_violations
 from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve

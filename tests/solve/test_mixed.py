@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
 from nest.solve.dp.configurations import Tally, mixed_configurations

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, StageDecision
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.dp import solve
 from nest.solve.dp.configurations import mixed_configurations
 from nest.solve.dp.mixed import MixedSearch

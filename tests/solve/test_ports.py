@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from nest.instance import Instance, LayerGraph
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.dp import choices, downsets, solve
 from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable, Ports
 from tests.agreement.compare import complaint, disagreements

@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from nest.instance import Instance, Solution, StageDecision
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from tests.seeds import seeds

@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, ParameterGroup, RecomputeMode
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
 from nest.solve.dp.pareto import Floor, Objective, least_batch_time

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from nest.instance import Instance, Solution
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from nest.tolerances import CONTENDING_MEMORY_SLACK, MEMORY_SLACK, SEARCHED_MEMORY_SLACK

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from nest.hooks.registry import registry
 from nest.instance import ChunkedSchedule, Instance, Solution, StageDecision, chunks_of
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.dp import solve
 from nest.solve.dp.configurations import configurations
 from nest.solve.dp.interleaved import InterleavedSearch

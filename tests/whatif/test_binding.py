@@ -4,8 +4,8 @@ import pytest
 
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
-from nest.plan import evaluate
 from nest.plan.document import solution_of
+from nest.plan.evaluate import evaluate
 from nest.whatif.binding import binding, needed_memory
 from tests.whatif.small import solved
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from nest.deployment.ranks import named_seats, seats
 from nest.errors import InputError
 from nest.formulate.embedding import irregular
-from nest.plan import first_devices, replica_size, widest
+from nest.plan.layout import first_devices, replica_size, widest
 from nest.report.html.nested_boxes import LABEL, PAD, Layout, fanouts_of_cells, gathered
 from nest.report.html.palette import STAGES, stage_style
 from nest.report.html.records import Cell, Drawing, Figure, Subject, Table

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from nest.formulate.instance import Formulation
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
-from nest.plan import PricedPlan
+from nest.plan.evaluate import PricedPlan
 from nest.spec import PlanDocument, Problem
 from nest.units import format_bytes, format_seconds
 

@@ -1,7 +1,8 @@
 """The plan in words: where stages use different candidates, each row says which."""
 
 from nest.instance import LayerGraph, Solution, StageDecision
-from nest.plan import document, evaluate
+from nest.plan.document import document
+from nest.plan.evaluate import evaluate
 from nest.report import summary
 from tests.small_instances import candidate, cluster, instance
 

@@ -11,7 +11,7 @@ from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Solution
 from nest.io import structure
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price
 from nest.solve.cpsat import verify as ask
 from nest.spec import Problem

@@ -12,7 +12,7 @@ from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Candidate, ParameterGroup, RecomputeMode, Solution, StageDecision
 from nest.io import structure
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import bounds, interleaved_model, search, verify
 from nest.spec import Problem
 from tests.agreement.ports import occupy

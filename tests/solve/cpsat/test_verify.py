@@ -18,7 +18,7 @@ from nest import api
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, Solution, StageDecision
-from nest.plan import evaluate
+from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.cpsat import Price, Verification, bounds, interleaved_model, search, verify
 from nest.solve.dp import solve as dynamic_program
