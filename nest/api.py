@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nest.instance import SearchProgress
     from nest.launch_files import Exported
     from nest.plan.check import CheckReport
-    from nest.report import Verdict
-    from nest.report.text.summary import Entry
+    from nest.report.text.comparison import Entry
+    from nest.report.text.summary import Verdict
     from nest.simulate.replay import Replay
     from nest.solve.effort import Deadline
     from nest.spec import PlanDocument, Problem
@@ -40,6 +40,10 @@ Answer = TypeVar("Answer")
 
 INSTALLED: Any = None
 """In the place of a registry: that of the installed plug-ins, which each verb is then called with."""
+
+
+SEED, EVALUATIONS = 1, 1000
+"""Of planners that draw random numbers; plans that one may price which tries plans out, seconds for most problems."""
 
 
 class PluginWarning(UserWarning):
@@ -307,10 +311,7 @@ def simulate(
     if trace is not None:
         check_writable(Path(trace), plan)
     disturbed = disturbance(jitter, seed, runs, slow_devices or {})
-    read = read_plan(plan)
-    if read.status == "infeasible":
-        why = read.diagnosis or "no reason is given"
-        raise InputError(f"the plan is infeasible, so there is nothing to replay: {why}")
+    read = _feasible(plan, "replay")
     with naming(source or plan, "problem"):
         instance = decided_instance(carried_problem(read, plugins), read, plugins)
     report = check_plan(instance, read)
@@ -385,11 +386,9 @@ def frontier(
         nest.errors.InputError: the plan cannot be read or does not hold.
     """
     from nest.whatif.pareto_front import pareto_front
-    from nest.whatif.solver import Solver, require_held
+    from nest.whatif.solver import Solver
 
-    read = read_plan(plan)
-    require_held(plan, read, plugins, "so nothing can be asked about it")
-    return pareto_front(read, Solver(plugins, time_limit=time_limit, progress=progress))
+    return pareto_front(_held(plan, plugins), Solver(plugins, time_limit=time_limit, progress=progress))
 
 
 @_restarted
@@ -414,11 +413,9 @@ def sensitivity(
         nest.errors.InputError: the plan cannot be read or does not hold.
     """
     from nest.whatif.sensitivity import responses
-    from nest.whatif.solver import Solver, require_held
+    from nest.whatif.solver import Solver
 
-    read = read_plan(plan)
-    require_held(plan, read, plugins, "so nothing can be asked about it")
-    return responses(read, Solver(plugins, time_limit=time_limit, progress=progress))
+    return responses(_held(plan, plugins), Solver(plugins, time_limit=time_limit, progress=progress))
 
 
 @_restarted
@@ -429,8 +426,8 @@ def compare(
     plans: Sequence[str | Path] = (),
     flags: Mapping[str, Sequence[str | Path]] | None = None,
     nodes: int | None = None,
-    seed: int = 1,
-    evaluations: int = 1000,
+    seed: int = SEED,
+    evaluations: int = EVALUATIONS,
     time_limit: float | None = None,
     progress: Progress | None = None,
     step: Callable[[str, int, int | None], None] | None = None,
@@ -447,7 +444,7 @@ def compare(
         flags: files of flags by the name of the exporter that reads them, such as `megatron`.
         nodes: machines the flags are launched on; None: as they say.
         seed: of planners that draw random numbers.
-        evaluations: plans that a planner which tries plans out may price; 1000 take seconds for most problems.
+        evaluations: plans that a planner which tries plans out may price.
         time_limit: seconds for the search for our plan, and for each search of a planner.
         progress: called now and then with how far the search for our plan is.
         step: called with whose plan is made, how many are and how many there will be.
@@ -459,6 +456,8 @@ def compare(
         nest.errors.InputError: the problem or a file cannot be used, or there is no such planner.
         nest.errors.InternalError: a plan is faster than the one proved to be the fastest.
     """
+    from nest.io import structure
+    from nest.spec import Problem
     from nest.whatif.compare import Task, chosen_planners, comparison
 
     if evaluations < 1:
@@ -466,7 +465,8 @@ def compare(
     read = [(Path(path), read_plan(path)) for path in plans]
     names = chosen_planners(planners, plugins)
     ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
-    task = Task.of(ours, plugins, seed, evaluations, time_limit, evaluate)
+    whole = structure(ours.problem, Problem)
+    task = Task(whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
     compared = comparison(ours, task, names, read, flags or {}, nodes, step)
     if unbeaten:
         compared.assert_unbeaten()
@@ -499,7 +499,7 @@ def export(
             infeasible or does not hold.
     """
     from nest.io import write_files
-    from nest.report.text.export import nearest_text
+    from nest.report.text.comparison import nearest_text
 
     made = exported(plan, (to,), near=nearest, strict_plugins=strict_plugins)
     files = {**made.plans, **made.files}
@@ -535,16 +535,12 @@ def exported(
             exporter refuses it; or two exporters give files of one name.
     """
     from nest.launch_files import export_checked, exporter_called
+    from nest.whatif.solver import require_held
 
     with _registered(plugins, strict_plugins) as known:
         known.run(lambda: [exporter_called(name, known) for name in to])  # A slip is told before work is done.
-        read = read_plan(plan)
-        if read.status == "infeasible":
-            why = read.diagnosis or "no reason is given"
-            raise InputError(f"the plan is infeasible, so there is nothing to export: {why}")
-        report = check(plan, plugins=known)
-        if not report.ok:
-            raise InputError(f"the plan does not hold, so it is not exported: {report.disagreements[0]}")
+        read = _feasible(plan, "export")
+        known.run(lambda: require_held(plan, read, known, "so it is not exported"))
 
         def search(problem: Problem) -> PlanDocument:
             return solve(problem, progress=progress, plugins=known)
@@ -610,12 +606,12 @@ def report_page(
         nest.errors.InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the
             page cannot be written.
     """
-    from nest import html_page
+    from nest.html_page import page_of
     from nest.io import check_writable, write_text
 
     if output is not None:
         check_writable(Path(output), plan)
-    page = html_page.report(plan, without=without, time_limit=time_limit, progress=progress, plugins=plugins)
+    page = page_of(plan, plugins, without, time_limit, progress)
     if output is not None:
         write_text(Path(output), page)
     return page
@@ -632,6 +628,22 @@ def read_plan(plan: Source | PlanDocument) -> PlanDocument:
 
     with naming(plan):
         return read_record(plan, PlanDocument)[0]
+
+
+def _feasible(plan: Source | PlanDocument, do: str) -> PlanDocument:
+    read = read_plan(plan)
+    if read.status == "infeasible":
+        why = read.diagnosis or "no reason is given"
+        raise InputError(f"the plan is infeasible, so there is nothing to {do}: {why}")
+    return read
+
+
+def _held(plan: Source | PlanDocument, plugins: Registry) -> PlanDocument:
+    from nest.whatif.solver import require_held
+
+    read = read_plan(plan)
+    require_held(plan, read, plugins, "so nothing can be asked about it")
+    return read
 
 
 @_restarted

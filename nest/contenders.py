@@ -14,7 +14,7 @@ from nest.io import unstructure
 from nest.plan.check import CheckReport, check_contender
 from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
-from nest.report import decided_plan, decisions_of, describe_runner_up, label
+from nest.report.other_plans import decided_plan, decisions_of, describe_runner_up, label
 from nest.spec import OtherRisk, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
 

@@ -22,8 +22,8 @@ from nest.plan.certificate import certify_plan
 from nest.plan.check import CheckReport, certified, check
 from nest.plan.document import document, infeasible, solution_of
 from nest.plan.evaluate import PricedPlan, evaluate, schedule_of
-from nest.report import ModelFacts, Verdict, figures
-from nest.report.plan_summary import whole_training
+from nest.report.plan_summary import ModelFacts, figures, whole_training
+from nest.report.text.summary import Verdict
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK

@@ -1,18 +1,16 @@
 """A plan as one HTML page: what the page tells of other plans is searched here, and drawn by `nest.report.html`."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from attrs import define, evolve
 
 from nest.catalogue import unknown_name
 from nest.documents import plan_summary
-from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.problem import Source, carried_problem, naming, read_record
-from nest.hooks.registry import Registry, registry
-from nest.io import placed, structure
+from nest.hooks.registry import Registry
+from nest.io import structure
 from nest.launch_files import export_checked
 from nest.plan.document import solution_of
 from nest.plan.evaluate import evaluate
@@ -20,8 +18,8 @@ from nest.report.decisions import whole
 from nest.report.html import page, page_without_plan
 from nest.report.html.pareto_chart import OwnPlan, pareto_figure
 from nest.report.html.records import Cell, Section, Subject
+from nest.report.html.sections import alternatives_section, freeing_section, why_section
 from nest.report.html.sensitivity_chart import quantity, sensitivity_figure
-from nest.report.html.why import alternatives_section, freeing_section, why_section
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
 from nest.whatif.alternatives import questions, recipe
@@ -49,36 +47,6 @@ Progress = Callable[[str, int, int], None]
 """Called with what is searched, for which part, how many searches were done before, and how many there are at most."""
 
 
-def report(
-    plan: Source | PlanDocument,
-    *,
-    without: Collection[str] = (),
-    time_limit: float | None = None,
-    progress: Progress | None = None,
-    plugins: Registry | None = None,
-) -> str:
-    """The HTML page of a plan whose numbers hold.
-
-    Args:
-        plan: a path, a mapping as read from a file, or a `PlanDocument`; one that says that nothing is feasible gives a
-            page that says so.
-        without: of `PARTS`, those that are left out; each takes searches.
-        time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
-        progress: called with what is searched, how many searches are done, and how many there are at most.
-        plugins: registered exporters and the like; left out, those installed.
-
-    Raises:
-        InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the time limit
-            is none.
-    """
-    for name in without:
-        if name not in PARTS:
-            raise unknown_name("--without", "part of the page that takes searches", name, PARTS)
-    check_effort(time_limit)
-    known = plugins or registry()
-    return known.run(lambda: _page(plan, known, without, time_limit, progress))
-
-
 @define
 class _Searching:
     """Passes on what a solver tells, with the part of the page it searches for."""
@@ -92,21 +60,29 @@ class _Searching:
             self.progress(f"{self.part}: {search}", done, self.most)
 
 
-def _page(
+def page_of(
     plan: Source | PlanDocument,
     known: Registry,
     without: Collection[str],
     time_limit: float | None,
     progress: Progress | None,
 ) -> str:
+    """The HTML page of a plan whose numbers hold (`nest.report_page`, which says what the arguments are).
+
+    Raises:
+        InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the time limit
+            is none.
+    """
+    for name in without:
+        if name not in PARTS:
+            raise unknown_name("--without", "part of the page that takes searches", name, PARTS)
+    check_effort(time_limit)
     with naming(plan):
         read = read_record(plan, PlanDocument)[0]
-    try:
+    with naming(plan, "problem"):
         if read.status == "infeasible":
             return _without_plan(read, known, without, time_limit, progress)
         found = subject(read, known)
-    except InputError as error:
-        raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
     wanted = "alternatives" not in without and read.lower_bound is not None and found.batch_time > 0
     asked = questions(found.plan, found.problem, known) if wanted else None
     searching = _Searching(progress, most_searches(found.problem, without, known) + len(asked or ()))
@@ -168,9 +144,8 @@ def _answers(subject: Subject, solver: Solver, without: Collection[str], searchi
     """What more or less of something is worth: the sections of the parts that are wanted."""
     if "frontier" not in without:
         searching.part, priced = "frontier", subject.priced
-        memory = max(stage.upper_memory for stage in priced.stages)
-        throughput, fixed = subject.plan.throughput or 0.0, subject.problem.fixed is not None
-        own = OwnPlan(memory, throughput, priced.device_memory, fixed)
+        memory, fixed = max(stage.upper_memory for stage in priced.stages), subject.problem.fixed is not None
+        own = OwnPlan(memory, subject.plan.throughput or 0.0, priced.device_memory, fixed)
         yield Section("frontier", "Pareto front", figures=(pareto_figure(pareto_front(subject.plan, solver), own),))
     if "sensitivity" not in without:
         searching.part = "sensitivity"

@@ -9,13 +9,13 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from nest.catalogue import unknown_name
-from nest.deployment import violations
+from nest.deployment import Limits, violations
 from nest.errors import InputError
 from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
 from nest.io import structure
-from nest.report.text.export import limits_text
+from nest.report.plan_summary import upper_memory
 from nest.spec import PlanDocument, Problem
 from nest.units import format_bytes
 from nest.whatif.nearest_plan import Nearest, Search, nearest_plan
@@ -148,6 +148,35 @@ def _row(exporter: Exporter, problem: Problem, known: Registry) -> dict[str, Any
     }
 
 
+def limits_text(limits: Limits | None) -> str:
+    """`limits` in short; None: its exporter states none."""
+    if limits is None:
+        return "none stated"
+    fresh = Limits()
+    told = [
+        _words("strategies", limits.strategies),
+        _words("schedules", limits.schedules),
+        "ZeRO " + ", ".join(map(str, limits.zero)) if limits.zero != fresh.zero else "",
+        _words("recompute", limits.recompute),
+        _words("rank orders", limits.rank_orders),
+        "offload " + ", ".join(limits.offload) if limits.offload else "no offload",
+        "equal stages" if limits.even_stages else "",
+        "all devices" if limits.all_devices else "",
+        "" if limits.mixed else "one candidate for all stages",
+        "" if limits.zero_degrees else "ZeRO over all ranks",
+        _rules(len(limits.constraints)),
+    ]
+    return "; ".join(part for part in told if part)
+
+
+def _words(what: str, names: tuple[str, ...] | None) -> str:
+    return "" if names is None else f"{what} {', '.join(names) or 'none'}"
+
+
+def _rules(count: int) -> str:
+    return f"{count} rule{'s' if count > 1 else ''}" if count else ""
+
+
 def exporter_called(name: str, known: Registry) -> Exporter:
     """The registered exporter of a name.
 
@@ -166,16 +195,11 @@ def _warnings(plan: PlanDocument) -> tuple[str, ...]:
     """What to think of before the files of `plan` are used."""
     if plan.fits:
         return ()
-    stage = max(range(len(plan.stages)), key=lambda index: _needed(plan, index))
-    needed = format_bytes(_needed(plan, stage))
+    needs = [upper_memory(stage) for stage in plan.stages]
+    stage, needed = needs.index(max(needs)), format_bytes(max(needs))
     capacity = plan.summary.get("memory_capacity")
     told = f" of the {format_bytes(capacity)} there are" if isinstance(capacity, (int, float)) else ""
     return (
         f"the plan does not fit into memory: stage {stage + 1} is taken to need {needed}{told} on a device; "
         "it may run out of memory as exported.",
     )
-
-
-def _needed(plan: PlanDocument, stage: int) -> float:
-    record = plan.stages[stage]
-    return record.memory if record.upper_memory is None else record.upper_memory

@@ -9,7 +9,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
-VERBS = "nest/api.py"  # Every verb once, with its docstring: one list, however long.
+LONGEST_OF_VERBS = {"nest/api.py": 700}  # Every verb once, with its docstring.
 
 
 def _tool(name: str) -> str:
@@ -46,8 +46,8 @@ def test_modules_stay_small() -> None:
         str(path.relative_to(REPOSITORY)): lines
         for folder in ("nest", "plugins")
         for path in (REPOSITORY / folder).rglob("*.py")
-        if (lines := len(path.read_text().splitlines())) > LONGEST_MODULE
-        and path.relative_to(REPOSITORY).as_posix() != VERBS
+        if (lines := len(path.read_text().splitlines()))
+        > LONGEST_OF_VERBS.get(path.relative_to(REPOSITORY).as_posix(), LONGEST_MODULE)
     }
     assert not long
 

@@ -13,7 +13,7 @@ from nest import api
 from nest.errors import InputError
 from nest.hooks.registry import Registry, registry
 from nest.hooks.spec import hook
-from nest.report import summary
+from nest.report.text.summary import summary
 from nest.spec import PlanDocument
 
 MODEL = {"layers": 8, "hidden": 1024, "ffn": 4096, "heads": 16, "vocab": 512, "gated_mlp": False}

@@ -70,7 +70,7 @@ def test_a_plan_that_the_stated_risk_does_not_allow_is_noticed(daring: dict[str,
 
 
 def test_summaries_name_the_plan_its_gain_and_its_probability(daring: dict[str, Any]) -> None:
-    from nest.report import summary
+    from nest.report.text.summary import summary
 
     text = " ".join(summary(api.read_plan(daring)).split())
     other = daring["other_risks"][0]

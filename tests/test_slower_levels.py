@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import nest
-from nest import html_page
+from nest import api, html_page
 from nest.contenders import slower_times
 from nest.formulate.instance import formulate
 from nest.hooks.registry import registry
@@ -84,7 +84,7 @@ def test_a_plan_that_needs_the_last_per_cents_of_a_level_says_so() -> None:
     assert found["plan_batch_time"] == pytest.approx(20 + 46 / 9)
     assert found["batch_time"] == pytest.approx(25 + 0.5 / 9)
     assert LOSES in summary(plan)
-    assert LOSES in html_page.report(plan, without=html_page.PARTS)
+    assert LOSES in api.report_page(plan, without=html_page.PARTS)
 
 
 def test_a_plan_that_wins_without_them_says_nothing() -> None:

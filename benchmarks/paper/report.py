@@ -8,7 +8,7 @@ from statistics import median
 from benchmarks.paper.cells import DEVICES, MODELS, Cell
 from benchmarks.paper.measure import EQUAL, OURS, Outcome
 from benchmarks.paper.published import FIGURE_5, TABLE_3
-from nest.report.text.table import table
+from nest.report.text.layout import table
 from nest.units import format_bytes
 
 REFERENCE = "manual"

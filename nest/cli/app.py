@@ -2,12 +2,15 @@
 
 import gc
 import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
+import typer.core
 
 from nest import __version__
 
@@ -15,26 +18,16 @@ if TYPE_CHECKING:
     from nest.hooks.registry import Registry
 
 COMMANDS = (
-    "init",
-    "solve",
-    "evaluate",
-    "check",
-    "verify",
-    "simulate",
-    "explain",
-    "compare",
-    "export",
-    "report",
-    "models",
-    "catalogue",
-    "topology",
-    "measure",
-    "calibrate",
-    "strategies",
-    "plugins",
-    "schema",
-)
-"""Modules of this package in the order `nest --help` shows: each has a function of its name, or `register(app)`."""
+    "init", "solve", "evaluate", "check", "verify", "simulate", "explain", "compare", "export", "report", "models",
+    "devices", "clusters", "stacks", "measure", "strategies", "schema",
+)  # fmt: skip
+"""Commands in the order `nest --help` shows."""
+
+GROUPS = ("topology", "calibrate", "plugins")
+"""Groups of commands, which it shows below."""
+
+MODULES = {name: name for name in (*COMMANDS, *GROUPS)} | dict.fromkeys(("devices", "clusters", "stacks"), "catalogue")
+"""Modules of this package by the command they hold; each has a function of its name, or `register(app)`."""
 
 WIDEST_HELP = 80
 """Columns that help takes at most, margin included: what typer takes."""
@@ -43,8 +36,41 @@ COLLECTED_AFTER = (50_000, 20, 50)
 """Objects made before Python looks for garbage, and how often older ones are looked through. Candidates live as long as
 the process: DeepSeek-V3 on 2,048 devices takes 16.7 s with these, 20.7 s with Python's own (2026-11-21)."""
 
+
+class _Commands(typer.core.TyperGroup):
+    """The commands of nest, whose modules are imported when they are called or described, and those of plug-ins."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, in the order that help shows."""
+        brought = {name: hasattr(each, "commands") for name, each in self.commands.items() if name not in MODULES}
+        groups = [name for name, is_group in brought.items() if is_group]
+        return [*COMMANDS, *(name for name in brought if name not in groups), *GROUPS, *groups]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command of this name; None: there is none."""
+        if cmd_name in MODULES:
+            self.commands.update(_commands_of(MODULES[cmd_name]))
+        elif cmd_name not in self.commands:  # What is meant may be any of them.
+            for module in MODULES.values():
+                self.commands.update(_commands_of(module))
+        return super().get_command(ctx, cmd_name)
+
+
+@cache
+def _commands_of(module: str) -> Mapping[str, Any]:
+    """The commands of a module of this package, by name."""
+    found, own = import_module(f"nest.cli.{module}"), typer.Typer(rich_markup_mode=None)
+    if hasattr(found, "register"):
+        found.register(own)
+    else:
+        own.command(module)(getattr(found, module))
+    _list_whole_sentences(own)
+    return typer.main.get_group(own).commands
+
+
 app = typer.Typer(
     name="nest",
+    cls=_Commands,
     help="Plan the training of a large model on a cluster: the fastest plan, with a proof that none is faster.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -75,14 +101,6 @@ def _options(
         context.obj(context.invoked_subcommand)
 
 
-for _name in COMMANDS:
-    _module = import_module(f"nest.cli.{_name}")
-    if hasattr(_module, "register"):
-        _module.register(app)
-    else:
-        app.command(_name)(getattr(_module, _name))
-
-
 def _list_whole_sentences(group: typer.Typer) -> None:
     """Let lists of commands have the whole first sentence of each: left alone, they cut it after 45 characters."""
     for command in group.registered_commands:
@@ -91,9 +109,6 @@ def _list_whole_sentences(group: typer.Typer) -> None:
     for each in group.registered_groups:
         if each.typer_instance is not None:
             _list_whole_sentences(each.typer_instance)
-
-
-_list_whole_sentences(app)
 
 
 def main() -> None:
@@ -186,10 +201,9 @@ def _add_plugin_commands(known: "Registry") -> frozenset[str]:
 
     Each plug-in fills a command line of its own: what it does to that can harm no other command.
     """
-    taken: dict[str, str] = {}
+    taken = dict.fromkeys(MODULES, "nest")
     brought: set[str] = set()
     for plugin, own, names in known.commands(typer.Typer, _names):
-        taken = taken or dict.fromkeys(_names(app), "nest")
         clash = next((name for name in names if name in taken), None)
         if clash is not None:
             known.refuse(plugin, f"the command {clash!r} it adds is one of {taken[clash]} already")

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from nest.cli.options import JSON
-from nest.cli.output import show_paragraph, show_table, to_json, write
+from nest.cli.output import show_paragraph, show_table, to_json
 from nest.cli.progress import share_line
+from nest.errors import InputError
+from nest.hooks.registry import registry
+from nest.units import format_seconds
 
 if TYPE_CHECKING:
     from nest.calibrate.cluster import ComparedRun
@@ -46,7 +49,7 @@ def collectives(
     from nest.calibrate.collective_measurements import read_collectives
     from nest.calibrate.entries import link_text
     from nest.calibrate.links import CATALOGUE, NCCL, calibrate_links, cells
-    from nest.hooks.registry import registry
+    from nest.io import write_text
 
     _check_prior(prior, CATALOGUE, NCCL)
     _check_folder(output)
@@ -63,18 +66,15 @@ def collectives(
             show_table(header, rows, (3, 4, 5), least=(0, 14, 17, 5, 13, 13), ruled=False)
             typer.echo()
         if output is not None:
-            write(output / f"{each.link.name}.toml", link_text(each.link))
+            write_text(output / f"{each.link.name}.toml", link_text(each.link))
 
 
 def _check_prior(prior: str, *known: str) -> None:
-    from nest.errors import InputError
-
     if prior not in known:
         raise InputError(f"--prior must be {' or '.join(known)}, is {prior!r:.40}.")
 
 
 def _check_folder(output: Path | None) -> None:
-    from nest.errors import InputError
     from nest.io import there_is
 
     if output is not None and there_is(output) != "folder":
@@ -130,8 +130,7 @@ def devices(
     """
     from nest.calibrate.entries import calibration_text, device_text, file_name
     from nest.calibrate.generations import CATALOGUE, PUBLISHED, calibrate_devices, error_rows
-    from nest.hooks.registry import registry
-    from nest.io import unstructure
+    from nest.io import unstructure, write_text
 
     _check_folder(output)
     _check_prior(prior, CATALOGUE, PUBLISHED)
@@ -152,7 +151,7 @@ def devices(
     if not generations:
         texts = {spec.name: device_text(each.calibration.on(spec)) for each in found for spec in each.devices}
     for name, text in texts.items():
-        write(output / file_name(name), text)
+        write_text(output / file_name(name), text)
 
 
 def _row(row: ErrorRow) -> dict[str, object]:
@@ -201,7 +200,7 @@ def memory(
 
     from nest.calibrate.memory import USUAL, error_text, fit, left_out, shares, verdicts
     from nest.formulate.cluster import RISK
-    from nest.hooks.registry import registry
+    from nest.io import write_text
 
     risk = RISK if risk is None else risk
     _check_prior(prior, "catalogue", "none")
@@ -221,7 +220,7 @@ def memory(
     if output is not None:
         names = " ".join(path.name for path in files)
         sources = [f"nest calibrate memory {names}: likelihood of {len(seen)} runs, {len(others)} sources alike"]
-        write(output, error_text(found, sources))
+        write_text(output, error_text(found, sources))
 
 
 def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
@@ -262,7 +261,7 @@ def cluster(
     from attrs import asdict
 
     from nest.calibrate.cluster import calibrated, calibration_text, seen_runs
-    from nest.hooks.registry import registry
+    from nest.io import write_text
 
     with share_line() as tell:
         seen = seen_runs(files, registry(), tell)
@@ -282,12 +281,10 @@ def cluster(
             )
             show_paragraph(f"Stages need {sizes}.")
     if output is not None:
-        write(output, calibration_text(found))
+        write_text(output, calibration_text(found))
 
 
 def _show_runs(seen: list[ComparedRun]) -> None:
-    from nest.units import format_seconds
-
     rows = [
         (
             each.name,

@@ -7,6 +7,8 @@ import typer
 
 from nest.cli.options import JSON, STRICT_PLUGINS, complete_clusters, complete_devices
 from nest.cli.output import screen, show, show_table, to_json, warn_of_plugins
+from nest.hooks.registry import registry
+from nest.report.text.layout import figures
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +69,6 @@ def stacks(
     Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
     from nest.formulate.stack import described
-    from nest.hooks.registry import registry
 
     known = registry()
     entries = known.run(
@@ -142,6 +143,4 @@ def _stack_table(entries: Iterable[Any]) -> None:
 
 
 def _descriptions(entries: Iterable[Any]) -> None:
-    from nest.report.text.layout import figures
-
     typer.echo(figures([(each.name or "", each.description) for each in entries], screen()))

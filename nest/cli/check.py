@@ -4,8 +4,10 @@ from pathlib import Path
 
 import typer
 
+from nest import api
 from nest.cli.options import PLAN, STRICT_PLUGINS
 from nest.cli.output import DONE, NO_PLAN, screen, show_paragraph, warn_of_plugins
+from nest.report.text.layout import Tone, opening
 
 
 def check(plan: Path = PLAN, strict_plugins: bool = STRICT_PLUGINS) -> None:
@@ -13,9 +15,7 @@ def check(plan: Path = PLAN, strict_plugins: bool = STRICT_PLUGINS) -> None:
 
     Exit code 0: all agree to 1e-9; 1: some do not; 2: bad input.
     """
-    from nest import api
-    from nest.report import certificate_text
-    from nest.report.text.layout import Tone, opening
+    from nest.report.text.summary import certificate_text
 
     report = api.check(plan)
     warn_of_plugins(*report.notes)

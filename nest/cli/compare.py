@@ -5,10 +5,12 @@ from pathlib import Path
 
 import typer
 
+from nest import api
 from nest.cli.options import JSON, NODES, STRICT_PLUGINS, complete_planners
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, note_assumed, show, show_table, to_json, warn_of_plugins
 from nest.cli.progress import progress_line, step_line
+from nest.errors import InputError
 
 
 def compare(
@@ -30,9 +32,19 @@ def compare(
         help="A script (or YAML map) of Megatron-LM flags, priced on this problem; it is read, never run.",
     ),
     nodes: int | None = NODES,
-    seed: int | None = typer.Option(None, "--seed", metavar="N", help="Seed of planners that draw random numbers (1)."),
-    evaluations: int | None = typer.Option(
-        None, "--evaluations", metavar="N", help="Plans that a planner which tries plans out may price (1000)."
+    seed: int = typer.Option(
+        api.SEED,
+        "--seed",
+        metavar="N",
+        show_default=False,
+        help=f"Seed of planners that draw random numbers ({api.SEED}).",
+    ),
+    evaluations: int = typer.Option(
+        api.EVALUATIONS,
+        "--evaluations",
+        metavar="N",
+        show_default=False,
+        help=f"Plans that a planner which tries plans out may price ({api.EVALUATIONS}).",
     ),
     time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
     listing: bool = typer.Option(False, "--list", help="List the planners."),
@@ -44,8 +56,6 @@ def compare(
     All are priced by the same code on the same problem. Exit code 0: done; 1: no plan is feasible, or a plan is faster
     than the one proved to be the fastest, which is a bug in nest; 2: bad input.
     """
-    from nest import api
-    from nest.errors import InputError
     from nest.report.text.comparison import comparison_text
 
     if listing:
@@ -64,8 +74,8 @@ def compare(
             plans=plans,
             flags={"megatron": from_megatron} if from_megatron else {},
             nodes=nodes,
-            seed=1 if seed is None else seed,
-            evaluations=1000 if evaluations is None else evaluations,
+            seed=seed,
+            evaluations=evaluations,
             time_limit=time_limit,
             progress=progress,
             step=steps.tell,

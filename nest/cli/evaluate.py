@@ -6,9 +6,12 @@ from pathlib import Path
 
 import typer
 
+from nest import api
 from nest.cli.options import NODES, STRICT_PLUGINS, TOKENS, VOCABULARY, changes_of
 from nest.cli.output import NO_PLAN, note, note_once, note_plan, screen, to_json, warn, warn_of_plugins
 from nest.cli.progress import progress_line
+from nest.errors import InputError
+from nest.report.text.layout import paragraph
 
 
 def evaluate(
@@ -44,9 +47,7 @@ def evaluate(
     allow, blocks split evenly. Memory beyond capacity (`fits: false`) and constraints that do not hold (`violates`)
     are reported, not refused, and so is what `nest solve` would not try without `fixed` (`outside`).
     """
-    from nest import api
-    from nest.errors import InputError
-    from nest.report import summary
+    from nest.report.text.summary import summary
 
     decisions = dict(_decision(text) for text in fix)
     if from_megatron is not None:
@@ -83,7 +84,6 @@ def evaluate(
 
 def _decision(text: str) -> tuple[str, object]:
     """`NAME=VALUE` as a name and a number, truth value, list or word."""
-    from nest.errors import InputError
     from nest.io import read_value
 
     name, equals, value = text.partition("=")
@@ -105,12 +105,9 @@ def _evaluate_flags(
     as_json: bool,
 ) -> None:
     """Price flags of Megatron-LM and print the result."""
-    from nest import api
-    from nest.errors import InputError
     from nest.formulate.from_flags import start
     from nest.io import check_writable, write_text
-    from nest.report import summary
-    from nest.report.text.layout import paragraph
+    from nest.report.text.summary import summary
 
     framework = "megatron"
     if len(problems) > 1:

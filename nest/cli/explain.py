@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from nest import api
 from nest.cli.options import JSON, PLAN, STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, screen, to_json, warn_of_plugins
@@ -33,7 +34,6 @@ def explain(
     found. Exit code 0: done; 1: the plan says
     that nothing is feasible, which is explained, too; 2: bad input.
     """
-    from nest import api
     from nest.report.text.explanation import explanation_section
 
     printed = dict[str, str]()

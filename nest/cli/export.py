@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from attrs import evolve
 
+from nest import api
 from nest.cli.options import JSON, STRICT_PLUGINS, complete_exporters
 from nest.cli.output import NO_PLAN, note, show_table, to_json, warn_of_plugins
 from nest.cli.progress import progress_line
+from nest.errors import InputError, InputErrors
 
 if TYPE_CHECKING:
     from nest.launch_files import Exported
@@ -43,10 +45,9 @@ def export(
     Exit code 0: done; 1: the plan says that nothing is feasible, or with --nearest no feasible plan is near; 2: bad
     input, or a plan that the exporter's tool cannot express.
     """
-    from nest import api
-    from nest.errors import InputError
+    from nest.io import write_files
     from nest.launch_files import NothingNear
-    from nest.report.text.export import nearest_text
+    from nest.report.text.comparison import nearest_text
 
     if listing:
         _list(None if plan is None else api.read_plan(plan), as_json)
@@ -69,16 +70,12 @@ def export(
     for found in made.nearest.values():
         note(nearest_text(found.to_dict()))
     if output is not None:
-        from nest.io import write_files
-
         made = evolve(made, files={**made.plans, **made.files})
         write_files(output, made.files)
     _tell(made, output, as_json)
 
 
 def _made(plan: Path, to: tuple[str, ...], near: bool) -> "Exported":
-    from nest import api
-
     with progress_line("searching the nearest plan") as progress:
         return api.exported(plan, to, near=near, progress=progress)
 
@@ -88,10 +85,9 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
 
     Those that cannot be exported are told, and the others are written.
     """
-    from nest.errors import InputError, InputErrors
     from nest.io import write_files
     from nest.launch_files import Exported, NothingNear
-    from nest.report.text.export import nearest_text
+    from nest.report.text.comparison import nearest_text
 
     plans = sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name))
     if not plans or output is None:

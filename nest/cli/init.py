@@ -7,6 +7,9 @@ from pathlib import Path
 import typer
 
 from nest.cli.options import complete_clusters, complete_devices, complete_models, count
+from nest.errors import InputError
+from nest.hooks.registry import registry
+from nest.units import Count, Positions
 
 TEXT = """\
 # A problem: `nest solve {file}` finds its fastest plan. Keys that are commented out may be left out.
@@ -83,9 +86,7 @@ def init(
 
     What no option says is asked on a terminal. Exit code 0: done; 2: bad input.
     """
-    from nest.errors import InputError
     from nest.io import check_writable, there_is, write_text
-    from nest.units import Count, Positions
 
     check_writable(output, *(each for each in (model, cluster) if each))
     if there_is(output) and not force:
@@ -118,8 +119,6 @@ def init(
 
 def _refuse_missing(missing: list[str]) -> None:
     """Tell what options are missing where nobody can be asked."""
-    from nest.errors import InputError
-
     if missing and not sys.stdin.isatty():
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise InputError(f"nest init needs {options}: standard input is no terminal on which it could ask.")
@@ -133,9 +132,7 @@ def _ask(name: str, default: str | None = None, kind: object = None) -> str:
 
 def _usual_length(model: str) -> int:
     """Tokens per sample that a model is mostly described with; the model is read so that mistakes are told first."""
-    from nest.errors import InputError
     from nest.formulate.model import default_sequence_length, resolve_model
-    from nest.hooks.registry import registry
 
     try:
         return default_sequence_length(resolve_model(model, None), registry())
@@ -145,9 +142,7 @@ def _usual_length(model: str) -> int:
 
 def _cluster(cluster: str, device: str | None, folder: Path) -> str:
     """The `cluster` section; asks for the device where nothing says it."""
-    from nest.errors import InputError
     from nest.formulate.cluster import build_cluster
-    from nest.hooks.registry import registry
     from nest.io import structure, there_is
     from nest.spec import ClusterSpec
 
@@ -172,7 +167,6 @@ def _cluster(cluster: str, device: str | None, folder: Path) -> str:
 
 def _is_section(path: Path) -> bool:
     """Whether a file holds a whole `cluster` section."""
-    from nest.errors import InputError
     from nest.io import read_mapping
 
     try:

@@ -7,10 +7,12 @@ import typer
 
 from nest.cli.options import NODES, STRICT_PLUGINS, VOCABULARY
 from nest.cli.output import note, screen, to_json, warn_of_plugins
+from nest.hooks.registry import registry
+from nest.report.text.layout import Screen, paragraph, table
+from nest.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from nest.calibrate.measured import Measured
-    from nest.report.text.layout import Screen
 
 
 def measure(
@@ -40,7 +42,6 @@ def measure(
     log gives a line for `nest calibrate cluster`. Exit code 0: done; 2: bad input.
     """
     from nest.calibrate.measured import RunOptions, measure_all
-    from nest.hooks.registry import registry
     from nest.io import check_writable, write_text
 
     if output is not None:
@@ -62,11 +63,8 @@ def measure(
         typer.echo(_table(found, shown_on), err=output is None)
 
 
-def _table(found: "list[Measured]", shown_on: "Screen") -> str:
+def _table(found: "list[Measured]", shown_on: Screen) -> str:
     """The runs, the fastest of one task first, beside what is predicted of them."""
-    from nest.report.text.layout import paragraph
-    from nest.report.text.table import table
-
     ranked = _ranked(found)
     header = ("log", "framework", "steps", "measured", "predicted", "ratio", "peak memory", "estimated")
     lines = [table(header, [_row(each) for each in ranked or found], (2, 3, 4, 5, 6, 7), shown_on, ruled=False)]
@@ -96,8 +94,6 @@ def _predicted(each: "Measured") -> float | None:
 
 
 def _row(each: "Measured") -> tuple[str, ...]:
-    from nest.units import format_bytes, format_seconds
-
     seconds, predicted = each.seconds, _predicted(each)
     peak = None if each.figures.failed else each.figures.peak
     estimate = None if each.plan is None else max(stage.memory for stage in each.plan.stages)

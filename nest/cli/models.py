@@ -1,16 +1,15 @@
 """`nest models`: the families and names nest knows, or a description of one model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from attrs import evolve
 
 from nest.cli.options import JSON, STRICT_PLUGINS, complete_models, positions
 from nest.cli.output import show, warn_of_plugins
-
-if TYPE_CHECKING:
-    from nest.report.text.layout import Screen
+from nest.hooks.registry import registry
+from nest.report.text.layout import Screen, figures, paragraph, table
 
 
 def models(
@@ -34,8 +33,6 @@ def models(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.hooks.registry import registry
-
     content = _list() if source is None else registry().run(lambda: _describe(source, sequence_length))
     warn_of_plugins()
     text = _list_text if source is None else _text
@@ -44,7 +41,6 @@ def models(
 
 def _list() -> dict[str, Any]:
     from nest.catalogue import library_models
-    from nest.hooks.registry import registry
 
     known = registry()
     return {
@@ -62,7 +58,6 @@ def _list() -> dict[str, Any]:
 def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
     from nest.formulate.model import default_sequence_length, describe, load_model, resolve_model
     from nest.formulate.problem import naming
-    from nest.hooks.registry import registry
     from nest.spec import Training
 
     length = sequence_length or default_sequence_length(resolve_model(source, Path()), registry())
@@ -72,9 +67,7 @@ def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
     return {"source": source, **describe(graph, training)}
 
 
-def _list_text(content: dict[str, Any], shown_on: "Screen") -> str:
-    from nest.report.text.layout import paragraph
-
+def _list_text(content: dict[str, Any], shown_on: Screen) -> str:
     width = max(len(model["name"]) for model in content["models"])
     lines = [
         "Families, by the model_type of a config.json (transformer: described by widths)",
@@ -85,10 +78,7 @@ def _list_text(content: dict[str, Any], shown_on: "Screen") -> str:
     return "\n".join(paragraph(line, shown_on) for line in lines)
 
 
-def _text(content: dict[str, Any], shown_on: "Screen") -> str:
-    from nest.report.text.layout import figures, paragraph
-    from nest.report.text.table import table
-
+def _text(content: dict[str, Any], shown_on: Screen) -> str:
     tied = "shares the word embedding's" if content["tied_embeddings"] else ""
     rows = [
         ("family", content["family"]),

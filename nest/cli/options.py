@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from nest.hooks.registry import registry
+from nest.units import Positions, Seconds, parse, parse_count
+
 if TYPE_CHECKING:
     from nest.formulate.problem import Changes
 
 
 def _be_strict(asked: bool) -> bool:
     if asked:
-        from nest.hooks.registry import registry
-
         registry().be_strict()
     return asked
 
@@ -62,8 +63,6 @@ def time_limit(limits: str) -> Any:
 
 
 def _seconds(text: str) -> float:
-    from nest.units import Seconds, parse
-
     try:
         return float(text)  # Whatever number it is, the search says what limits can be.
     except ValueError:
@@ -73,8 +72,6 @@ def _seconds(text: str) -> float:
 
 def positions(text: str) -> int:
     """Positions of a sequence from the command line: `8192` or `8k`, at least 1."""
-    from nest.units import Positions
-
     return count(text, Positions)
 
 
@@ -86,8 +83,6 @@ def count(text: str, kind: object, option: str | None = None) -> int:
         kind: `Count` or `Positions`.
         option: what it is written behind, for errors; None: whoever reads the option knows.
     """
-    from nest.units import parse_count
-
     with _usage(option):
         number = int(text) if text.strip().isdecimal() else parse_count(text, kind)
         if number < 1:
@@ -106,23 +101,17 @@ def _usage(option: str | None = None) -> Iterator[None]:
 
 def complete_exporters(incomplete: str) -> list[str]:
     """Names of exporters."""
-    from nest.hooks.registry import registry
-
     return _beginning(incomplete, registry().exporters())
 
 
 def complete_targets(incomplete: str) -> list[str]:
     """What `search.target` may name: exporters that say what their framework can run."""
-    from nest.hooks.registry import registry
-
     able = (name for name, each in registry().exporters().items() if hasattr(each, "limits"))
     return _beginning(incomplete, [*able, "none"])
 
 
 def complete_planners(incomplete: str) -> list[str]:
     """Names of planners."""
-    from nest.hooks.registry import registry
-
     return _beginning(incomplete, registry().planners())
 
 

@@ -12,9 +12,10 @@ import typer
 
 from nest.cli.terminal import is_coloured, width_of
 from nest.errors import InputError, InternalError, NestError, NoPlanYet
+from nest.hooks.registry import registry
+from nest.report.text.layout import Screen, Tone, opening, paragraph, table
 
 if TYPE_CHECKING:
-    from nest.report.text.layout import Screen, Tone
     from nest.spec import PlanDocument
 
 DONE, NO_PLAN, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -61,69 +62,59 @@ def run(command: Callable[[], Any]) -> int:
 
 def _warn_before_error() -> None:
     """Tell which plug-ins were disabled before an error: one may be what the input asks for."""
-    from nest.hooks.registry import registry
-
     with suppress(InputError):
         if not registry().strict:
             warn_of_plugins()
 
 
-def screen(*, errors: bool = False) -> "Screen":
+def screen(*, errors: bool = False) -> Screen:
     """What texts are laid out for on standard output, or standard error: a terminal, or lines of any length."""
-    from nest.report.text.layout import Screen
-
     stream = sys.stderr if errors else sys.stdout
     width = width_of(stream)
     return Screen(width, _painted) if is_coloured(stream) else Screen(width)
 
 
-def _painted(text: str, tone: "Tone") -> str:
-    return typer.style(text, **_STYLES[tone.name])
+def _painted(text: str, tone: Tone) -> str:
+    return typer.style(text, **_STYLES[tone])
 
 
-_STYLES: dict[str, dict[str, Any]] = {
-    "HEADING": {"bold": True},
-    "GOOD": {"fg": typer.colors.GREEN},
-    "FAIR": {"fg": typer.colors.YELLOW},
-    "BAD": {"fg": typer.colors.RED},
+_STYLES: dict[Tone, dict[str, Any]] = {
+    Tone.HEADING: {"bold": True},
+    Tone.GOOD: {"fg": typer.colors.GREEN},
+    Tone.FAIR: {"fg": typer.colors.YELLOW},
+    Tone.BAD: {"fg": typer.colors.RED},
 }
-"""How what stands out looks, by `nest.report.text.layout.Tone`."""
+"""How what stands out looks."""
 
 
-def show(as_json: bool, document: dict[str, Any], text: "Callable[[Screen], str]") -> None:
+def show(as_json: bool, document: dict[str, Any], text: Callable[[Screen], str]) -> None:
     """Print a result as JSON, or for people."""
     typer.echo(to_json(document) if as_json else text(screen()))
 
 
 def show_table(header: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = (), **layout: Any) -> None:
-    """Print a table (`nest.report.text.table`)."""
-    from nest.report.text.table import table
-
+    """Print a table (`nest.report.text.layout`)."""
     typer.echo(table(tuple(header), [tuple(row) for row in rows], tuple(right), screen(), **layout))
 
 
 def show_paragraph(text: str, indent: int = 0, *, errors: bool = False) -> None:
     """Print a sentence or two; `indent` is that of their second and later lines."""
-    from nest.report.text.layout import paragraph
-
     typer.echo(paragraph(text, screen(errors=errors), indent), err=errors)
 
 
-def note(text: str, begin: str = "", tone: str = "") -> None:
+def note(text: str, begin: str = "", tone: Tone = Tone.HEADING) -> None:
     """Print `text` to standard error, each line after the program's name; on a terminal they end between words.
 
     Args:
         text: what is told.
         begin: how lines begin that stand out, the program's name included.
-        tone: name of the tone in which that is written.
+        tone: how that is written.
     """
     lines = [f"nest: {line}" for line in text.splitlines()]
     if sys.stderr.isatty():
-        from nest.report.text.layout import Tone, opening, paragraph
-
         shown_on, further = screen(errors=True), len("nest: ")
         lines = [
-            opening(begin, Tone[tone], line.removeprefix(begin), shown_on, further)
+            opening(begin, tone, line.removeprefix(begin), shown_on, further)
             if begin and line.startswith(begin)
             else paragraph(line, shown_on, further)
             for line in lines
@@ -134,18 +125,16 @@ def note(text: str, begin: str = "", tone: str = "") -> None:
 
 def fail(text: str) -> None:
     """Print an error to standard error."""
-    note(text, "nest:", "BAD")
+    note(text, "nest:", Tone.BAD)
 
 
 def warn(line: str) -> None:
     """Print a warning to standard error."""
-    note(f"warning: {line}", "nest: warning:", "FAIR")
+    note(f"warning: {line}", "nest: warning:", Tone.FAIR)
 
 
 def warn_of_plugins(*more: str) -> None:
     """Print warnings of plug-ins that were disabled, and `more` of them, each once."""
-    from nest.hooks.registry import registry
-
     warn_once((*registry().warnings, *more))
 
 
@@ -193,15 +182,10 @@ def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:
 
 def unwritten(path: Path, text: str) -> InputError | None:
     """Write `text` to `path`; what keeps it from being written, so that it can be printed in its stead."""
+    from nest.io import write_text
+
     try:
-        write(path, text)
+        write_text(path, text)
     except InputError as error:
         return InputError(f"{error} What was to be written is on standard output.")
     return None
-
-
-def write(path: Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all."""
-    from nest.io import write_text
-
-    write_text(path, text)

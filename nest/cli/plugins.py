@@ -9,10 +9,12 @@ import typer
 
 from nest.cli.options import JSON, STRICT_PLUGINS
 from nest.cli.output import DONE, NO_PLAN, screen, show_paragraph, to_json, warn_of_plugins
+from nest.hooks.kinds import KINDS
+from nest.hooks.registry import Registry, registry
+from nest.report.text.layout import Tone, opening
 
 if TYPE_CHECKING:
     from nest.hooks.loader import PluginState
-    from nest.hooks.registry import Registry
     from nest.testing import Finding
 
 HANGING = 26
@@ -55,8 +57,6 @@ def list_plugins(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) ->
 
     Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
-    from nest.hooks.registry import registry
-
     rows = registry().states()
     warn_of_plugins()
     if as_json:
@@ -94,7 +94,6 @@ def doctor(
     Exit code 0: all of them conform; 1: one does not, or is disabled; 2: no such distribution.
     """
     from nest.hooks.loader import DISTRIBUTION
-    from nest.hooks.registry import registry
 
     known = registry()
     states = {state.distribution: state for state in known.states()}
@@ -114,8 +113,6 @@ def doctor(
 
 
 def _show_finding(line: str) -> None:
-    from nest.report.text.layout import Tone, opening
-
     if line.startswith(FAILED):
         typer.echo(opening(FAILED, Tone.BAD, line.removeprefix(FAILED), screen(), FURTHER))
     else:
@@ -142,7 +139,6 @@ def _chosen(named: list[str], installed: list[str]) -> list[str]:
 
 def _examined(known: Registry, distributions: list[str]) -> list[Row]:
     """Every object of the distributions, checked."""
-    from nest.hooks.kinds import KINDS
     from nest.testing.conformance import check_within
 
     rows: list[Row] = []
@@ -171,8 +167,6 @@ def _document(rows: list[Row], troubles: dict[str, list[str]], healthy: bool) ->
 
 def _findings(rows: list[Row], states: list[PluginState]) -> list[str]:
     """The findings for people: what passed in short, what failed with its reason."""
-    from nest.hooks.kinds import KINDS
-
     lines = []
     for distribution, version, kind, name, findings in rows:
         passed = sum(finding.passed for finding in findings)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import typer
 
+from nest import api
 from nest.cli.options import PLAN, STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import warn_of_plugins, write
+from nest.cli.output import warn_of_plugins
 from nest.cli.progress import step_line
 
 USUAL_OUTPUT = Path("report.html")
@@ -31,13 +32,12 @@ def report(
     bandwidth are worth takes searches of their own.
     Exit code 0: done, also for a plan that says that nothing is feasible; 2: bad input.
     """
-    from nest import html_page
-    from nest.io import check_writable
+    from nest.io import check_writable, write_text
 
     check_writable(output, plan)
     line = step_line()
     try:
-        text = html_page.report(
+        text = api.report_page(
             plan,
             without=without,
             time_limit=time_limit,
@@ -46,5 +46,5 @@ def report(
     finally:
         line.clear()
     warn_of_plugins()
-    write(output, text)
+    write_text(output, text)
     typer.echo(output)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import typer
 
-from nest.cli.output import to_json, write
+from nest.cli.output import to_json
+from nest.errors import InputError
+from nest.hooks.registry import registry
 
 NAMES = {
     ("Problem", "strategies"): "strategies",
@@ -34,8 +36,7 @@ def schema(
     """
     from nest.catalogue import unknown_name
     from nest.catalogue.formats import FORMATS
-    from nest.errors import InputError
-    from nest.io import there_is
+    from nest.io import there_is, write_text
 
     if name is not None and name not in FORMATS:
         raise unknown_name("nest schema", "file format", name, FORMATS)
@@ -47,14 +48,13 @@ def schema(
         raise InputError(f"{output}: there is no such folder; make it first.")
     for each in FORMATS if name is None else (name,):
         path = output / f"{each}.schema.json"
-        write(path, text(each))
+        write_text(path, text(each))
         typer.echo(str(path))
 
 
 def text(name: str) -> str:
     """The schema of the format called `name`, as the text of its file; names of registered objects are examples."""
     from nest.catalogue.formats import FORMATS
-    from nest.hooks.registry import registry
     from nest.io.schema import schema as schema_of
 
     found = schema_of(FORMATS[name], f"nest {name}")

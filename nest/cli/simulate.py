@@ -4,9 +4,11 @@ from pathlib import Path
 
 import typer
 
+from nest import api
 from nest.cli.options import JSON, PLAN, STRICT_PLUGINS
-from nest.cli.output import NO_PLAN, note, show, warn_of_plugins, write
+from nest.cli.output import NO_PLAN, note, show, warn_of_plugins
 from nest.cli.progress import share_line
+from nest.errors import InputError
 
 
 def simulate(
@@ -38,9 +40,7 @@ def simulate(
     The plan is checked first. Exit code 0: done; 1: the plan says that nothing is feasible; 2: bad input, or a schedule
     that cannot be replayed.
     """
-    from nest import api
-    from nest.errors import InputError
-    from nest.io import check_writable
+    from nest.io import check_writable, write_text
     from nest.report.text.replay import replay_text
 
     if trace is not None:
@@ -64,15 +64,13 @@ def simulate(
     if trace is not None:
         from nest.simulate.trace import trace as trace_text
 
-        write(trace, trace_text(found))
+        write_text(trace, trace_text(found))
     document = found.to_dict()
     show(as_json, document, lambda screen: replay_text(document, read, screen))
 
 
 def _slow_device(text: str) -> tuple[str, float]:
     """`STAGE[/REPLICA]=FACTOR` as the place and the factor."""
-    from nest.errors import InputError
-
     place, _, factor = text.partition("=")
     try:
         return place.strip(), float(factor)

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 import typer.core
 
+from nest import api
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of, complete_targets
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import DONE, NO_PLAN, fail, note_once, note_plan, screen, to_json, unwritten
 from nest.cli.progress import progress_line
 from nest.cli.terminal import stoppable
+from nest.errors import InputError, NoPlanYet
+from nest.report.text.layout import figures
+from nest.solve.effort import Deadline
 
 if TYPE_CHECKING:
     from nest.formulate.problem import Changes
-    from nest.solve.effort import Deadline
 
 
 def register(app: typer.Typer) -> None:
@@ -70,13 +73,10 @@ def solve(
     Exit code 0: a plan was found; 1: there is none, none was found in time, or its proof failed; 2: bad input; 130:
     Ctrl-C before there was one. Several problems give one JSON document a line.
     """
-    from nest.solve.effort import Deadline
+    from nest.io import check_writable, there_is
 
     deadline = Deadline.of(time_limit)  # What is imported next takes part of the time.
-    from nest import api
-    from nest.errors import InputError, NoPlanYet
-    from nest.io import check_writable, there_is
-    from nest.report import summary, verdict_text
+    from nest.report.text.summary import summary, verdict_text
 
     if output is not None and len(problems) > 1:
         raise InputError("--output takes the plan of one problem; give one problem, or --json for several.")
@@ -137,8 +137,8 @@ def _shortlist(
     """Print the best plans, and write a file of each."""
     from nest.api import shortlist
     from nest.io import write_files
-    from nest.report import summary
-    from nest.report.text.summary import shortlist_document, shortlist_text
+    from nest.report.text.comparison import shortlist_document, shortlist_text
+    from nest.report.text.summary import summary
 
     implied = list[str]()
     with progress_line("searching") as progress, stoppable(deadline):
@@ -161,8 +161,6 @@ def _shortlist(
 
 
 def _statistics(statistics: dict[str, Any]) -> str:
-    from nest.report.text.layout import figures
-
     rows: list[tuple[str, Any]] = []
     for name, value in statistics.items():
         parts = value if isinstance(value, dict) else {}

@@ -1,14 +1,12 @@
 """`nest strategies`: the registered sub-graph strategies and the distributions that bring them."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from nest.cli.options import JSON, STRICT_PLUGINS
 from nest.cli.output import show_table, to_json, warn_of_plugins
-
-if TYPE_CHECKING:
-    from nest.hooks.registry import Registry
+from nest.hooks.registry import Registry, registry
 
 
 def strategies(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> None:
@@ -16,8 +14,6 @@ def strategies(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> N
 
     Exit code 0: done; 2: strategies that each come after another.
     """
-    from nest.hooks.registry import registry
-
     known = registry()
     rows = known.run(lambda: _rows(known))
     warn_of_plugins()

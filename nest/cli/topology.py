@@ -7,8 +7,11 @@ import typer
 
 from nest.cli.catalogue import profiles
 from nest.cli.options import JSON, STRICT_PLUGINS
-from nest.cli.output import note_assumed, show, to_json, warn_of_plugins, write
+from nest.cli.output import note_assumed, show, to_json, warn_of_plugins
 from nest.cli.progress import waiting
+from nest.errors import InputError
+from nest.hooks.registry import registry
+from nest.units import Bytes, parse
 
 if TYPE_CHECKING:
     from nest.instance import Cluster
@@ -102,7 +105,6 @@ def import_file(
     2: bad input.
     """
     from nest.formulate.cluster import from_file
-    from nest.hooks.registry import registry
     from nest.io import check_writable
     from nest.report.text.cluster import section, section_text
     from nest.spec import ClusterSpec
@@ -126,25 +128,23 @@ def import_file(
 
 
 def _print_or_write(text: str, output: Path | None) -> None:
+    from nest.io import write_text
+
     if output is None:
         typer.echo(text, nl=False)
     else:
-        write(output, text)
+        write_text(output, text)
 
 
 def _check_suffix(output: Path, *others: str) -> None:
     """Refuse a file whose name says that something else than a section in YAML is in it: nobody could read it."""
-    from nest.errors import InputError
-
     if output.suffix.lower() in others:
         raise InputError(f"{output}: the section is not written as {output.suffix[1:].upper()}; call the file `.yaml`.")
 
 
 def _read(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Cluster | Reduced]":
     """The cluster section of a file with its topology read, and the network; a `Cluster` where levels give it."""
-    from nest.errors import InputError
     from nest.formulate.topology import in_place, network
-    from nest.hooks.registry import registry
     from nest.io import placed
     from nest.network import REFERENCE_MESSAGE
 
@@ -166,7 +166,6 @@ def _read(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Clust
 
 def _cluster(file: Path) -> "ClusterSpec":
     """The cluster section of a problem, or one of nothing but the topology in `file`."""
-    from nest.errors import InputError
     from nest.io import read_mapping, structure_source, there_is
     from nest.io.source import SUFFIXES
     from nest.spec import ClusterOfFile, ClusterSpec, Problem
@@ -183,9 +182,6 @@ def _cluster(file: Path) -> "ClusterSpec":
 
 
 def _size(text: str) -> float:
-    from nest.errors import InputError
-    from nest.units import Bytes, parse
-
     try:
         size = parse(text, Bytes)
     except ValueError as error:

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import typer
 
+from nest import api
 from nest.cli.options import PLAN, STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import DONE, NO_PLAN, screen, show_paragraph, to_json, unwritten, warn_of_plugins, warn_once
 from nest.cli.progress import PROVING, progress_line
 from nest.cli.terminal import stoppable
+from nest.solve.effort import Deadline
 
 
 def verify(
@@ -27,10 +29,8 @@ def verify(
     The plan is checked first, as `nest check` does. Exit code 0: proved; 1: a better plan was found, or the time was up
     first, or the check failed; 2: bad input.
     """
-    from nest import api
     from nest.io import check_writable
-    from nest.report import summary, verdict_text
-    from nest.solve.effort import Deadline
+    from nest.report.text.summary import summary, verdict_text
 
     if output is not None:
         check_writable(output, plan)

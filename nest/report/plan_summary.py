@@ -9,7 +9,7 @@ from attrs import frozen
 from nest.instance import Instance, Solution
 from nest.plan.document import time_range
 from nest.plan.evaluate import PricedPlan, PricedStage
-from nest.spec import Problem
+from nest.spec import PlanDocument, Problem, StageRecord
 from nest.units import format_seconds
 
 SHARE_NAMES = {
@@ -59,6 +59,16 @@ class ModelFacts:
     sequence_length: int
     flops_per_token: float
     peak: float
+
+
+def upper_memory(stage: StageRecord) -> float:
+    """Bytes of a stage that are compared with a device's; those expected of plans of older versions."""
+    return stage.memory if stage.upper_memory is None else stage.upper_memory
+
+
+def needed_memory(plan: PlanDocument) -> float:
+    """Bytes that a device must have for a plan with decisions to fit."""
+    return max(map(upper_memory, plan.stages))
 
 
 def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
+from attrs.filters import exclude
 
 from nest.deployment import Deployment, deployment
 from nest.deployment.limits import degrees_of
@@ -11,7 +12,7 @@ from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, chunks_of
 from nest.plan.document import document
-from nest.report import figures
+from nest.report.plan_summary import figures
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
 from nest.whatif.outcome import Outcome, decided, outcome
@@ -61,13 +62,7 @@ class Alternative:
 
     def to_dict(self) -> dict[str, object]:
         """All of it in plain mappings, lists and numbers."""
-        return {
-            "decision": self.decision,
-            "value": self.value,
-            "asked": self.asked,
-            "instead": self.instead,
-            **self.outcome.to_dict(),
-        }
+        return {**asdict(self, recurse=False, filter=exclude("outcome")), **self.outcome.to_dict()}
 
 
 def questions(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Question, ...]:

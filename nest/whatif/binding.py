@@ -7,7 +7,8 @@ from attrs import asdict, frozen
 from nest.deployment import deployment
 from nest.hooks.registry import Registry
 from nest.instance import ChunkedSchedule
-from nest.spec import PlanDocument, StageRecord
+from nest.report.plan_summary import upper_memory
+from nest.spec import PlanDocument
 
 ALIKE = 0.01
 """Stages whose figure is within this share of the largest are told with it."""
@@ -39,16 +40,6 @@ def binding(plan: PlanDocument, known: Registry) -> tuple[Binding, ...]:
     if len(plan.stages) > 1:
         found += [_idle(plan), _boundaries(plan, plan.batch_time)]
     return (*found, _exchange(plan, plan.batch_time), _batch(plan), _devices(plan))
-
-
-def upper_memory(stage: StageRecord) -> float:
-    """Bytes of a stage that are compared with a device's."""
-    return stage.memory if stage.upper_memory is None else stage.upper_memory
-
-
-def needed_memory(plan: PlanDocument) -> float:
-    """Bytes that a device must have for the plan to fit."""
-    return max(upper_memory(stage) for stage in plan.stages)
 
 
 def _memory(plan: PlanDocument) -> Binding:

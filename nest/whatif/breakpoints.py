@@ -2,15 +2,15 @@
 
 from math import log, sqrt
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
+from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.alternatives import EACH_STAGE
-from nest.whatif.binding import needed_memory
 from nest.whatif.outcome import Outcome, decided, outcome
 from nest.whatif.parameters import Parameter, parameters, with_memory
 from nest.whatif.shadow_prices import PLENTY
@@ -72,19 +72,7 @@ class Breakpoint:
 
     def to_dict(self) -> dict[str, object]:
         """All of it in plain mappings, lists and numbers."""
-        return {
-            "parameter": self.parameter,
-            "unit": self.unit,
-            "value": self.value,
-            "direction": self.direction,
-            "same_at": self.same_at,
-            "changed_at": self.changed_at,
-            "kept": self.kept,
-            "same_kept": self.same_kept,
-            "outcome": None if self.outcome is None else self.outcome.to_dict(),
-            "proved": self.proved,
-            "precise": self.precise,
-        }
+        return {**asdict(self, recurse=False), "outcome": None if self.outcome is None else self.outcome.to_dict()}
 
 
 @frozen

@@ -14,12 +14,12 @@ from nest.formulate.instance import build_instance, planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
-from nest.io import structure, unstructure
+from nest.io import unstructure
 from nest.plan.check import check as check_plan
 from nest.plan.document import document, solution_of
 from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
-from nest.report.runner_up import apart
+from nest.report.other_plans import apart
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 
@@ -237,19 +237,6 @@ class Task:
     @instance.default
     def _formulated(self) -> Instance:
         return build_instance(self.problem, self.known)
-
-    @classmethod
-    def of(
-        cls,
-        ours: PlanDocument,
-        known: Registry,
-        seed: int,
-        evaluations: int,
-        time_limit: float | None,
-        evaluate: Callable[..., PlanDocument],
-    ) -> "Task":
-        """The problem of our plan, below whose bound no plan of it is."""
-        return cls(structure(ours.problem, Problem), known, ours.lower_bound, seed, evaluations, time_limit, evaluate)
 
     def planned(self, name: str) -> Entry:
         """What a registered planner decides."""

@@ -8,7 +8,7 @@ from attrs import evolve, field, frozen
 
 from nest.errors import InputError
 from nest.formulate.problem import carried_problem
-from nest.report.runner_up import apart
+from nest.report.other_plans import apart
 from nest.spec import PlanDocument
 from nest.tolerances import BANDWIDTH_SHORTFALL, PROOF
 from nest.whatif.alternatives import Alternative, Question, alternative, questions

@@ -12,9 +12,8 @@ from nest.formulate.fixed_plan import decided_instance
 from nest.hooks.registry import Registry
 from nest.plan.document import solution_of
 from nest.plan.evaluate import evaluate as price
-from nest.report import figures
-from nest.report.plan_summary import SHARE_NAMES
-from nest.report.runner_up import grown, why
+from nest.report.other_plans import grown, why
+from nest.report.plan_summary import SHARE_NAMES, figures
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 

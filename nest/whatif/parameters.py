@@ -264,9 +264,6 @@ def _entries(matrix: MatrixSpec) -> Iterator[tuple[float, tuple[int, int]]]:
                 yield value, (one, two)
 
 
-__all__ = ["Parameter", "parameters"]
-
-
 def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
     """What can be varied in a self-contained problem, in the order in which tables show it.
 
@@ -299,6 +296,7 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
 
 
 def with_memory(problem: Problem, value: float) -> Problem:
+    """The problem on devices of so many bytes."""
     return evolve(problem, cluster=evolve(problem.cluster, memory=Bytes(value)))
 
 

@@ -6,9 +6,10 @@ from attrs import evolve, frozen
 
 from nest.formulate.cluster import build_cluster
 from nest.instance import Cluster
+from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument
 from nest.whatif.outcome import plan_label
-from nest.whatif.solver import Solver, devices_used, memory_used, problem_of
+from nest.whatif.solver import Solver, devices_used, problem_of
 
 MOST_COUNTS = 4
 """Numbers of devices that are asked about: all of them, and halves of that."""
@@ -86,7 +87,7 @@ def pareto_front(
             found.append(_point(devices, memory, best))
             if best is None or best.batch_time is None:
                 break
-            needed = memory_used(best)
+            needed = needed_memory(best)
     found = [_not_beaten(point, found) for point in found]
     return tuple(evolve(point, efficient=_efficient(point, found)) for point in found)
 
@@ -109,7 +110,7 @@ def _point(devices: int, memory: float, best: PlanDocument | None) -> FrontierPo
         return FrontierPoint(devices, memory, None, None, None, None, efficient=False)
     return FrontierPoint(
         devices,
-        memory_used(best),
+        needed_memory(best),
         plan_label(best),
         devices_used(best),
         best.batch_time,

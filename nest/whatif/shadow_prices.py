@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
+from attrs.filters import exclude
 
 from nest.formulate.cluster import RISK
 from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
@@ -187,13 +188,8 @@ class ShadowPrice:
 
     def to_dict(self) -> dict[str, object]:
         """All of it in plain mappings, lists and numbers."""
-        return {
-            "place": self.place,
-            "written": self.written,
-            "instead": self.instead,
-            "costs": self.costs,
-            **self.outcome.to_dict(),
-        }
+        own = asdict(self, recurse=False, filter=exclude("outcome"))
+        return {**own, "costs": self.costs, **self.outcome.to_dict()}
 
 
 def shadow_price(best: PlanDocument, relaxation: Relaxation, solver: Solver) -> ShadowPrice:

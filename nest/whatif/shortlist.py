@@ -10,8 +10,8 @@ from nest.formulate.instance import Formulation
 from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry
 from nest.instance import Instance, SearchProgress
-from nest.report.runner_up import apart
-from nest.report.text.summary import Entry
+from nest.report.other_plans import apart
+from nest.report.text.comparison import Entry
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import TIE

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable
 from json import dumps
-from pathlib import Path
 
 from attrs import evolve, frozen
 
@@ -11,14 +10,14 @@ from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.instance import build_instance
-from nest.formulate.problem import Source, carried_problem
+from nest.formulate.problem import Source, carried_problem, naming
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Solution
-from nest.io import placed
 from nest.plan.document import infeasible, solution_of
 from nest.plan.evaluate import PricedPlan
 from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
+from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import TIE
 from nest.whatif.parameters import with_memory
@@ -82,20 +81,14 @@ class Solver:
     Attributes:
         solves: problems solved so far.
         plugins: registered strategies and the like.
-        time_limit: seconds for each solve; None: as long as it takes.
+        time_limit: seconds for each solve, after which its best plan so far counts; None: as long as it takes.
         progress: called before each solve with what it is for and how many were done.
     """
 
     def __init__(
         self, plugins: Registry | None = None, *, time_limit: float | None = None, progress: Progress | None = None
     ) -> None:
-        """A solver that has solved nothing.
-
-        Args:
-            plugins: registered strategies and the like; left out, those installed.
-            time_limit: seconds for each solve, after which its best plan so far counts; None: as long as it takes.
-            progress: called before each solve with what it is for and how many were done.
-        """
+        """A solver that has solved nothing; arguments are its attributes, `plugins` left out those installed."""
         self.solves = 0
         self.plugins = plugins or registry()
         self.time_limit = time_limit
@@ -209,13 +202,8 @@ def devices_used(plan: PlanDocument) -> int:
     return (plan.data_parallel or 0) * sum(stage.devices[1] for stage in plan.stages)
 
 
-def memory_used(plan: PlanDocument) -> float:
-    """Bytes that devices must have for a plan with decisions."""
-    return max(stage.memory if stage.upper_memory is None else stage.upper_memory for stage in plan.stages)
-
-
 def _is_within(plan: PlanDocument, devices: int, memory: float) -> bool:
-    return plan.batch_time is not None and devices_used(plan) <= devices and memory_used(plan) <= memory
+    return plan.batch_time is not None and devices_used(plan) <= devices and needed_memory(plan) <= memory
 
 
 def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
@@ -248,10 +236,8 @@ def require_held(plan: Source | PlanDocument, read: PlanDocument, known: Registr
     Raises:
         InputError: they do not, or the plan's problem cannot be used.
     """
-    try:
+    with naming(plan, "problem"):
         report = check_document(read, known)
-    except InputError as error:
-        raise (placed(Path(plan), error, "problem") if isinstance(plan, (str, Path)) else error) from None
     if not report.ok:
         raise InputError(f"the plan does not hold, {so}: {report.disagreements[0]}")
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nest import html_page
+from nest import api, html_page
 from tests.browser.plans import PLANS
 
 SEARCHED_LONG = {"many-stages"}
@@ -14,5 +14,5 @@ def written(name: str, folder: Path) -> Path:
     path = folder / f"{name}.html"
     if not path.exists():
         without = html_page.PARTS if name in SEARCHED_LONG else ()
-        path.write_text(html_page.report(PLANS[name](), without=without), encoding="utf-8")
+        path.write_text(api.report_page(PLANS[name](), without=without), encoding="utf-8")
     return path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nest import html_page
+from nest import api, html_page
 from tests.command_line import call
 from tests.report.html.plans import infeasible, quick, solved
 from tests.simulate.uniform_plans import uniform_plan
@@ -91,6 +91,6 @@ def test_what_cannot_be_reported_on_is_refused(
 def test_a_place_that_is_none_is_told_first(
     plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(html_page, "report", lambda *_, **__: pytest.fail("work was done first"))
+    monkeypatch.setattr(api, "report_page", lambda *_, **__: pytest.fail("work was done first"))
     assert call(monkeypatch, "report", str(plan), "-o", str(tmp_path / "nowhere" / "page.html")) == 2
     assert "there is no folder" in capsys.readouterr().err

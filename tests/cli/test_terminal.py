@@ -147,8 +147,8 @@ def test_help_is_as_wide_as_the_terminal() -> None:
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     yield path
-    for name, command in getattr(group, "commands", {}).items():
-        yield from _commands(command, (*path, name))
+    for name in group.list_commands(None) if hasattr(group, "list_commands") else ():
+        yield from _commands(group.get_command(None, name), (*path, name))
 
 
 @pytest.mark.parametrize("command", [*_commands(typer.main.get_command(app))], ids=" ".join)

@@ -3,6 +3,7 @@
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -80,8 +81,9 @@ def test_stacks_are_those_of_the_catalogue() -> None:
 
 def test_every_command_and_option_is_described() -> None:
     page = (REFERENCE / "command-line.md").read_text()
-    group = typer.main.get_command(app.app)
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(app.app)
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         assert f"`nest {name}" in page
         row = next(line for line in page.splitlines() if line.startswith(f"| `nest {name}"))
         options = [each for option in command.params for each in option.opts if each.startswith("--")]

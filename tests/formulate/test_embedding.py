@@ -19,7 +19,7 @@ from nest.instance.pairs import Pairs
 from nest.io import structure
 from nest.network import LinkGraph, pairs, reduce
 from nest.plan.evaluate import evaluate
-from nest.report import summary
+from nest.report.text.summary import summary
 from nest.solve.dp import solve
 from nest.solve.placement.problem import EmbeddingProblem, Placement
 from nest.spec import PlanDocument, Problem

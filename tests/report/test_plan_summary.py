@@ -4,7 +4,8 @@ import pytest
 
 from nest.instance import Solution, StageDecision
 from nest.plan.evaluate import evaluate
-from nest.report import ModelFacts, describe_runner_up, figures, time_shares
+from nest.report.other_plans import describe_runner_up
+from nest.report.plan_summary import ModelFacts, figures, time_shares
 from tests.small_instances import candidate, cluster, instance
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nest import api
 from nest.errors import InputError
-from nest.report import summary
+from nest.report.text.summary import summary
 from tests.formulate.test_implied_target import PROBLEM
 
 

@@ -6,7 +6,8 @@ from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.plan.document import solution_of
 from nest.plan.evaluate import evaluate
-from nest.whatif.binding import binding, needed_memory
+from nest.report.plan_summary import needed_memory
+from nest.whatif.binding import binding
 from tests.whatif.small import solved
 
 

@@ -5,8 +5,8 @@ from attrs import evolve
 
 from nest import api
 from nest.hooks.registry import registry
+from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
-from nest.whatif.binding import needed_memory
 from nest.whatif.breakpoints import LESS, MORE, PRECISION, Sweep, breakpoint_of, signature, sweeps
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver, time_on

@@ -8,9 +8,10 @@ from attrs import evolve
 from nest import api
 from nest.formulate.cluster import build_cluster
 from nest.io import structure
+from nest.report.plan_summary import needed_memory
 from nest.spec import Problem
 from nest.whatif.parameters import with_memory
-from nest.whatif.solver import Solver, at_most, canonical, devices_used, memory_used, time_on
+from nest.whatif.solver import Solver, at_most, canonical, devices_used, time_on
 from tests.agreement.problems import random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.check import check_document, plan_of, same
@@ -66,7 +67,7 @@ def test_to_begin_with_a_plan_changes_nothing_but_ties(kind: str) -> None:
     stayed = 0
     for plan, problem, _ in solved(range(4), kind):
         cluster, _ = build_cluster(problem.cluster, Solver().plugins)
-        needed = max(memory_used(plan), 1e-6)
+        needed = max(needed_memory(plan), 1e-6)
         fewer = at_most(problem, cluster.size // 2)
         for changed in (fewer, *(with_memory(problem, each) for each in (cluster.device_memory / 2, needed))):
             plain, begun = Solver().plan(changed), Solver().plan(changed, start=plan)
@@ -96,7 +97,7 @@ def test_what_wider_limits_imply_is_exact() -> None:
                 assert same(None if found is None else found.batch_time, solve(asked.to_dict()).batch_time)
                 if found is not None and found.batch_time is not None:
                     assert devices_used(found) <= devices
-                    assert memory_used(found) <= share * memory * (1 + 1e-12)
+                    assert needed_memory(found) <= share * memory * (1 + 1e-12)
                     assert not violations(asked.to_dict(), plan_of(found.to_dict()))
                     assert check_document(found.to_dict()) == []
                 spared += solver.solves == before
@@ -107,7 +108,7 @@ def test_a_plan_kept_takes_what_the_oracle_says() -> None:
     refused = 0
     for plan, problem, solver in solved(range(12)):
         cluster, _ = build_cluster(problem.cluster, solver.plugins)
-        for memory in (cluster.device_memory, cluster.device_memory / 2, memory_used(plan)):
+        for memory in (cluster.device_memory, cluster.device_memory / 2, needed_memory(plan)):
             if memory <= cluster.reserve:
                 continue
             changed = with_memory(problem, memory)

@@ -10,11 +10,10 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.report.html.cluster import cluster_figure
 from nest.report.html.headline import batch_size, cluster_size, headline, model_size, plan_status, title
-from nest.report.html.launch import Export, launch
 from nest.report.html.records import Figure, Heading, Section, Subject
 from nest.report.html.rendering import rendered
+from nest.report.html.sections import Export, launch, reproduce, stage_table
 from nest.report.html.stage_bars import memory_figure, time_figure
-from nest.report.html.stages import reproduce, stage_table
 from nest.report.html.timeline import timeline
 from nest.spec import PlanDocument, Problem
 

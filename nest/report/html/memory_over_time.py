@@ -6,8 +6,7 @@ import numpy
 from attrs import frozen
 from markupsafe import Markup
 
-from nest.report.html.alignment import alike
-from nest.report.html.records import Cell, Drawing, Figure, Key, Table
+from nest.report.html.records import Cell, Drawing, Figure, Key, Table, alike
 from nest.report.html.svg import WIDTHS, Scale, element, joined, number, text, time_axis
 from nest.report.html.timeline_drawing import Room, Shown, breaks, room, window_scales
 from nest.simulate.replay import Replay

@@ -10,9 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from nest.hooks.loader import own_version
-from nest.report.html.alignment import UNITS, aligned, column_styles
 from nest.report.html.palette import hatches, style_sheet
-from nest.report.html.records import Heading, PlanStatus, Section
+from nest.report.html.records import UNITS, Heading, PlanStatus, Section, aligned, column_styles
 from nest.report.html.svg import number, outline
 from nest.report.html.timeline_drawing import patterns
 

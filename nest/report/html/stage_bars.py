@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import asdict, frozen
 from markupsafe import Markup
 
-from nest.report.html.alignment import alike
 from nest.report.html.palette import cause_style, label_style
-from nest.report.html.records import Cell, Drawing, Figure, Key, Subject, Table
+from nest.report.html.records import Cell, Drawing, Figure, Key, Subject, Table, alike
 from nest.report.html.svg import NARROW, WIDTH, WIDTHS, Scale, bottom_axis, element, fits, joined, number, text, ticks
 from nest.report.plan_summary import collectives_text, stage_seconds, time_shares
 from nest.tolerances import AGREEMENT

@@ -9,8 +9,7 @@ from typing import Any
 from nest.instance import Cluster, Level
 from nest.io import unstructure
 from nest.network import Reduced, Reduction, Stretch
-from nest.report.text.layout import WIDE, Screen, paragraph
-from nest.report.text.table import table
+from nest.report.text.layout import WIDE, Screen, paragraph, table
 from nest.spec import ClusterSpec
 from nest.units import format_bytes, format_seconds
 

@@ -1,13 +1,71 @@
-"""A comparison of plans as a table."""
+"""Plans side by side: the best of a problem, ours and those of other planners, a plan and the nearest to it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nest.report.decisions import degrees_text
-from nest.report.text.layout import WIDE, Screen, Tone, opening, paragraph
-from nest.report.text.table import table
+from attrs import frozen
+
+from nest.report.decisions import decisions_text, degrees_text
+from nest.report.text.layout import WIDE, Screen, Tone, opening, paragraph, table
+from nest.spec import PlanDocument
 from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds, listed
+
+
+@frozen
+class Entry:
+    """One plan of a shortlist.
+
+    Attributes:
+        plan: its document; of all but the best `feasible`, with the lower bound of the best.
+        slower_by: share of the best plan's step time that it takes more.
+        told_apart: whether predictions are sure enough to say that the best plan is the faster one; true of the best.
+        proved: whether every plan that could stand ahead of it is known to be slower; else time ran out.
+    """
+
+    plan: PlanDocument
+    slower_by: float
+    told_apart: bool
+    proved: bool
+
+
+def shortlist_document(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The JSON of a shortlist: the documents of the plans, and how each stands to the best."""
+    names = ("slower_by", "told_apart", "proved")
+    return {
+        "nest": 1,
+        "plans": [entry.plan.to_dict() for entry in entries],
+        "shortlist": [{name: getattr(entry, name) for name in names} for entry in entries],
+    }
+
+
+def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
+    """The plans as a table, and which of them predictions do not tell from the best."""
+    rows = []
+    for place, entry in enumerate(entries, 1):
+        plan = entry.plan
+        rows.append(
+            (
+                str(place),
+                decisions_text(plan),
+                "/".join(sorted({stage.recompute for stage in plan.stages})),
+                "/".join(sorted({str(stage.zero) for stage in plan.stages})),
+                format_seconds(plan.batch_time or 0.0),
+                "-" if place == 1 else f"{entry.slower_by:.2%}",
+                "-" if plan.fit_probability is None else f"{plan.fit_probability:.0%}",
+            )
+        )
+    header = ("plan", "decisions", "recompute", "ZeRO", "step time", "slower by", "likely to fit")
+    lines = [table(header, rows, (0, 4, 5, 6), screen)]
+    close = [place for place, entry in enumerate(entries, 1) if not entry.told_apart]
+    if close:
+        between = " and " if len(close) == 2 else " to "
+        which = f"Plan {close[0]}" if len(close) == 1 else f"Plans {close[0]}{between}{close[-1]}"
+        lines += ["", paragraph(f"{which} cannot be told from plan 1 by prediction: measure them.", screen)]
+    if not all(entry.proved for entry in entries):
+        lines += ["", paragraph("Time ran out: plans that are not listed may be faster than some of these.", screen)]
+    return "\n".join(lines)
+
 
 HEADER = (
     "planner",
@@ -103,3 +161,23 @@ def _each(stages: list[Mapping[str, Any]], key: str) -> str:
 
 def _fits(fits: bool, missing: float) -> str:
     return "yes" if fits else f"no, by {format_bytes(missing)}"
+
+
+def nearest_text(nearest: Mapping[str, Any]) -> str:
+    """A nearest plan (`nest.whatif.nearest_plan.Nearest.to_dict`) in lines: why, what changed, and what that costs."""
+    target = nearest["target"]
+    lines = [f"{target} cannot run this plan: {reason}." for reason in nearest["reasons"]]
+    lines += [f"{each['name']}: {each['before']} -> {each['now']}" for each in nearest["changes"]]
+    told = f"exported is the nearest plan: {format_seconds(nearest['batch_time'])} a step, "
+    told += f"{_loss(nearest['loss'])} than the plan given"
+    if nearest["best_batch_time"] is not None:
+        told += (
+            f"; the best plan that {target} can run takes {format_seconds(nearest['best_batch_time'])}, "
+            f"the nearest is {_loss(nearest['best_loss'])}"
+        )
+    return "\n".join([*lines, told + "."])
+
+
+def _loss(share: float) -> str:
+    percent = round(share * 100, 2)
+    return f"{abs(percent):.2f} % {'faster' if percent < 0 else 'slower'}"

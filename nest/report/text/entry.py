@@ -5,8 +5,7 @@ from typing import Any, get_args
 
 from attrs import evolve, fields, has
 
-from nest.report.text.layout import WIDE, Screen, figures, paragraph
-from nest.report.text.table import table
+from nest.report.text.layout import WIDE, Screen, figures, paragraph, table
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_decimal, format_seconds
 
 INDENT = 2

@@ -1,4 +1,4 @@
-"""Screens that texts are laid out for, and sentences and lists of figures fitted to them.
+"""Screens that texts are laid out for, and sentences, lists of figures and tables fitted to them.
 
 Words are never parted, and nothing is left out.
 """
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 
 class Tone(Enum):
@@ -151,3 +151,171 @@ def figures(
             shown = [screen.paint(line, tones[index]) for line in shown]
         lines += [f"{head}{line}".rstrip() for head, line in zip(heads, shown, strict=True)]
     return "\n".join(lines)
+
+
+GAP = 2
+"""Columns between two columns of a table."""
+
+
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int] = (),
+    screen: Screen = WIDE,
+    tones: Mapping[tuple[int, int], Tone] | None = None,
+    least: Sequence[int] = (),
+    ruled: bool = True,
+) -> str:
+    """Aligned columns under a header.
+
+    On a screen that is too narrow for that, whichever takes the fewest lines: cells in several lines, the table in
+    parts below each other that each begin with the first column, or a list of figures for each row. Nothing is left
+    out.
+
+    Args:
+        header: names of the columns.
+        rows: their cells.
+        right: indices of columns that are flush right.
+        screen: where the table is shown.
+        tones: of cells that stand out, by indices of row and column.
+        least: columns that each column takes at least, where there is room.
+        ruled: whether a line of dashes parts header and rows.
+    """
+    whole = _Table(tuple(header), [list(row) for row in rows], frozenset(right), screen, dict(tones or {}), ruled)
+    widths = [whole.natural(column) for column in range(len(header))]
+    wider = [max(pair) for pair in zip(widths, least or widths, strict=True)]
+    if screen.width is None or sum(wider) + GAP * (len(wider) - 1) <= screen.width:
+        return "\n".join(whole.lines(wider))
+    if sum(widths) + GAP * (len(widths) - 1) <= screen.width:
+        return "\n".join(whole.lines(widths))
+    narrow = whole.narrowed(screen.width)
+    layouts = [None if narrow is None else whole.lines(narrow), whole.in_parts(screen.width), whole.lists()]
+    fewest: list[str] = min((lines for lines in layouts if lines is not None), key=len)
+    return "\n".join(fewest)
+
+
+@frozen
+class _Table:
+    """A table, and the ways to lay it out.
+
+    Attributes:
+        header: names of the columns.
+        rows: their cells.
+        right: columns that are flush right.
+        screen: where the table is shown.
+        tones: of cells that stand out.
+        ruled: whether a line of dashes parts header and rows.
+    """
+
+    header: tuple[str, ...]
+    rows: list[list[str]]
+    right: frozenset[int]
+    screen: Screen
+    tones: dict[tuple[int, int], Tone]
+    ruled: bool
+
+    def natural(self, column: int) -> int:
+        """The width of a column whose cells take one line each."""
+        return max(columns(row[column]) for row in (self.header, *self.rows))
+
+    def narrowest(self, column: int) -> int:
+        """The width of a column whose cells take as many lines as they can."""
+        return max(longest_piece(row[column]) for row in (self.header, *self.rows))
+
+    def narrowed(self, width: int) -> list[int] | None:
+        """Widths with which the table is at most so wide, taken from the widest columns; None: there are none."""
+        least = [self.narrowest(column) for column in range(len(self.header))]
+        found = [self.natural(column) for column in range(len(self.header))]
+        room = width - GAP * (len(found) - 1)
+        if sum(least) > room:
+            return None
+        while sum(found) > room:
+            widest = max(
+                (column for column in range(len(found)) if found[column] > least[column]), key=found.__getitem__
+            )
+            found[widest] -= 1
+        return found
+
+    def lines(self, widths: Sequence[int]) -> list[str]:
+        """The table with columns of these widths."""
+        heading = self._row(self.header, widths, dict.fromkeys(range(len(widths)), Tone.HEADING), bottom=True)
+        found = [*heading, (" " * GAP).join("-" * width for width in widths)] if self.ruled else heading
+        for index, row in enumerate(self.rows):
+            tones = {column: tone for (number, column), tone in self.tones.items() if number == index}
+            found += self._row(row, widths, tones)
+        return found
+
+    def _row(
+        self, cells: Sequence[str], widths: Sequence[int], tones: Mapping[int, Tone], *, bottom: bool = False
+    ) -> list[str]:
+        """One row in as many lines as its fullest cell needs; shorter cells begin above, or end at the bottom."""
+        parted = [
+            [cell] if columns(cell) <= width else wrapped(cell, width)
+            for cell, width in zip(cells, widths, strict=True)
+        ]
+        height = max(map(len, parted), default=1)
+        filled = [
+            [""] * (height - len(part)) + part if bottom else part + [""] * (height - len(part)) for part in parted
+        ]
+        return [
+            (" " * GAP)
+            .join(self._cell(column, part[line], widths[column], tones) for column, part in enumerate(filled))
+            .rstrip()
+            for line in range(height)
+        ]
+
+    def _cell(self, column: int, text: str, width: int, tones: Mapping[int, Tone]) -> str:
+        """One line of a cell; what paints it takes no columns."""
+        whole = padded(text, width, right=column in self.right)
+        if column not in tones or not text:
+            return whole
+        return whole.replace(text, self.screen.paint(text, tones[column]))
+
+    def in_parts(self, width: int) -> list[str] | None:
+        """Tables with the first column and as many others as there is room for; None: not even for one."""
+        if len(self.header) == 1:
+            return None
+        groups: list[list[int]] = []
+        room = 0
+        first = min(self.natural(0), max(self.narrowest(0), width // 3))
+        for column in range(1, len(self.header)):
+            cells = [columns(row[column]) for row in self.rows]
+            wanted = min(max([longest_piece(self.header[column]), *cells]), width - first - GAP)
+            if not groups or wanted + GAP > room:
+                groups.append([])
+                room = width - first
+            groups[-1].append(column)
+            room -= wanted + GAP
+        found: list[str] = []
+        for group in groups:
+            part = self._of([0, *group])
+            widths = part.narrowed(width)
+            if widths is None:
+                return None
+            found += ["", *part.lines(widths)] if found else part.lines(widths)
+        return found
+
+    def _of(self, kept: Sequence[int]) -> "_Table":
+        """The table of some of the columns."""
+        places = {column: place for place, column in enumerate(kept)}
+        return evolve(
+            self,
+            header=tuple(self.header[column] for column in kept),
+            rows=[[row[column] for column in kept] for row in self.rows],
+            right=frozenset(places[column] for column in self.right if column in places),
+            tones={(row, places[column]): tone for (row, column), tone in self.tones.items() if column in places},
+        )
+
+    def lists(self) -> list[str]:
+        """A list of figures for each row; of a table without rows, the names."""
+        found: list[str] = []
+        if not self.rows:
+            return [line for name in self.header for line in paragraph(name, self.screen).split("\n")]
+        for index, row in enumerate(self.rows):
+            told = [column for column, cell in enumerate(row) if cell]
+            tones = {
+                place: self.tones[index, column] for place, column in enumerate(told) if (index, column) in self.tones
+            }
+            text = figures([(self.header[column], row[column]) for column in told], self.screen, tones=tones)
+            found += ["", *text.split("\n")] if found else text.split("\n")
+        return found

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from nest.report.text.layout import WIDE, Screen, figures, paragraph
-from nest.report.text.table import table
+from nest.report.text.layout import WIDE, Screen, figures, paragraph, table
 from nest.spec import PlanDocument, StageRecord
 from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds

@@ -1,4 +1,4 @@
-"""A plan as tables a person can act on, and the best plans of a problem side by side."""
+"""A plan as tables a person can act on, and what a proof by another solver found, as a record and in sentences."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -7,10 +7,9 @@ from typing import Any
 from attrs import asdict, frozen
 
 from nest.report.decisions import decisions_text, is_mixed, is_simplest, ranges
-from nest.report.plan_summary import SHARE_NAMES, collectives_text
-from nest.report.runner_up import other_risk_text, runner_up_text
-from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
-from nest.report.text.table import table
+from nest.report.other_plans import other_risk_text, runner_up_text
+from nest.report.plan_summary import SHARE_NAMES, collectives_text, upper_memory
+from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.spec import PlacementRecord, PlanDocument, StageRecord
 from nest.tolerances import SIMPLER
 from nest.units import format_bytes, format_seconds, listed
@@ -224,8 +223,7 @@ def _memory(stages: Sequence[StageRecord], capacity: float | None, screen: Scree
     tones: dict[tuple[int, int], Tone] = {}
     for run in runs:
         stage = stages[run[0]]
-        upper = stage.memory if stage.upper_memory is None else stage.upper_memory
-        sizes = [*(parts[run[0]][name] for name in names), stage.memory, upper]
+        sizes = [*(parts[run[0]][name] for name in names), stage.memory, upper_memory(stage)]
         for column in (len(sizes) - 1, len(sizes)):
             if capacity is not None and sizes[column - 1] > capacity:
                 tones[len(rows), column] = Tone.BAD
@@ -245,56 +243,81 @@ def _shares(shares: dict[str, Any], batch_time: float) -> str:
     return "Step time: " + ", ".join(parts)
 
 
+_TONES = {"proved": Tone.GOOD, "refuted": Tone.BAD, "open": Tone.FAIR}
+
+
 @frozen
-class Entry:
-    """One plan of a shortlist.
+class Verdict:
+    """The answer of `nest verify`.
 
     Attributes:
-        plan: its document; of all but the best `feasible`, with the lower bound of the best.
-        slower_by: share of the best plan's step time that it takes more.
-        told_apart: whether predictions are sure enough to say that the best plan is the faster one; true of the best.
-        proved: whether every plan that could stand ahead of it is known to be slower; else time ran out.
+        verification: what a plan document states under `verification`.
+        batch_time: seconds of the plan that was to be proved; None when it says that there is none.
+        better: the best plan found, when refuted.
     """
 
-    plan: PlanDocument
-    slower_by: float
-    told_apart: bool
-    proved: bool
+    verification: dict[str, Any]
+    batch_time: float | None
+    better: PlanDocument | None = None
+
+    @property
+    def status(self) -> str:
+        """`proved`, `refuted` or `open`."""
+        return str(self.verification["status"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict as plain mappings, lists and numbers."""
+        better = None if self.better is None else self.better.to_dict()
+        return {**self.verification, "batch_time": self.batch_time, "better": better}
 
 
-def shortlist_document(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The JSON of a shortlist: the documents of the plans, and how each stands to the best."""
-    names = ("slower_by", "told_apart", "proved")
-    return {
-        "nest": 1,
-        "plans": [entry.plan.to_dict() for entry in entries],
-        "shortlist": [{name: getattr(entry, name) for name in names} for entry in entries],
-    }
-
-
-def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
-    """The plans as a table, and which of them predictions do not tell from the best."""
-    rows = []
-    for place, entry in enumerate(entries, 1):
-        plan = entry.plan
-        rows.append(
-            (
-                str(place),
-                decisions_text(plan),
-                "/".join(sorted({stage.recompute for stage in plan.stages})),
-                "/".join(sorted({str(stage.zero) for stage in plan.stages})),
-                format_seconds(plan.batch_time or 0.0),
-                "-" if place == 1 else f"{entry.slower_by:.2%}",
-                "-" if plan.fit_probability is None else f"{plan.fit_probability:.0%}",
-            )
+def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
+    """A proof's summary in sentences, fitted to a screen."""
+    bound, found = verification["bound"], verification["better_batch_time"]
+    effort = (
+        f"CP-SAT of OR-Tools {verification['version']}: {verification['models']} models; bounds settled "
+        f"{verification['pruned']} of {verification['cases']} cases; {verification['seconds']:.1f} s."
+    )
+    if verification["status"] == "proved":
+        told = (
+            "Proved: there is no plan."
+            if bound is None
+            else f"Proved: no plan is better by more than {verification['tolerance']:g} of the step time."
         )
-    header = ("plan", "decisions", "recompute", "ZeRO", "step time", "slower by", "likely to fit")
-    lines = [table(header, rows, (0, 4, 5, 6), screen)]
-    close = [place for place, entry in enumerate(entries, 1) if not entry.told_apart]
-    if close:
-        between = " and " if len(close) == 2 else " to "
-        which = f"Plan {close[0]}" if len(close) == 1 else f"Plans {close[0]}{between}{close[-1]}"
-        lines += ["", paragraph(f"{which} cannot be told from plan 1 by prediction: measure them.", screen)]
-    if not all(entry.proved for entry in entries):
-        lines += ["", paragraph("Time ran out: plans that are not listed may be faster than some of these.", screen)]
+    elif verification["status"] == "refuted":
+        told = f"Refuted: a better plan takes {format_seconds(found)}."
+        if verification["gap"] is not None and verification["gap"] <= 2 * verification["tolerance"]:
+            told += f" No plan is better than that by more than {verification['tolerance']:g} of it."
+    else:
+        told = f"Open: {verification['reason']}."
+        if verification["gap"] is not None:
+            told += f" No plan takes less than {format_seconds(bound)}; the gap is {verification['gap']:.3%}."
+    begin, _, rest = told.partition(":")
+    lines = [opening(f"{begin}:", _TONES[verification["status"]], rest, screen), paragraph(effort, screen)]
+    if verification.get("free") is not None:
+        lines.insert(1, paragraph(_free(verification["free"]), screen))
+    if verification.get("certificate") is not None:
+        lines.append(paragraph(certificate_text(verification["certificate"]), screen))
     return "\n".join(lines)
+
+
+def certificate_text(certificate: Mapping[str, Any]) -> str:
+    """What a schedule's certificate says (`nest.plan.Certificate.to_dict`)."""
+    name, stages = f"the schedule {certificate['schedule']!r}", certificate["stages"]
+    if not certificate["computed"]:
+        return f"Not replayed: {certificate['reason']}; what {name} says of times and memory is taken as it is."
+    return (
+        f"Replayed: M = {certificate['micro_batches']}, A + B s = {certificate['equal_stages']:.10g} and the "
+        f"micro-batches in flight in {stages} stage{'s' * (stages != 1)} follow from the order of {name}."
+    )
+
+
+def _free(free: Mapping[str, Any]) -> str:
+    """What keeping blocks in pipeline order costs."""
+    if free["status"] == "proved":
+        return "Blocks in pipeline order cost nothing: no plan with blocks anywhere, in any order, is better."
+    if free["status"] == "refuted":
+        least = "" if free["settled"] else "at least "
+        found = format_seconds(free["better_batch_time"])
+        return f"Blocks in pipeline order cost {least}{free['cost']:.3%}: with blocks anywhere a plan takes {found}."
+    return f"What blocks in pipeline order cost is open: {free['reason']}."

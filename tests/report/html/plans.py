@@ -26,7 +26,7 @@ def problem(**changes: Any) -> dict[str, Any]:
 
 def quick(plan: PlanDocument | str) -> str:
     """The page of a plan without the parts that take searches."""
-    return html_page.report(plan, without=html_page.PARTS)
+    return api.report_page(plan, without=html_page.PARTS)
 
 
 @cache

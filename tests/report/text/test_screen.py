@@ -17,9 +17,9 @@ from nest.report.text.layout import (
     padded,
     paragraph,
     pieces,
+    table,
     wrapped,
 )
-from nest.report.text.table import table
 
 WORD = st.text("ab7%,.-é漢字", min_size=1, max_size=12)
 CELL = st.lists(WORD, max_size=6).map(" ".join)

@@ -3,7 +3,7 @@
 from nest.instance import LayerGraph, Solution, StageDecision
 from nest.plan.document import document
 from nest.plan.evaluate import evaluate
-from nest.report import summary
+from nest.report.text.summary import summary
 from tests.small_instances import candidate, cluster, instance
 
 MACHINES = cluster((2, 32))

@@ -1,7 +1,7 @@
 """Tables and layer lists."""
 
 from nest.report.decisions import LONGEST_LIST, ranges
-from nest.report.text.table import table
+from nest.report.text.layout import table
 
 
 def test_columns_align() -> None:

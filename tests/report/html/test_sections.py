@@ -3,7 +3,7 @@
 from nest import api
 from nest.formulate.target import reasons
 from nest.hooks.registry import registry
-from nest.report.html.launch import LONGEST
+from nest.report.html.sections import LONGEST
 from tests.report.html.plans import decided, quick, solved
 from tests.report.html.reading import Page
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nest.instance import Solution, StageDecision
-from nest.report.runner_up import label
+from nest.report.other_plans import label
 from tests.small_instances import candidate, instance
 
 PROBLEM = instance(

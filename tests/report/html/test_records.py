@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.report.html.alignment import aligned, alike, column_styles
-from nest.report.html.records import Cell, Table
+from nest.report.html.records import Cell, Table, aligned, alike, column_styles
 from nest.report.html.rendering import fact_columns, unbroken
 from nest.units import format_bytes, format_seconds
 
