@@ -66,10 +66,8 @@ def violations(plan: PlanDocument, limits: Limits, target: str) -> list[str]:
     shape = deployment(plan)
     return [
         *_strategies(plan, limits, target),
-        *_choices(shape, limits, target),
-        *_offload(plan, limits, target),
+        *_choices(plan, shape, limits, target),
         *_stages(plan, shape, limits, target),
-        *_devices(plan, limits, target),
         *_constraints(plan, shape, limits),
     ]
 
@@ -86,7 +84,7 @@ def _strategies(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str
         yield f"strategy {name!r} has degree {_listed(degrees)}, but {target} has {_known(limits.strategies)}"
 
 
-def _choices(shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
+def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
     """What is chosen from a list."""
     if limits.schedules is not None and shape.schedule not in limits.schedules:
         yield f"the pipeline schedule is {shape.schedule!r}, but {target} has {_known(limits.schedules)}"
@@ -107,9 +105,6 @@ def _choices(shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
             f"ZeRO shards over {shape.zero_degree} ranks (zero_degree), but {target} shards over all ranks that hold "
             "the same parameters"
         )
-
-
-def _offload(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
     if "optimizer" in (plan.problem["training"].get("offload") or ()) and "optimizer" not in limits.offload:
         yield f"the optimizer's state is kept in the host's memory (training.offload), which {target} cannot do"
 
@@ -127,9 +122,6 @@ def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) 
             if any(name in stage.layers for stage in plan.stages) and name not in plan.stages[index].layers:
                 end = "first" if index == 0 else "last"
                 yield f"layer {name!r} is not on the {end} stage, {rule}, the {name} with the {end}"
-
-
-def _devices(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
     used = (plan.data_parallel or 1) * sum(stage.devices[1] for stage in plan.stages)
     if limits.all_devices and used != plan.summary["devices"]:
         yield f"{used} of {plan.summary['devices']} devices are used, but {target} takes all of a cluster"

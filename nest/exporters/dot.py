@@ -39,10 +39,10 @@ def _lines(plan: PlanDocument, shape: Deployment, levels: Sequence[Level]) -> It
     yield from _grouped(plan, shape, blocks, levels)
     for replica in range(drawn):
         for stage in range(shape.stages - 1):
-            label = _boundary(plan.stages[stage], plan.stages[stage + 1], levels)
+            label = _boundary(plan.stages[stage], levels)
             yield f"  {_name(replica, stage)} -> {_name(replica, stage + 1)} [label={_quoted(label)}];"
         if shape.chunks > 1:
-            label = _boundary(plan.stages[-1], plan.stages[0], levels)
+            label = _boundary(plan.stages[-1], levels)
             yield (
                 f"  {_name(replica, shape.stages - 1)} -> {_name(replica, 0)} "
                 f"[label={_quoted(label)}, style=dashed, constraint=false];"
@@ -121,7 +121,7 @@ def _described(plan: PlanDocument, shape: Deployment, replica: int, stage: int, 
     ]
 
 
-def _boundary(sender: StageRecord, receiver: StageRecord, levels: Sequence[Level]) -> list[str]:
+def _boundary(sender: StageRecord, levels: Sequence[Level]) -> list[str]:
     """What crosses from one stage to the next: level, bytes and time per micro-batch (`p2p`, PROBLEM.md section 1)."""
     level = sender.level_out
     if not 0 <= level < len(levels):

@@ -99,7 +99,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     shape = checked(plan, limits(problem), "MaxText")
     axes = _axes(shape)
     slices = _sliced(plan, shape, axes)
-    settings = _settings(shape, problem) | _mesh(axes, slices) | _model(architecture(plan), shape)
+    settings = _settings(shape, problem) | _mesh(axes, slices) | _model(architecture(plan))
     lines = [f"  {shlex.quote(f'{key}={_written(value)}')}" for key, value in settings.items()]
     notes = [f"# {line}" for line in _notes(architecture(plan), shape)]
     return {SCRIPT_FILE: "\n".join(["#!/usr/bin/env bash", *notes, "MAXTEXT_SETTINGS=(", *lines, ")"]) + "\n"}
@@ -203,7 +203,7 @@ def _per_device(batch: int, devices: int) -> float:
     return value
 
 
-def _model(model: Architecture | None, shape: Deployment) -> dict[str, Any]:
+def _model(model: Architecture | None) -> dict[str, Any]:
     """Widths by MaxText's names, of models built like its decoder blocks `llama2`, `qwen3` and `mixtral`."""
     block = _decoder_block(model)
     if model is None or block is None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -107,18 +107,15 @@ def machine(system: System, profile: LinkProfile | None, notes: list[str]) -> Ma
     fabric = _fabric(found, device or (None if profile is None else profile.device), notes)
     direct = _Direct(found, notes)
     usual = None if any(each.links for each in found) else _usual_link(found, device)
-    buses: list[Bus] = []
-    rests_on: list[str] = []
-    _add_pci(system, found, names, slot_bandwidth(device), buses, rests_on)
-    _add_chip_links(found, names, direct.to_processor, fabric, buses)
-    _add_processors(system, found, buses, rests_on)
+    slots, assumed_of_slots = _slots(system, found, names, slot_bandwidth(device))
+    between, assumed_of_processors = _between_processors(system)
     return Machine(
         devices=names,
         fabric=fabric if direct.bundles or direct.switched else None,
         bundles=direct.bundles,
         switched=direct.switched,
-        buses=tuple(buses),
-        assumed_of_buses=tuple(rests_on),
+        buses=(*slots, *_chip_links(found, names, direct.to_processor, fabric), *between),
+        assumed_of_buses=(*assumed_of_slots, *assumed_of_processors),
         complete=usual is None and found[0].attributes is not None,
         usual_link=usual,
         hosts=tuple(each.place.host for each in found),
@@ -259,59 +256,54 @@ def _leads_to(link: Attributes, peer: int | None) -> str:
     return PROCESSOR if kind.startswith("0x068001") else SWITCH
 
 
-def _add_pci(
-    system: System,
-    found: Sequence[Accelerator],
-    names: Sequence[str],
-    slot: float | None,
-    buses: list[Bus],
-    rests_on: list[str],
-) -> None:
-    """Bridges and accelerators, each with the path to what is above it."""
+def _slots(
+    system: System, found: Sequence[Accelerator], names: Sequence[str], slot: float | None
+) -> tuple[list[Bus], list[str]]:
+    """Bridges and accelerators, each with the path to what is above it, and what these rest on."""
     places = [(name, each.place) for name, each in zip(names, found, strict=True)] + system.bridges
-    unknown = 0
+    usual = slot or pci_nominal(USUAL_RATE, USUAL_WIDTH)
+    buses, unknown = [], 0
     for name, place in places:
         pci = place.pci or {}
         rate, width = pci_rate(pci.get("link_speed", "")), pci.get("link_width", "")
         lanes = int(width) if width.isdecimal() and 0 < int(width) <= 32 else USUAL_WIDTH
         unknown += rate is None
-        nominal = (slot or pci_nominal(USUAL_RATE, USUAL_WIDTH)) if rate is None else pci_nominal(rate, lanes)
         if name != place.above:
-            buses.append(Bus(name, place.above, pci_reached(nominal)))
+            buses.append(Bus(name, place.above, pci_reached(usual if rate is None else pci_nominal(rate, lanes))))
+    assumed = ["messages reach 76% of the bandwidth of PCI Express, the share of the catalogue's pcie4."]
     if unknown:
-        nominal = slot or pci_nominal(USUAL_RATE, USUAL_WIDTH)
         whose = "as the catalogue has of the device" if slot else "PCI Express 3.0 x16, as NCCL does"
-        rests_on.append(f"{unknown} PCI devices have no link speed; {nominal / 1e9:g} GB/s are assumed, {whose}.")
-    rests_on.append("messages reach 76% of the bandwidth of PCI Express, the share of the catalogue's pcie4.")
+        assumed.insert(0, f"{unknown} PCI devices have no link speed; {usual / 1e9:g} GB/s are assumed, {whose}.")
+    return buses, assumed
 
 
-def _add_chip_links(
-    found: Sequence[Accelerator], names: Sequence[str], linked: Mapping[int, int], fabric: Fabric, buses: list[Bus]
-) -> None:
+def _chip_links(
+    found: Sequence[Accelerator], names: Sequence[str], linked: Mapping[int, int], fabric: Fabric
+) -> Iterator[Bus]:
     """Links of accelerators to the processor of their own: NVLink of POWER9, C2C of Grace."""
-    processors = {each.above for each in (item.place for item in found) if each.above.startswith("processor")}
     for index, each in enumerate(found):
-        if each.place.above not in processors:
+        if not each.place.above.startswith("processor"):
             continue
         if index in linked:
-            share = reached(fabric.link)[0]
-            buses.append(Bus(names[index], each.place.above, linked[index] * fabric.rate * share))
+            yield Bus(names[index], each.place.above, linked[index] * fabric.rate * reached(fabric.link)[0])
         for link in each.chip_links:
             bandwidth, count = link.get("bw", ""), link.get("count", "1")
             if bandwidth.isdecimal() and count.isdecimal() and int(bandwidth) * int(count):
-                buses.append(Bus(names[index], each.place.above, int(bandwidth) * int(count) * CHIP_LINK))
+                yield Bus(names[index], each.place.above, int(bandwidth) * int(count) * CHIP_LINK)
 
 
-def _add_processors(system: System, found: Sequence[Accelerator], buses: list[Bus], rests_on: list[str]) -> None:
-    """A path between every two processors of a machine."""
-    unknown = False
-    for one, two in combinations(system.processors, 2):
-        if one[0] == two[0]:
-            bandwidth = between_processors(one[2])
-            unknown |= bandwidth is None
-            buses.append(Bus(one[1], two[1], UNKNOWN_PROCESSOR if bandwidth is None else bandwidth))
-    if unknown:
-        rests_on.append(
-            f"the file does not name the processors; {UNKNOWN_PROCESSOR / 1e9:g} GB/s per direction between two are "
-            "assumed, what NCCL plans with for Intel's of 2017 to 2022."
-        )
+def _between_processors(system: System) -> tuple[list[Bus], list[str]]:
+    """A path between every two processors of a machine, and what these rest on."""
+    pairs = [(one, two) for one, two in combinations(system.processors, 2) if one[0] == two[0]]
+    known = [between_processors(one[2]) for one, _ in pairs]
+    buses = [
+        Bus(one[1], two[1], UNKNOWN_PROCESSOR if bandwidth is None else bandwidth)
+        for (one, two), bandwidth in zip(pairs, known, strict=True)
+    ]
+    if None not in known:
+        return buses, []
+    assumed = (
+        f"the file does not name the processors; {UNKNOWN_PROCESSOR / 1e9:g} GB/s per direction between two are "
+        "assumed, what NCCL plans with for Intel's of 2017 to 2022."
+    )
+    return buses, [assumed]

@@ -109,7 +109,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     problem = problem_of(plan)
     shape = checked(plan, limits(problem), NAME)
     model = architecture(plan)
-    beyond = {OLD: list(beyond_old(shape, model)), NEW: list(beyond_new(shape, model))}
+    beyond = {OLD: list(beyond_old(shape, model)), NEW: list(beyond_new(shape))}
     if all(beyond.values()):
         obstacles = " and ".join(f"torchtitan {version} cannot: {reasons[0]}" for version, reasons in beyond.items())
         raise InputError(f"no version of torchtitan can run this plan: {obstacles}.")
@@ -137,7 +137,7 @@ def beyond_old(shape: Deployment, architecture: Architecture | None) -> Iterator
         yield "it has no pipeline for qwen3"
 
 
-def beyond_new(shape: Deployment, architecture: Architecture | None) -> Iterator[str]:
+def beyond_new(shape: Deployment) -> Iterator[str]:
     """Why torchtitan 0.3.0 cannot run a plan that is within the limits; nothing: it can."""
     if shape.ep > 1 and shape.etp > 1:
         yield "it does not split experts by width beside expert parallelism"
