@@ -63,7 +63,7 @@ def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
     length = sequence_length or default_sequence_length(resolve_model(source, Path()), registry())
     with naming(None):
         training = Training(global_batch=1, sequence_length=length)
-    graph = load_model(source, training, Path(), registry())
+    graph = load_model(source, training, registry())
     return {"source": source, **describe(graph, training)}
 
 

@@ -143,15 +143,13 @@ def cluster_calibration(cluster: ClusterSpec, base: Path | None = None) -> Clust
     return read(path, ClusterCalibration)
 
 
-def time_scale(cluster: ClusterSpec, base: Path | None = None) -> float:
+def time_scale(cluster: ClusterSpec) -> float:
     """How many times as long all takes as is predicted without a calibration."""
-    known = cluster_calibration(cluster, base)
+    known = cluster_calibration(cluster)
     return 1.0 if known is None else known.time
 
 
-def as_measured(
-    cluster: Cluster, device: DeviceSpec | None, problem: Problem, base: Path | None = None
-) -> tuple[Cluster, DeviceSpec | None]:
+def as_measured(cluster: Cluster, device: DeviceSpec | None, problem: Problem) -> tuple[Cluster, DeviceSpec | None]:
     """The cluster with the errors of what is estimated, and it and its device as slow as its calibration says.
 
     Every time is then so many times as long: all roofs are as much lower, all latencies as much higher, while peaks
@@ -160,7 +158,7 @@ def as_measured(
     Raises:
         InputError: a profile, whose times are measured, has a calibration; or its file cannot be read.
     """
-    known = cluster_calibration(problem.cluster, base)
+    known = cluster_calibration(problem.cluster)
     if problem.model is None:
         if known is not None:
             raise InputError(

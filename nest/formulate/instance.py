@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import gcd
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve
@@ -34,7 +33,6 @@ from nest.hooks.planning import PlannerContext, assessed
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Result, SearchProgress
-from nest.io import read
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
@@ -45,18 +43,16 @@ PRICING = 0.35
 def build_instance(
     problem: Problem,
     registry: Registry,
-    base: Path | None = None,
     levels: tuple[Level, ...] | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
 ) -> Instance:
     """The instance of `problem`; `formulate` says more."""
-    return formulate(problem, registry, base, levels, progress)[0]
+    return formulate(problem, registry, levels, progress)[0]
 
 
 def formulate(
     problem: Problem,
     registry: Registry,
-    base: Path | None = None,
     levels: tuple[Level, ...] | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
     *,
@@ -68,7 +64,6 @@ def formulate(
     Args:
         problem: as written.
         registry: offers importers, strategies, models of cost, and schedules.
-        base: folder that relative paths start from; None: the working directory.
         levels: the network, in place of the problem's; None: the problem's.
         progress: told now and then which share of the candidates is priced.
         binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
@@ -80,19 +75,19 @@ def formulate(
         NoPlanYet: the time is up before anything could be priced.
     """
     problem = without_missing_plugins(problem, registry)
-    check_names(problem, registry, base)
+    check_names(problem, registry)
     limits = target_limits(problem, registry)
     if limits is not None:
-        problem = within(problem, limits, registry, base)
-    cluster, device = build_cluster(problem.cluster, registry, base)
-    cluster, device = as_measured(cluster, device, problem, base)
+        problem = within(problem, limits, registry)
+    cluster, device = build_cluster(problem.cluster, registry)
+    cluster, device = as_measured(cluster, device, problem)
     cluster = with_memory_risk(cluster, problem)
     if levels is not None:
         cluster = evolve(cluster, levels=levels)
     if problem.profile is not None:
-        formulation = _from_profile(problem, registry, base, cluster)
+        formulation = _from_profile(problem, registry, cluster)
     else:
-        formulation = _from_model(problem, registry, base, cluster, device, progress, deadline or Deadline())
+        formulation = _from_model(problem, registry, cluster, device, progress, deadline or Deadline())
     limits = limits if limits is None else limits_on(limits, cluster)
     instance = Instance(
         cluster=cluster,
@@ -153,11 +148,9 @@ def planner_context(
     )
 
 
-def _from_profile(problem: Problem, registry: Registry, base: Path | None, cluster: Cluster) -> Formulation:
+def _from_profile(problem: Problem, registry: Registry, cluster: Cluster) -> Formulation:
     profile = problem.profile
-    if isinstance(profile, str):
-        profile = read((base or Path()) / profile, ProfileSpec)
-    assert profile is not None
+    assert isinstance(profile, ProfileSpec)
     candidates = profile_candidates(profile, cluster, problem.training.global_batch)
     degrees = {name for each in candidates for name in each.degrees}
     limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
@@ -177,7 +170,6 @@ def _from_profile(problem: Problem, registry: Registry, base: Path | None, clust
 def _from_model(
     problem: Problem,
     registry: Registry,
-    base: Path | None,
     cluster: Cluster,
     device: DeviceSpec | None,
     progress: Callable[[SearchProgress], None] | None,
@@ -202,7 +194,7 @@ def _from_model(
         host=host(device, training),
     )
     samples = micro_batches(problem)
-    whole = load_model(problem.model, training, base, registry)
+    whole = load_model(problem.model, training, registry)
     _check_selective(training, whole)
     by_operator = problem.search.granularity == "operator"
     layers = layer_classes(whole, by_operator)
@@ -306,7 +298,7 @@ def _present(name: str | None, absent: frozenset[str]) -> str | None:
     return None if name in absent else name
 
 
-def model_blocks(problem: Problem, registry: Registry, base: Path | None = None) -> tuple[Block, ...]:
+def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
     """The sharded graph of every combination of strategies, degrees and micro-batch sizes; one layer of each class.
 
     Raises:
@@ -314,19 +306,19 @@ def model_blocks(problem: Problem, registry: Registry, base: Path | None = None)
     """
     if problem.model is None:
         raise InputError("profile gives candidates as numbers, of which nothing tells the operators; give model.")
-    check_names(problem, registry, base)
-    cluster, _ = build_cluster(problem.cluster, registry, base)
-    graph = layer_classes(load_model(problem.model, problem.training, base, registry)).graph
+    check_names(problem, registry)
+    cluster, _ = build_cluster(problem.cluster, registry)
+    graph = layer_classes(load_model(problem.model, problem.training, registry)).graph
     return sharded_graphs(graph, problem, registry, StrategyContext(cluster, problem.training))
 
 
-def check_names(problem: Problem, registry: Registry, base: Path | None = None) -> None:
+def check_names(problem: Problem, registry: Registry) -> None:
     """Refuse names nobody knows, and constraints that cannot be read, before anything is built from the rest.
 
     Raises:
         InputErrors: every such name and constraint, each with its place.
     """
-    found = [told for check in _checks(problem, registry, base) for told in _mistakes(check)]
+    found = [told for check in _checks(problem, registry) for told in _mistakes(check)]
     found += demands(problem, registry, profile_degrees(problem))[1]
     if found:
         raise InputErrors(found)
@@ -344,9 +336,9 @@ def _lists(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
     yield lambda: allowed_schedules(problem, registry)
 
 
-def _checks(problem: Problem, registry: Registry, base: Path | None) -> Iterator[Callable[[], Any]]:
+def _checks(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
     """Calls that are independent of each other; each raises an error or does nothing."""
-    yield lambda: build_cluster(problem.cluster, registry, base)
+    yield lambda: build_cluster(problem.cluster, registry)
     yield from _lists(problem, registry)
     yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
     yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 
@@ -33,18 +33,6 @@ Model = TransformerSpec | dict[str, Any]
 """A model that needs no further file: a description by widths, or the content of a configuration."""
 
 
-class Importers(Protocol):
-    """The part of the registry needed here."""
-
-    def model_importers(self) -> Mapping[str, ModelImporter]:
-        """Model importers by name."""
-        ...
-
-    def credit(self, kind: str, name: str) -> None:
-        """Note that an object was used."""
-        ...
-
-
 @frozen
 class DescribedModel:
     """A model described by its widths, as files and problems write it (FORMATS.md).
@@ -56,7 +44,7 @@ class DescribedModel:
     transformer: TransformerSpec
 
 
-def load_model(source: str | Model, training: Training, base: Path | None, registry: Importers) -> OperatorGraph:
+def load_model(source: str | Model, training: Training, registry: Registry) -> OperatorGraph:
     """The operator graph of one sample of the model that `source` stands for.
 
     `training` gives the sequence length and the precision.
@@ -64,7 +52,7 @@ def load_model(source: str | Model, training: Training, base: Path | None, regis
     Raises:
         InputError: there is no such file or name, no importer knows the family, or the importer refuses it.
     """
-    model = resolve_model(source, base)
+    model = resolve_model(source, None)
     importers = registry.model_importers()
     accepting = [importer for importer in importers.values() if importer.accepts(model)]
     place = f"model {source!r}" if isinstance(source, str) else "model"
@@ -99,7 +87,7 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
     return structure(source, DescribedModel).transformer if _describes(source) else _with_graph(source, base)
 
 
-def default_sequence_length(model: Model, registry: Importers) -> int:
+def default_sequence_length(model: Model, registry: Registry) -> int:
     """Tokens per sample to describe `model` with: those it was exported for, or its context up to `USUAL_SEQUENCE`."""
     for importer in registry.model_importers().values():
         if hasattr(importer, "sequence_length") and importer.accepts(model):
@@ -289,7 +277,7 @@ def model_facts(problem: Problem, known: Registry) -> tuple[int, float, float] |
     if problem.model is None:
         return None
     training = problem.training
-    described = describe(load_model(problem.model, training, None, known), training)
+    described = describe(load_model(problem.model, training, known), training)
     _, device = build_cluster(problem.cluster, known, None)
     if device is None:
         return None

@@ -227,7 +227,7 @@ def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set
     """The degrees of each strategy with samples of so many tokens."""
     training = evolve(problem.training, sequence_length=length)
     assert problem.model is not None
-    graph = layer_classes(load_model(problem.model, training, None, registry)).graph
+    graph = layer_classes(load_model(problem.model, training, registry)).graph
     context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
     found: dict[str, set[int]] = {}
     for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]):

@@ -1,7 +1,6 @@
 """`search.target`: a problem narrowed to what the framework of an exporter can run."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
@@ -14,8 +13,8 @@ from nest.formulate.stack import described, device_of
 from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
-from nest.io import read, structure
-from nest.spec import NO_STACK, PlanDocument, Problem, ProfileSpec
+from nest.io import structure
+from nest.spec import NO_STACK, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS, NO_TARGET, OFFLOAD, Search
 from nest.tolerances import AGREEMENT, SIMPLER
 
@@ -112,7 +111,7 @@ def with_schedules(problem: Problem, limits: Limits) -> Problem:
     return evolve(problem, training=evolve(problem.training, schedule=schedules))
 
 
-def within(problem: Problem, limits: Limits, registry: Registry, base: Path | None = None) -> Problem:
+def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
     """`problem` without the choices that are beyond `limits` of its target; recompute modes and constraints are kept.
 
     Raises:
@@ -128,8 +127,6 @@ def within(problem: Problem, limits: Limits, registry: Registry, base: Path | No
             wrong.append(beyond(target, what, limited or (), place, wanted))
         return found if decided not in fixed else tuple(names)
 
-    if isinstance(problem.profile, str):
-        problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
     problem = evolve(problem, search=evolve(search, mixed=search.mixed and limits.mixed))
     strategies = _strategies(problem, limits, registry, target, wrong)
     schedules = kept(problem.training.schedule, limits.schedules, "schedule", "training.schedule", "schedules")

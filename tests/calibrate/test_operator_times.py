@@ -36,7 +36,7 @@ def seconds(measurement: OperatorMeasurement, device: DeviceSpec = H100) -> floa
 
 def of_model(name: str, precision: str = "bf16") -> tuple[Operator, Training]:
     training = Training(1, sequence_length=SEQUENCE, precision=precision)
-    graph = load_model(TransformerSpec(**DENSE), training, None, registry())  # type: ignore[arg-type]
+    graph = load_model(TransformerSpec(**DENSE), training, registry())  # type: ignore[arg-type]
     return next(each for each in graph.operators if each.name.endswith(f"/{name}")), training
 
 

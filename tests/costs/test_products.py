@@ -82,7 +82,7 @@ def test_half_a_wave_more_costs_a_wave() -> None:
 def test_products_have_the_flop_of_their_operators(name: str, attention: str) -> None:
     """Experts, latent projections, tied and vocabulary products, scores and their sums: of every model there is."""
     training = Training(1, sequence_length=TOKENS, attention=attention)
-    graph = load_model(name, training, None, registry())
+    graph = load_model(name, training, registry())
     seen = set()
     for operator in graph.operators:
         shape = product(operator)

@@ -30,7 +30,7 @@ CONFIG = {
 
 
 def load(source, base=None):
-    return load_model(source, TRAINING, base, registry())
+    return load_model(resolve_model(source, base), TRAINING, registry())
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_graphs_may_be_named_by_path(folder):
     for source in ({"graph": "graph.json", "repeat": 5}, "model.yaml"):
         resolved = resolve_model(source, folder)
         assert resolved == {"graph": written, "repeat": 5}
-        assert len(load_model(source, TRAINING, folder, registry()).blocks) == 5
+        assert len(load_model(resolve_model(source, folder), TRAINING, registry()).blocks) == 5
     with pytest.raises(InputError, match="no file"):
         resolve_model({"graph": "elsewhere.json"}, folder)
 

@@ -11,6 +11,7 @@ from attrs import evolve
 
 from nest.errors import InputErrors
 from nest.formulate.instance import build_instance
+from nest.formulate.problem import self_contained
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
@@ -124,7 +125,7 @@ def test_a_profile_may_be_a_file(shared: Path, tmp_path: Path) -> None:
     problem = small(shared)[0]
     line = (shared / "small" / "optima.jsonl").read_text().splitlines()[0]
     (tmp_path / "costs.json").write_text(json.dumps(json.loads(line)["problem"]["profile"]))
-    found = build_instance(evolve(problem, profile="costs.json"), registry(), tmp_path)
+    found = build_instance(self_contained(evolve(problem, profile="costs.json"), tmp_path), registry())
     inline = build_instance(problem, registry())
     for a, b in zip(found.candidates, inline.candidates, strict=True):
         assert [array.tolist() for _, array in a.arrays()] == [array.tolist() for _, array in b.arrays()]

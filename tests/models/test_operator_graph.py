@@ -91,4 +91,4 @@ def test_exported_programs_name_the_plug_in_that_reads_them(monkeypatch, held):
     monkeypatch.setenv("NEST_DISABLED_PLUGINS", "nest-torch")
     node = {"name": "mm", "op": "aten.mm.default", "inputs": ["x", "p_w"], "shape": [[1, 8]]}
     with pytest.raises(InputError, match=r"exported program .* plug-in nest-torch"):
-        load_model(held([node]), Training(1, 8), None, Registry())
+        load_model(held([node]), Training(1, 8), Registry())

@@ -284,7 +284,7 @@ def _parameters(problem: Problem, known: Registry) -> tuple[str, ...]:
     if problem.model is None:
         return ()
     try:
-        graph = load_model(problem.model, problem.training, None, known)
+        graph = load_model(problem.model, problem.training, known)
     except InputError:  # Of a plan that says that nothing is feasible, all is shown that there is.
         return ()
     return (f"{in_words(graph.parameter_count)} parameters",)

@@ -31,7 +31,7 @@ def test_a_page_is_called_after_model_and_cluster(model: Any, name: str) -> None
 def test_the_size_of_the_model_is_that_of_its_graph() -> None:
     known = registry()
     read = structure(problem(), Problem)
-    graph = known.run(lambda: load_model(read.model, read.training, None, known))
+    graph = known.run(lambda: load_model(read.model, read.training, known))
     assert known.run(lambda: model_size(read, known)) == f"8 layers, {in_words(graph.parameter_count)} parameters"
 
 
