@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy
 from attrs import evolve, frozen
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing, shares
 from nest.formulate.recompute import Host, SavedTensors, external_inputs, recompute_modes, tensor_bytes
 from nest.graph import Block, Operator
-from nest.instance import Array, Cluster, Overheads, RecomputeMode
-from nest.spec import DeviceSpec, Training
+from nest.instance import Array, Overheads, RecomputeMode
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
+
+if TYPE_CHECKING:
+    from nest.formulate.price import Pricing
 
 IN_PLACE = "all_reduce"
 """The kind of call that leaves its result where its operand was."""
@@ -103,37 +106,32 @@ class ExtraMemory:
         gathered: bytes of weights and gradients that a stage with ZeRO 3 holds whole.
     """
 
-    fragmentation: float = 0.0
-    framework: float = 0.0
-    buffers: float = 0.0
-    gathered: float = 0.0
+    fragmentation: float
+    framework: float
+    buffers: float
+    gathered: float
 
 
-def extra_memory(
-    block: Block,
-    layers: tuple[PricedLayer, ...],
-    weights: float,
-    gradients: float,
-    cluster: Cluster,
-    device: DeviceSpec,
-    training: Training,
-) -> ExtraMemory:
+def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing") -> ExtraMemory:
     """What the layers of `block`, one of each class, need besides.
 
     PROBLEM.md section 4 knows no bytes that depend on the number of stages or of replicas. So where the cluster has
     room for several blocks, every stage has buffers at its boundaries and is in the groups of ranks that several
     stages and several replicas make, whatever the plan decides: never too little, and the same for a plan that is
-    searched and one that is given. What a stage with ZeRO 3 gathers is told apart. `weights` and `gradients` are bytes
-    per parameter; what `training` says of overheads stands in place of the device's.
+    searched and one that is given. What a stage with ZeRO 3 gathers is told apart. What the training says of overheads
+    stands in place of the device's.
     """
-    blocks = cluster.size // block.width
+    blocks = pricing.cluster.size // block.width
     several = blocks > 1
-    said = {key: getattr(training, key) for key in ("context", "communicator", "fragmentation")}
-    overheads = evolve(device.memory_overheads, **{key: value for key, value in said.items() if value is not None})
+    said = {key: getattr(pricing.training, key) for key in ("context", "communicator", "fragmentation")}
+    overheads = evolve(
+        pricing.device.memory_overheads, **{key: value for key, value in said.items() if value is not None}
+    )
     crossing = max((item.tensor.bytes for item in block.graph.layer_tensors), default=0.0)
     buffers = BOUNDARY_BUFFERS * crossing if several else 0.0
     largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)
-    gathered = largest * (GATHERED_LAYERS * weights + gradients) if several else 0.0
+    whole = GATHERED_LAYERS * pricing.precision.weights + pricing.precision.gradients
+    gathered = largest * whole if several else 0.0
     # Fewer than four blocks are stages or replicas, but not both.
     groups = len(_axes(block)) + several + (blocks >= 4)
     framework = overheads.context + groups * overheads.communicator
@@ -157,7 +155,7 @@ WHOLE = "full"
 STAGE = "stage"
 """The mode that runs whole stages again, and keeps what enters them."""
 
-NO_EXTRA, NO_WORK = ExtraMemory(), WorkingSet(0.0, 0.0)
+NO_WORK = WorkingSet(0.0, 0.0)
 
 BUFFERS = 2
 """Layers whose activations may be on their way while one is at work: one to the host, one from it."""
@@ -192,12 +190,9 @@ def modes(
     layers: Sequence[PricedLayer],
     repeated: Sequence[bool],
     index: NDArray[numpy.int_],
-    training: Training,
-    timing: Timing,
+    pricing: "Pricing",
     by_operator: bool,
-    levels: int,
-    host: Host | None = None,
-    extra: ExtraMemory = NO_EXTRA,
+    extra: ExtraMemory,
 ) -> tuple[RecomputeMode, ...]:
     """Every recompute mode: time, and memory of the layers that a stage may have.
 
@@ -205,25 +200,22 @@ def modes(
         layers: one of each class.
         repeated: for each, whether it is a transformer block.
         index: for each planned layer, its place among the parts of `layers`.
-        training: says what is recomputed selectively.
-        timing: how the times of operators become a layer's.
+        pricing: says what is recomputed selectively, and where activations may be kept in the mode `offload`.
         by_operator: whether cuts may fall inside layers. What a block recomputed in full then reads of the stage in
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
-        levels: of the network.
-        host: where activations may be kept, in the mode `offload`.
         extra: what the layers need beside what their operators save and work on.
     """
     data = external_inputs([row.operator for layer in layers for row in layer.rows])
     entering = max((layer.passing for layer in layers), default=0.0)
     key = ("costs", entering, frozenset(data))
     costs = [
-        dict(layer.once(key, partial(_layer_costs, layer, again, training, timing, data, entering, levels)))
+        dict(layer.once(key, partial(_layer_costs, layer, again, pricing, data, entering)))
         for layer, again in zip(layers, repeated, strict=True)
     ]
     names: tuple[str, ...] = RECOMPUTE_MODES
-    if host is not None and host.holds_activations:
+    if pricing.host is not None and pricing.host.holds_activations:
         names = (*names, OFFLOAD)
-        _add_offloaded(costs, layers, repeated, timing, host)
+        _add_offloaded(costs, layers, repeated, pricing.timing, pricing.host)
     stashing = {STAGE, WHOLE} if by_operator else {STAGE}
     return tuple(_mode(name, costs, index, name in stashing, extra) for name in names)
 
@@ -280,13 +272,7 @@ def _mode(
 
 
 def _layer_costs(
-    layer: PricedLayer,
-    repeated: bool,
-    training: Training,
-    timing: Timing,
-    data: Collection[str],
-    entering: float,
-    levels: int,
+    layer: PricedLayer, repeated: bool, pricing: "Pricing", data: Collection[str], entering: float
 ) -> LayerCosts:
     """For each mode what the parts of a layer, perhaps a `repeated` transformer block, take and save.
 
@@ -298,9 +284,9 @@ def _layer_costs(
     sizes = tensor_bytes(operators)
     working = working_sets(layer.rows)
     found: LayerCosts = {}
-    for mode, kept in recompute_modes(operators, training.selective, repeated, data).items():
+    for mode, kept in recompute_modes(operators, pricing.training.selective, repeated, data).items():
         names = frozenset(operator.name for operator in kept.again)
-        extra = layer.seconds(Direction.FORWARD, timing, names)
+        extra = layer.seconds(Direction.FORWARD, pricing.timing, names)
         transient = kept.restored_bytes(sizes)
         if mode != STAGE:
             transient += sum(row.cost.saved for row in layer.rows if row.operator.name in names)
@@ -314,7 +300,7 @@ def _layer_costs(
         first, more = (_saved(layer, kept, sizes, one) for one in (True, False))
         peaks = [transient + each.bytes for each in largest]
         buffers = [each.buffers for each in largest]
-        busy = layer.ports(Direction.FORWARD, levels, names)
+        busy = layer.ports(Direction.FORWARD, len(pricing.cluster.levels), names)
         found[mode] = [PartCosts(*row) for row in zip(extra, first, more, peaks, buffers, busy, strict=True)]
     return found
 

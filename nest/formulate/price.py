@@ -151,15 +151,7 @@ def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -
         parts = [value for layer in priced for value in values(layer)]
         return numpy.array(parts, dtype=numpy.float64).take(index)
 
-    extra = extra_memory(
-        block,
-        tuple(priced),
-        pricing.precision.weights,
-        pricing.precision.gradients,
-        pricing.cluster,
-        pricing.device,
-        pricing.training,
-    )
+    extra = extra_memory(block, priced, pricing)
     return Candidate(
         name=name,
         degrees=dict(block.degrees),
@@ -171,17 +163,7 @@ def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -
         busy=_busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
         collectives=spread(lambda layer: layer.collectives(timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
-        recompute=modes(
-            priced,
-            repeated,
-            index,
-            pricing.training,
-            timing,
-            layers.by_operator,
-            len(pricing.cluster.levels),
-            pricing.host,
-            extra,
-        ),
+        recompute=modes(priced, repeated, index, pricing, layers.by_operator, extra),
         tensor_bytes=_crossing_bytes(block, layers),
         gathered=extra.gathered,
     )

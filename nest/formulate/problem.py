@@ -1,11 +1,11 @@
 """Reading a problem: from a path, mapping or record to a self-contained problem and its instance."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from nest.catalogue import clusters
 from nest.errors import FieldError, FieldErrors, InputError, InputErrors, NoPlanYet
@@ -255,33 +255,6 @@ def target_diagnosis(
     return " There is none with `search.target: none` either."
 
 
-@frozen
-class Contradiction:
-    """A decision that a list leaves out.
-
-    Attributes:
-        name: of the decision.
-        value: what `fixed` says.
-        place: path of the list.
-        allowed: what the list says.
-    """
-
-    name: str
-    value: object
-    place: str
-    allowed: tuple[object, ...]
-
-    def __str__(self) -> str:
-        return (
-            f"fixed.{self.name} is {_shown(self.value)}, but {self.place} allows "
-            f"{', '.join(_shown(each) for each in self.allowed)} only; change one of them."
-        )
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> None:
     """Refuse decisions that the problem's own lists leave out, with both places, and then what else is wrong with it.
 
@@ -290,11 +263,10 @@ def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry
     Raises:
         InputErrors: there is such a decision.
     """
-    found = list(_contradictions(problem, written, registry))
-    if not found:
+    others = dict(_contradictions(problem, written, registry))
+    if not others:
         return
-    problems = [str(each) for each in found]
-    others = {str(each): each.place for each in found}
+    problems = list(others)
     try:
         check_names(problem, registry)
     except InputErrors as errors:
@@ -302,6 +274,10 @@ def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry
     except InputError as error:
         problems.append(str(error))
     raise InputErrors(problems, others)
+
+
+Contradiction = tuple[str, str]
+"""A decision that a list leaves out: the sentence that says so, and the place of the list."""
 
 
 def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> Iterator[Contradiction]:
@@ -312,7 +288,7 @@ def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Regi
         ("rank_order", "search", search.rank_order, RANK_ORDERS),
         ("zero", "search", search.zero, ZERO_STAGES),
         ("zero_degree", "search", search.zero_degree, None),
-        ("recompute", "search", search.recompute, _modes(problem)),
+        ("recompute", "search", search.recompute, (*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem))),
     )
     for name, section, allowed, known in lists:
         if name not in decided or allowed is None or name not in (written.get(section) or ()):
@@ -320,15 +296,16 @@ def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Regi
         value = decided[name]
         # What is no such value at all is told as that.
         if value not in allowed and (known is None or value in known):
-            yield Contradiction(name, value, f"{section}.{name}", tuple(allowed))
+            yield _contradiction(name, value, f"{section}.{name}", allowed)
     for name, degrees in problem.strategies.items():
         if name in decided and not any(_same_degree(decided[name], each) for each in degrees):
-            yield Contradiction(name, decided[name], f"strategies.{name}", degrees)
+            yield _contradiction(name, decided[name], f"strategies.{name}", degrees)
     yield from _chunks(problem, registry)
 
 
-def _modes(problem: Problem) -> set[str]:
-    return {*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem)}
+def _contradiction(name: str, value: object, place: str, allowed: Iterable[object]) -> Contradiction:
+    told, *choices = (str(each).lower() if isinstance(each, bool) else str(each) for each in (value, *allowed))
+    return f"fixed.{name} is {told}, but {place} allows {', '.join(choices)} only; change one of them.", place
 
 
 def _same_degree(decided: object, allowed: int | bool) -> bool:
@@ -355,7 +332,7 @@ def _chunks(problem: Problem, registry: Registry) -> Iterator[Contradiction]:
     ):
         return
     if not any(_deals(known[str(each)], chunks) for each in names):
-        yield Contradiction("chunks", chunks, "training.schedule" if fixed is None else "fixed.schedule", names)
+        yield _contradiction("chunks", chunks, "training.schedule" if fixed is None else "fixed.schedule", names)
 
 
 def _deals(schedule: Schedule, chunks: int) -> bool:

@@ -30,7 +30,7 @@ CONFIG = {
 
 
 def load(source, base=None):
-    return load_model(resolve_model(source, base), TRAINING, registry())
+    return load_model(source if base is None else resolve_model(source, base), TRAINING, registry())
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_near_name_is_suggested():
 def test_mistakes_name_the_file_and_the_key(folder):
     (folder / "broken.json").write_text(json.dumps({**CONFIG, "hidden_size": 0, "vocab_size": None}))
     with pytest.raises(InputError, match=r"broken\.json.*`hidden_size`") as caught:
-        load("broken.json", folder)
+        load(str(folder / "broken.json"))
     assert "`vocab_size`" in str(caught.value)
 
 
