@@ -110,7 +110,7 @@ def test_mistakes_name_the_file_and_the_key(folder):
 def test_files_that_are_no_mapping_are_refused(folder, text):
     (folder / "noise.json").write_text(text)
     with pytest.raises(InputError, match=r"noise\.json"):
-        load("noise.json", folder)
+        load(str(folder / "noise.json"))
 
 
 def test_unknown_widths_are_named(folder):
