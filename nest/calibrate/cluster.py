@@ -19,11 +19,9 @@ from nest.spec.measurements import RunMeasurement
 
 @frozen
 class ComparedRun:
-    """One run beside what is predicted of it without a calibration of its cluster.
+    """One run, with the generation of its device, beside what is predicted of it without a calibration of its cluster.
 
     Attributes:
-        name: of the run.
-        generation: of its device.
         measured: seconds of its batch; None: not measured.
         predicted: the same, predicted.
         verdict: its memory.
@@ -64,13 +62,14 @@ def _uncalibrated(run: RunMeasurement) -> RunMeasurement:
 def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]:
     """The level of a cluster, expected from some of its runs, and the spread of others around it.
 
-    The level (its software, clocks, network) is normal in the logarithm, and runs scatter around it: with `n` runs of
-    mean `m`, it is expected at `m` times `between^2 / (between^2 + within^2 / n)`, shrunk towards 0, with variance
-    `between^2 within^2 / (n between^2 + within^2)` (Gelman et al., Bayesian Data Analysis, section 2.5).
+    The level (its software, clocks, network) is normal in the logarithm, and runs scatter around it, both as far as is
+    `usual`: with `n` runs of mean `m`, it is expected at `m` times `between^2 / (between^2 + within^2 / n)`, shrunk
+    towards 0, with variance `between^2 within^2 / (n between^2 + within^2)` (Gelman et al., Bayesian Data Analysis,
+    section 2.5).
 
     Args:
         logarithms: of measured over predicted times.
-        usual: how far clusters, and runs of one cluster, lie from predictions.
+        usual: of clusters, and of runs of one cluster.
 
     Returns:
         The logarithm of the level, and the standard deviation of the logarithm of another run's time.
@@ -85,13 +84,10 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
 def calibrated(
     seen: Sequence[ComparedRun], sources: tuple[str, ...], usual: TimeSpread | None = None
 ) -> ClusterCalibration:
-    """What runs on one cluster tell of it.
+    """What runs on one cluster, read from `sources`, tell of it.
 
-    Args:
-        seen: the runs.
-        sources: where they were read.
-        usual: how far clusters, and runs of one cluster, lie from predictions; None: as the catalogue has it for the
-            generation of the first run's device.
+    `usual` is how far clusters, and runs of one cluster, lie from predictions; None: as the catalogue has it for the
+    generation of the first run's device.
 
     Raises:
         InputError: the runs cannot be those of their problems.

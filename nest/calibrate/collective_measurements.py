@@ -66,9 +66,7 @@ class Measurement:
 def read_collectives(paths: Sequence[Path], link: str | None = None) -> list[Measurement]:
     """The collectives in tables (`.parquet`), JSON lines (`.jsonl`) and outputs of nccl-tests (anything else).
 
-    Args:
-        paths: the files.
-        link: of the catalogue, where the measurements do not say; in tables and outputs, in place of what they say.
+    `link` is one of the catalogue, for measurements that do not say; in tables and outputs, in place of what they say.
 
     Raises:
         InputError: a file cannot be read or used, or none has a collective.
@@ -110,9 +108,6 @@ def _table(path: Path, link: str | None = None) -> Iterator[Measurement]:
     `message_size` counts elements, `latency` milliseconds. The elements are those of the full buffer, which an
     all-gather fills and a reduce-scatter reads, and for an all-to-all what each member holds: with any other reading
     the larger sizes would travel faster than the links.
-
-    Raises:
-        InputError: pyarrow is missing, the file is no such table, or its devices are unknown.
     """
     rows = list(_parquet_rows(path))
     missing = {"op_name", "nccl_dtype", "num_gpus", "message_size", "latency"} - set(rows[0] if rows else ())
@@ -152,9 +147,6 @@ def _output(path: Path, text: str, link: str | None = None) -> Iterator[Measurem
 
     Sizes are in bytes, of the full buffer (NVIDIA/nccl-tests doc/PERFORMANCE.md), times in microseconds. Devices and
     machines are those of its list of ranks. On several machines the link between them has to be named.
-
-    Raises:
-        InputError: the text names no program or no ranks, or a link is missing.
     """
     program = next(iter(re.findall(r"(\w+)_perf\b", f"{text}\n{path.name}")), "")
     kind = KINDS.get(program)
@@ -196,11 +188,7 @@ def _number(text: str) -> float | None:
 def _known_link(
     found: str | None, given: str | None, path: Path, which: str = "of its devices", key: str = "--link"
 ) -> str:
-    """`found`, else `given`.
-
-    Raises:
-        InputError: neither is there; the text says by which `key` to name one.
-    """
+    """`found`, else `given`; where neither is there, the error says by which `key` to name one."""
     if found is None and given is None:
         raise InputError(f"{path}: the link {which} is not known; name it with {key}, such as `{key} nvlink4`.")
     return found or given or ""
@@ -211,14 +199,9 @@ def _nominal(link: str) -> float | None:
 
 
 def _lines(path: Path, link: str | None = None) -> Iterator[Measurement]:
-    """The collectives in a file of measurements; other measurements, and messages, are left out.
+    """The collectives in JSON lines (docs/reference/measurements.md); other measurements, and messages, are left out.
 
-    Args:
-        path: JSON lines (docs/reference/measurements.md).
-        link: of the catalogue, for lines that name neither a link nor, on one machine, a device that is known.
-
-    Raises:
-        InputError: a line is no measurement, or its link is unknown.
+    `link` serves lines that name neither a link nor, on one machine, a device that is known.
     """
     for row in read_measurements(path):
         if isinstance(row, CollectiveMeasurement) and row.kind in PHASES:

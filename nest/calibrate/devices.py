@@ -63,12 +63,7 @@ Predict = Callable[[Mapping[str, DeviceSpec]], Array]
 
 @frozen
 class Unknown:
-    """One number to find.
-
-    Attributes:
-        name: a key of `efficiency`, a coefficient, or `sustained.DEVICE`.
-        range: what it can be and is expected to be.
-    """
+    """One number to find, a key of `efficiency`, a coefficient, or `sustained.DEVICE`, and what is expected of it."""
 
     name: str
     range: Range
@@ -79,13 +74,10 @@ def unknowns(
 ) -> tuple[Unknown, ...]:
     """What devices of one generation leave open.
 
-    What was published of them is what is expected, the mean over the devices, or what is `known` of their generation.
-
-    Args:
-        devices: with their published figures; the first one's `sustained` is 1 by definition.
-        formats: number formats in which products with weights were measured; those `known` speaks of are added, as a
-            device calibrated anew must not fall back to what was published of them.
-        known: what earlier measurements told of the generation; None: nothing.
+    What was published of them is what is expected, the mean over the devices, or what is `known` of their generation
+    from earlier measurements. `formats` are those in which products with weights were measured; those `known` speaks of
+    are added, as a device calibrated anew must not fall back to what was published of them. The first device's
+    `sustained` is 1 by definition.
     """
     found = [_share(kind, kind, *SHARES[kind], devices) for kind in SHARES]
     earlier = set() if known is None else {name.partition(".")[2] for name in known.efficiency}
@@ -185,10 +177,7 @@ def fit(seen: Sequence[Evidence], chosen: Sequence[Mask]) -> list[dict[str, floa
     """The unknowns under which predictions of the `chosen` measurements come closest, by name, for each generation.
 
     Robust least squares of the logarithm of predicted over measured, with a prior on the logarithm of each unknown.
-
-    Args:
-        seen: all measurements, by generation.
-        chosen: those of each generation to fit to. Shapes `(measurements,)`.
+    `chosen` are those of all measurements to fit to, by generation. Shapes `(measurements,)`.
     """
     every, places = _together(seen)
     parts = [_residuals(*each) for each in zip(seen, chosen, strict=True)]
@@ -267,11 +256,8 @@ def folded(
 ) -> Iterator[tuple[list[Mask], list[dict[str, float]]]]:
     """For each part of the measurements which it holds, and the unknowns fitted to all others, by generation.
 
-    Where a generation has no others, what is expected has to do, but for what is common to generations.
-
-    Args:
-        seen: all measurements, by generation.
-        part: that each is held out with. Shapes `(measurements,)`.
+    Where a generation has no others, what is expected has to do, but for what is common to generations. `part` is that
+    with which each measurement is held out. Shapes `(measurements,)`.
     """
     for fold in sorted({int(each) for its in part for each in its}):
         held = [its == fold for its in part]
@@ -282,10 +268,7 @@ def cross_validated(seen: Sequence[Evidence], folds: int) -> list[Array]:
     """Seconds of every measurement, predicted from fits to other families only. Shapes `(measurements,)`.
 
     Each fit begins at what is expected: to begin at a fit to all would let the families it is judged by have a say.
-
-    Args:
-        seen: all measurements, by generation.
-        folds: parts that the families of each are divided into, in the order of their names.
+    The families of each generation are divided into so many `folds`, in the order of their names.
     """
     found = [numpy.zeros(len(evidence.families)) for evidence in seen]
     for held, values in folded(seen, [parts(evidence.families, folds) for evidence in seen]):

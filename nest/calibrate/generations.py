@@ -52,9 +52,9 @@ class Calibrated:
         groups: of each measurement, for tables.
         families: of each.
         measured: seconds.
-        before: predicted with what the fit begins at: the catalogue's calibration, or none; seconds.
-        after: predicted with the calibration, seconds.
-        validated: predicted with a calibration to the other families, seconds.
+        before: seconds predicted with what the fit begins at: the catalogue's calibration, or none.
+        after: with the calibration.
+        validated: with a calibration to the other families.
     """
 
     calibration: Calibration
@@ -69,15 +69,7 @@ class Calibrated:
 
 @frozen
 class ErrorRow:
-    """Errors of one group: the mean of absolute relative errors, and their median.
-
-    Attributes:
-        group: its name; `all` for all.
-        count: measurements.
-        before: with what the fit begins at, mean and median.
-        after: with the calibration.
-        validated: with one to other families.
-    """
+    """Errors of one group, or of `all`: mean of absolute relative errors, and their median, as in `Calibrated`."""
 
     group: str
     count: int

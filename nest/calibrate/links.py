@@ -48,12 +48,9 @@ ALL = "all"
 
 @frozen
 class Errors:
-    """Relative errors of predictions.
+    """Relative errors of `count` predictions: median and 90th percentile (`most`) of their absolute values.
 
     Attributes:
-        count: how many.
-        median: of their absolute values.
-        most: the 90th percentile of their absolute values.
         bias: the median with its sign.
     """
 
@@ -65,12 +62,9 @@ class Errors:
 
 @frozen
 class Calibrated:
-    """A link fitted to measurements.
+    """A link fitted to measurements, with errors of the catalogue's entry and of the new one.
 
-    Attributes:
-        link: the new entry.
-        before: errors of the catalogue's entry by table, kind and range of sizes.
-        after: errors of the new one.
+    Errors are by table, kind and range of sizes.
     """
 
     link: Link
@@ -84,10 +78,10 @@ def calibrate_links(
     prior: str = CATALOGUE,
     progress: Callable[[str, float], None] | None = None,
 ) -> list[Calibrated]:
-    """Each link that measurements tell of, fitted to them, by name.
+    """Each link that measurements tell of, the outermost of each, fitted to them, by name.
 
     Args:
-        measurements: of collectives; the outermost link of each is what it tells of.
+        measurements: of collectives.
         model: prices collectives.
         prior: `catalogue` or `nccl`: what each fit begins at and stays near where nothing is measured. A link without
             lines in the catalogue begins at NCCL's constants in any case.
@@ -196,8 +190,6 @@ class Group:
         shape: members per group of each level, innermost first.
         levels: the network, innermost first.
         nominal: bytes per second of the outermost level before protocols take their share.
-        bytes: of each.
-        seconds: of each.
     """
 
     kind: str
@@ -253,13 +245,8 @@ def fit_link(
 
     The link's lines are where the fit begins and what it stays at where nothing is measured: each coefficient is
     believed to a factor of e, each measurement to 5 %, and those off by more than 10 % count less (soft L1). Lines of
-    different kinds share no coefficient, so each kind is fitted on its own.
-
-    Args:
-        link: of the catalogue.
-        groups: measured on it.
-        model: prices collectives.
-        progress: called with what is fitted next, and how many groups are fitted.
+    different kinds share no coefficient, so each kind is fitted on its own. `progress` is called with what is fitted
+    next, and how many groups are fitted.
     """
     fitted, done = dict(enumerate(link.lines)), 0
     for kinds in dict.fromkeys(line.kinds for line in link.lines):

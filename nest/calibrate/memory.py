@@ -158,10 +158,9 @@ def _least(cost: Callable[[tuple[float, float]], float], start: tuple[float, flo
 
 @frozen
 class Share:
-    """How right verdicts are on the runs of one source.
+    """How right verdicts are on the runs of one source, or of `all`.
 
     Attributes:
-        group: its name; `all` for all.
         ran: runs that ran.
         refused: those of them that are said not to fit.
         failed: runs that ran out of memory.

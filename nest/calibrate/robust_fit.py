@@ -22,13 +22,11 @@ LEAST_DAMPING = 1e-12
 
 @frozen(eq=False)
 class Prior:
-    """What is believed of the coefficients before any measurement, and what they can be.
+    """What is believed of the coefficients before any measurement, and what they can be, from `low` to `high`.
 
     Attributes:
         center: believed values; the search starts there.
         spread: how far off they may be (standard deviations); infinite where nothing is believed.
-        low: least possible values.
-        high: greatest possible values.
     """
 
     center: Array

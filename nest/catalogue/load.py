@@ -81,8 +81,7 @@ def estimate_error() -> EstimateError:
 def time_spread(generation: str = "") -> TimeSpread:
     """How far step times lie from those predicted, as published runs of sources left out of the fit tell.
 
-    Args:
-        generation: of the devices; that of which least is known stands for those of which nothing is.
+    The `generation` of devices of which least is known stands for those of which nothing is.
     """
     written = _content("time_spread")
     known = {name: TimeSpread(**each, apart=written["apart"]) for name, each in written["generations"].items()}
@@ -209,7 +208,7 @@ def unknown_name(
         name: as written.
         known: the names there are.
         value: what was written under it.
-        otherwise: a sentence on what to do with a name that is no slip.
+        otherwise: what to do with a name that is no slip.
     """
     options = sorted(known)
     shown = name if len(name) <= 60 else name[:57] + "..."

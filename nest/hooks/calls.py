@@ -208,15 +208,10 @@ class Guard:
     def call(
         self, function: Callable[[], Answer], member: str = "", messages: tuple[type[Exception], ...] = ()
     ) -> Answer:
-        """What `function` returns.
-
-        Args:
-            function: calls into the plug-in.
-            member: what it calls, for the text.
-            messages: errors that are meant for the user.
+        """What `function`, which calls `member` of the plug-in, returns.
 
         Raises:
-            CallError: it raised something, took too long, or returned an invalid result.
+            CallError: it raised something but `messages`, took too long, or returned an invalid result.
             PluginError: it called into another plug-in, which failed.
         """
         try:

@@ -59,10 +59,10 @@ class Plugin:
 
     Attributes:
         name: unique among plug-ins.
-        distribution: the distribution that brings it.
-        version: that distribution's version; empty when it has none.
+        distribution: that brings it.
+        version: of the distribution; empty when it has none.
         load: imports it.
-        entry: the name of its entry point, if it has one.
+        entry: name of its entry point, if it has one.
         built_in: whether it is part of nest.
     """
 
@@ -220,9 +220,7 @@ class PluginState:
     """A distribution that has plug-ins.
 
     Attributes:
-        distribution: its name.
-        version: its version; empty when it has none.
-        hooks: the hooks it implements, with the names of the objects that are registered.
+        hooks: those it implements, with the names of the objects that are registered.
         faults: what of it is disabled, and why.
         off: whether it is switched off.
     """
@@ -316,12 +314,7 @@ class Loader:
             return None
 
     def disable(self, plugin: Plugin, reason: str, instead: str = "") -> None:
-        """Note in one line that something of `plugin` is not used.
-
-        Args:
-            plugin: the plug-in.
-            reason: what is wrong with it.
-            instead: what takes its place, if anything does.
+        """Note in one line that something of `plugin` is not used, why, and what takes its place, if anything does.
 
         Raises:
             InputError: plug-in errors end nest.

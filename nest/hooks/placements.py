@@ -20,13 +20,10 @@ from nest.spec.problem import NO_TARGET
 
 @frozen
 class Placed:
-    """A rank in its place.
+    """A rank in its place: accelerator `gpu` of the host `node`.
 
     Attributes:
-        rank: its number and coordinates.
-        node: name of its host.
-        gpu: index of its accelerator on that host.
-        named: whether somebody gave the host that name; otherwise it stands for one, by its number.
+        named: whether somebody gave the host its name; otherwise the name stands for one, by its number.
     """
 
     rank: Rank

@@ -53,20 +53,13 @@ class Registry:
     """Registered objects by kind and name: built-ins first, then plug-ins by distribution.
 
     Objects of plug-ins are handed out guarded: a call that fails raises `PluginError`. `run` goes on without them.
-
-    Attributes:
-        warnings: a line for each plug-in, hook or object that is disabled so far.
     """
 
     def __init__(self, extra: Iterable[Any] = (), *, strict: bool = False) -> None:
-        """Find installed and named plug-ins; built-ins are loaded when first asked for.
-
-        Args:
-            extra: modules or objects with hook functions, as further plug-ins.
-            strict: whether a plug-in error ends nest.
+        """Find installed and named plug-ins, and those of `extra`; built-ins are loaded when first asked for.
 
         Raises:
-            InputError: a plug-in fails, and that ends nest.
+            InputError: a plug-in fails, and that ends nest (`strict`).
         """
         self._loader = Loader(strict)
         installed = [*installed_plugins(), *named_plugins()]
@@ -84,7 +77,7 @@ class Registry:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line for each thing that is disabled so far."""
+        """A line for each plug-in, hook or object that is disabled so far."""
         return tuple(self._loader.warnings)
 
     @property

@@ -24,11 +24,7 @@ Trie = dict[str | int, Any]
 
 
 class UnreadableError(Exception):
-    """A text is not in its format.
-
-    Attributes:
-        line: where, from 1; None: unknown.
-    """
+    """A text is not in its format; `line` says where, from 1, or None."""
 
     def __init__(self, sentence: str, line: int | None = None) -> None:
         self.line = line

@@ -79,9 +79,7 @@ def structure_source(source: Source, cls: type[T]) -> T:
 def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tuple[Any, ...]:
     """The records in the file at `path`, in the order of its lines; lines without content are passed over.
 
-    Args:
-        path: of the file.
-        class_of: the class of the record a line holds; raises `FieldError` where the line does not tell.
+    `class_of` gives the class of the record a line holds, or raises `FieldError` where the line does not tell.
 
     Raises:
         InputErrors: every mistake found, each with file, line, path and remedy.
@@ -136,12 +134,8 @@ _STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
 def placed(path: Path, error: InputError, below: str = "") -> InputError:
     """`error`, found after the file at `path` was read, with file and line before each sentence, in the order of lines.
 
-    An error that names its file already stays as it is.
-
-    Args:
-        path: the file.
-        error: its sentences may begin with a path, such as `fixed.tp is 3, ...`.
-        below: the key of the file under which these paths begin; empty: at its top.
+    An error that names its file already stays as it is. Sentences may begin with a path, such as `fixed.tp is 3, ...`;
+    `below` is the key of the file under which these paths begin, empty: at its top.
     """
     if isinstance(error, PlacedErrors):
         return error

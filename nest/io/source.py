@@ -32,14 +32,7 @@ MOST_REPORTED = 20
 
 @frozen
 class Source:
-    """A text read as a mapping.
-
-    Attributes:
-        name: the file's, for messages; empty for a mapping from elsewhere.
-        text: its content.
-        format: `yaml`, `json` or `toml`.
-        mapping: what it says.
-    """
+    """A text in the `format` yaml, json or toml, read as a mapping; `name` is the file's, empty where it is no file."""
 
     name: str
     text: str
@@ -68,11 +61,9 @@ class Source:
 
 
 def read_mapping(path: Path, listed: str = "") -> Source:
-    """The file at `path` as a mapping that remembers where things were written.
+    """The file at `path`, `-` being standard input, as a mapping that remembers where things were written.
 
-    Args:
-        path: of the file; `-` is standard input.
-        listed: the key under which a list at its top is returned; empty: there must be a mapping.
+    A list at its top is returned under the key `listed`, where that is not empty.
 
     Raises:
         InputError: it cannot be read, or is not YAML, JSON or TOML with a mapping at its top.
@@ -138,12 +129,7 @@ _LARGEST = f"{LARGEST_FILE // 2**20} MiB"
 
 
 def parse(text: str, name: str, listed: str = "") -> Source:
-    """`text` as a mapping; the suffix of `name` tells the format, else how the text begins.
-
-    Args:
-        text: of a file.
-        name: of the file.
-        listed: as for `read_mapping`.
+    """`text` as `read_mapping` has it; the suffix of `name` tells the format, else how the text begins.
 
     Raises:
         InputError: it is not YAML, JSON or TOML with a mapping at its top, or holds what no format shares.
@@ -219,11 +205,9 @@ def survey(content: Any, repeated: Repeated) -> list[Mistake]:
 
 
 class _Walk:
-    """One pass over a tree; what aliases share is visited once.
+    """One pass over a tree, which collects findings and the first path to each list and mapping, by its identity.
 
-    Attributes:
-        findings: what was found so far.
-        paths: the first path to each list and mapping, by its identity.
+    What aliases share is visited once.
     """
 
     def __init__(self) -> None:

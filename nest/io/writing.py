@@ -19,12 +19,8 @@ from nest.errors import InputError
 def check_writable(path: Path, *read: object) -> None:
     """Make sure, before hours are spent on what should be written, that `path` can name a file.
 
-    Args:
-        path: to be written.
-        read: what is read; those that are paths must not be the same file, which would be lost.
-
     Raises:
-        InputError: its folder does not exist, it is a folder itself, or it is read.
+        InputError: its folder does not exist, it is a folder itself, or it is `read` and would be lost.
     """
     if there_is(path) == "folder":
         raise InputError(f"{path}: cannot write a file here, there is a folder of that name.")
@@ -82,11 +78,7 @@ def _target(path: Path) -> Path:
 
 
 def write_folder(path: Path, texts: Mapping[str, str]) -> None:
-    """Make a folder with files in it: beside `path`, under another name, which is then changed to that of `path`.
-
-    Args:
-        path: of the folder, which does not exist yet.
-        texts: contents by path in the folder.
+    """Make a folder at `path` of texts by path in it: beside it, under another name, which is then changed to its own.
 
     Raises:
         InputError: there is something at `path`, or it cannot be written to.
@@ -112,14 +104,10 @@ def write_folder(path: Path, texts: Mapping[str, str]) -> None:
 
 
 def write_files(path: Path, texts: Mapping[str, str]) -> None:
-    """Put files into the folder at `path`, made if need be: all of them, or none.
+    """Put texts by path in it into the folder at `path`, made if need be: all of them, or none.
 
     They are written beside each other first, then take their names; what had these names is put back where that fails.
     A text that begins as a script, with `#!`, may be executed.
-
-    Args:
-        path: of the folder.
-        texts: contents by path in the folder.
 
     Raises:
         InputError: there is a folder, or no regular file, in the place of one of the files, or it cannot be written to.
@@ -206,10 +194,9 @@ DELETE = "\x7f"
 
 
 def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables of scalars and lists, in the order given, as the standard library's `tomllib` reads them.
+    """Tables by name, in the order given, as the standard library's `tomllib` reads them.
 
-    Args:
-        tables: by name; values are text, numbers, truth values and lists of them, also in lists.
+    Values are text, numbers, truth values and lists of them, also in lists.
     """
     return "\n".join(_table(name, values) for name, values in tables.items())
 

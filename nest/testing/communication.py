@@ -136,10 +136,9 @@ REDUCING = ("all_reduce", "reduce_scatter")
 
 @frozen
 class _Parts:
-    """A tensor that is a part of a sum on each rank.
+    """A tensor that is a part of a sum on each rank, as `operator` left it.
 
     Attributes:
-        operator: which left it.
         axis: what it sums over.
         before: size of that axis in the whole.
         after: on a rank.

@@ -34,12 +34,11 @@ WORK = ("FLOP", "model FLOP")
 
 @frozen
 class Case:
-    """A block to apply a strategy to.
+    """A block to apply a strategy to, called `name` (model, cluster and degrees) for people.
 
     Attributes:
-        name: model, cluster and degrees, for people.
         whole: the block before any strategy.
-        block: the block as strategies before this one left it.
+        block: as strategies before this one left it.
         context: cluster and training.
     """
 

@@ -173,15 +173,7 @@ One names its links. In some sets not all groups are as full as the fullest, so 
 
 @frozen
 class _Query:
-    """One set of devices and one kind of collective, and the model to ask about them.
-
-    Attributes:
-        model: under test.
-        kind: of the collective.
-        shape: of the set of devices.
-        levels: the network.
-        members: devices in the set.
-    """
+    """One kind of collective on a set of devices, and the model to ask about it."""
 
     model: CollectiveModel
     kind: str

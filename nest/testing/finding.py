@@ -35,16 +35,10 @@ class Tally:
         self._objections: dict[str, list[str]] = {}
 
     def run(self, check: str, where: str, test: Callable[..., Problems | None], *arguments: object) -> bool:
-        """Count `test` of `arguments` as one case of `check`; whether it passed.
+        """Count `test` of `arguments` as one case of `check`; whether it passed. `where` is the case, for people.
 
         What the object under test raises is an objection like any other, even SystemExit: it is a stranger's code. So
         is what `nest.hooks.results` says of what it returns.
-
-        Args:
-            check: what should be true.
-            where: the case, for people.
-            test: objects in sentences, or by an error.
-            arguments: of `test`.
         """
         try:
             problems = list(test(*arguments) or ())

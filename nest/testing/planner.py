@@ -99,11 +99,6 @@ def _candidate(width: int, samples: int) -> Candidate:
 
 
 def _proposal(planner: Planner, instance: Instance) -> Proposal:
-    """What it proposes, which must be one.
-
-    Raises:
-        InvalidResult: it is none.
-    """
     return sound_proposal(planner.plan(instance, _context(instance)), instance)
 
 

@@ -34,13 +34,7 @@ TRAINING = Training(global_batch=8, sequence_length=TOKENS)
 
 @frozen
 class SampleModel:
-    """A model to try objects on.
-
-    Attributes:
-        name: for people.
-        source: what a registered model importer accepts.
-        training: how it is trained.
-    """
+    """A model to try objects on: a `source` that a registered importer accepts, and how it is trained."""
 
     name: str
     source: Any
@@ -60,12 +54,7 @@ class SampleModel:
 
 @frozen
 class SampleCluster:
-    """A cluster to try objects on.
-
-    Attributes:
-        name: for people.
-        cluster: its levels.
-    """
+    """A cluster to try objects on."""
 
     name: str
     cluster: Cluster

@@ -19,13 +19,9 @@ LONGEST = 60
 
 
 def skeleton(distribution: str, word: str) -> dict[str, str]:
-    """The files of a new distribution with one object: their paths in its folder, and their texts.
+    """The files of a new distribution with one object of the kind `word`: their paths in its folder, and their texts.
 
     The module is called like the distribution, with underscores; the object like the module, without `nest_` in front.
-
-    Args:
-        distribution: its name.
-        word: the kind of object, one of those in `nest.hooks.kinds`.
 
     Raises:
         InputError: there is no such kind; or the name cannot be one of a distribution or of its module, or is taken.
