@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from attrs import frozen
-
 
 class NestError(Exception):
     """Base of every error nest raises on purpose; its text is one or two plain sentences."""
@@ -59,21 +57,26 @@ def dotted(steps: Steps) -> str:
     return text
 
 
-@frozen
-class Mistake:
-    """One thing that is wrong in a text.
+class FieldErrors(ValueError):  # noqa: N818 - the plural of FieldError
+    """Values of a record, or of a text, that are not allowed.
 
     Attributes:
-        steps: the path to it.
-        sentence: what is wrong, to follow the path.
+        errors: one for each value.
     """
 
-    steps: Steps
-    sentence: str
+    def __init__(self, errors: "Iterable[FieldError]") -> None:
+        self.errors = tuple(errors)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.errors))
+
+    def below(self, *steps: str | int) -> "list[FieldError]":
+        """The errors as seen from further up."""
+        return [FieldError((*steps, *error.steps), error.sentence) for error in self.errors]
 
 
-class FieldError(ValueError):
-    """One value of a record is not allowed.
+class FieldError(FieldErrors):
+    """One value that is not allowed.
 
     Attributes:
         steps: the path to it, relative to the record.
@@ -83,16 +86,7 @@ class FieldError(ValueError):
     def __init__(self, steps: Steps, sentence: str) -> None:
         self.steps = steps
         self.sentence = sentence
-        super().__init__(f"{dotted(steps)} {sentence}")
+        super().__init__([self])
 
-
-class FieldErrors(ValueError):  # noqa: N818 - the plural of FieldError
-    """Several values of a record are not allowed.
-
-    Attributes:
-        errors: one for each value.
-    """
-
-    def __init__(self, errors: Iterable[FieldError]) -> None:
-        self.errors = tuple(errors)
-        super().__init__("; ".join(str(error) for error in self.errors))
+    def __str__(self) -> str:
+        return f"{dotted(self.steps)} {self.sentence}".lstrip()

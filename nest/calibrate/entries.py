@@ -1,6 +1,5 @@
 """Entries of the catalogue as TOML: calibrations, devices and links."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from attrs import asdict
 
 from nest.catalogue import Calibration, Link
+from nest.io.writing import toml_value
 from nest.spec import DeviceSpec
 
 FITTED = "lines: "
@@ -33,7 +33,7 @@ def device_text(device: DeviceSpec) -> str:
     figures = asdict(device, recurse=False)
     rows = ["# Written by `nest calibrate devices`; name this file as `cluster.device` of a problem.", ""]
     plain = {key: value for key, value in figures.items() if isinstance(value, (int, float, str)) and value != ""}
-    rows += [f"{key} = {_value(value)}" for key, value in plain.items()]
+    rows += [f"{key} = {toml_value(value)}" for key, value in plain.items()]
     rows += listed("engines", device.engines) + listed("sources", device.sources)
     rows += _table("peak", {key: value for key, value in asdict(device.peak).items() if value is not None})
     rows += _table("efficiency", device.efficiency)
@@ -45,23 +45,16 @@ def device_text(device: DeviceSpec) -> str:
 def _table(name: str, values: Mapping[str, Any]) -> list[str]:
     if not values:
         return []
-    return ["", f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items())]
+    return ["", f"[{name}]", *(f"{_key(key)} = {toml_value(value)}" for key, value in values.items())]
 
 
 def listed(name: str, values: Sequence[str]) -> list[str]:
     """The lines of a list of strings in TOML; none where it is empty."""
-    return [f"{name} = [", *(f"    {_value(value)}," for value in values), "]"] if values else []
+    return [f"{name} = [", *(f"    {toml_value(value)}," for value in values), "]"] if values else []
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"\w+", name, re.ASCII) else _value(name)
-
-
-def _value(value: float | str) -> str:
-    if isinstance(value, str):
-        # The strings of TOML are those of JSON, but for the one control character that JSON leaves alone.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return f"{value!r}"
+    return name if re.fullmatch(r"\w+", name, re.ASCII) else toml_value(name)
 
 
 def _one_line(name: str) -> str:
@@ -88,15 +81,9 @@ def _pairs(values: Mapping[str, Any]) -> list[str]:
 
 
 def _written(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return _value(value) if isinstance(value, str) else _number(value)
-
-
-def _number(value: float) -> str:
-    """As written by hand: `300e9`, `6.3e-06`."""
+    """Numbers as written by hand: `300e9`, `6.3e-06`."""
+    if isinstance(value, (str, bool, tuple)):
+        return toml_value(value)
     if value >= 1e9 and value % 1e6 == 0:
         return f"{value / 1e9:g}e9"
     return f"{value:.12g}"

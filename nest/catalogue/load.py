@@ -147,47 +147,27 @@ def library_models() -> dict[str, LibraryModel]:
 
 
 def device(name: str, place: str = "cluster.device") -> DeviceSpec:
-    """The device called `name`.
-
-    Raises:
-        InputError: there is none; the text names `place`.
-    """
+    """The device called `name`; without one, the `InputError` names `place`."""
     return _named(devices(), name, "device", place, "Any other is given by its figures in place of a name.")
 
 
 def link(name: str, place: str = "cluster.levels") -> Link:
-    """The link called `name`.
-
-    Raises:
-        InputError: there is none; the text names `place`.
-    """
+    """The link called `name`; without one, the `InputError` names `place`."""
     return _named(links(), name, "link", place)
 
 
 def profile(name: str, place: str = "cluster.link_profile") -> LinkProfile:
-    """The link profile called `name`.
-
-    Raises:
-        InputError: there is none; the text names `place`.
-    """
+    """The link profile called `name`; without one, the `InputError` names `place`."""
     return _named(profiles(), name, "link profile", place)
 
 
 def precision(name: str, place: str = "training.precision") -> Precision:
-    """The precision called `name`.
-
-    Raises:
-        InputError: there is none; the text names `place`.
-    """
+    """The precision called `name`; without one, the `InputError` names `place`."""
     return _named(precisions(), name, "precision", place)
 
 
 def optimizer(name: str, place: str = "training.optimizer") -> Optimizer:
-    """The optimizer called `name`.
-
-    Raises:
-        InputError: there is none; the text names `place`.
-    """
+    """The optimizer called `name`; without one, the `InputError` names `place`."""
     return _named(optimizers(), name, "optimizer", place)
 
 

@@ -31,18 +31,7 @@ from nest.hooks.loader import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from nest.hooks.protocols import (
-        CollectiveModel,
-        CostModel,
-        Exporter,
-        LayerTimes,
-        ModelImporter,
-        Planner,
-        Schedule,
-        Stack,
-        Strategy,
-        TopologyImporter,
-    )
+    from nest.hooks import protocols
 
 Answer = TypeVar("Answer")
 
@@ -149,7 +138,7 @@ class Registry:
         others = "the problem's other schedules, or " if kind == "schedules" else ""
         return f"; in its place: {others}{usual}"
 
-    def strategies(self) -> Mapping[str, Strategy]:
+    def strategies(self) -> Mapping[str, protocols.Strategy]:
         """Sub-graph strategies, each behind those its `after` names.
 
         Raises:
@@ -159,39 +148,39 @@ class Registry:
             self._objects["ordered strategies"] = self._ordered(self._collect("strategies"))
         return self._objects["ordered strategies"]
 
-    def model_importers(self) -> Mapping[str, ModelImporter]:
+    def model_importers(self) -> Mapping[str, protocols.ModelImporter]:
         """Model importers."""
         return self._collect("model_importers")
 
-    def topology_importers(self) -> Mapping[str, TopologyImporter]:
+    def topology_importers(self) -> Mapping[str, protocols.TopologyImporter]:
         """Topology importers."""
         return self._collect("topology_importers")
 
-    def cost_models(self) -> Mapping[str, CostModel]:
+    def cost_models(self) -> Mapping[str, protocols.CostModel]:
         """Cost models, the default first."""
         return self._collect("cost_models")
 
-    def collective_models(self) -> Mapping[str, CollectiveModel]:
+    def collective_models(self) -> Mapping[str, protocols.CollectiveModel]:
         """Collective models, the default first."""
         return self._collect("collective_models")
 
-    def layer_times(self) -> Mapping[str, LayerTimes]:
+    def layer_times(self) -> Mapping[str, protocols.LayerTimes]:
         """Models of layer times, the default first."""
         return self._collect("layer_times")
 
-    def schedules(self) -> Mapping[str, Schedule]:
+    def schedules(self) -> Mapping[str, protocols.Schedule]:
         """Pipeline schedules, the default first."""
         return self._collect("schedules")
 
-    def planners(self) -> Mapping[str, Planner]:
+    def planners(self) -> Mapping[str, protocols.Planner]:
         """Planners to compare with."""
         return self._collect("planners")
 
-    def exporters(self) -> Mapping[str, Exporter]:
+    def exporters(self) -> Mapping[str, protocols.Exporter]:
         """Exporters."""
         return self._collect("exporters")
 
-    def stacks(self) -> Mapping[str, Stack]:
+    def stacks(self) -> Mapping[str, protocols.Stack]:
         """Software stacks."""
         return self._collect("stacks")
 
@@ -333,10 +322,10 @@ class Registry:
             return None
         return guarded
 
-    def _ordered(self, strategies: dict[str, Strategy]) -> dict[str, Strategy]:
+    def _ordered(self, strategies: dict[str, protocols.Strategy]) -> dict[str, protocols.Strategy]:
         """Strategies in an order that respects `after`, as registered where it leaves a choice."""
         waiting = dict(strategies)
-        ordered: dict[str, Strategy] = {}
+        ordered: dict[str, protocols.Strategy] = {}
         while waiting:
             free = next((n for n, s in waiting.items() if not any(a in waiting for a in s.after)), None)
             if free is None:

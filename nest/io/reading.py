@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nest.errors import FieldError, InputError, InputErrors, Mistake, PlacedErrors, Steps
+from nest.errors import FieldErrors, InputError, InputErrors, PlacedErrors, Steps
 from nest.io.formats import Repeated, json_content
 from nest.io.source import (
     MOST_REPORTED,
@@ -19,7 +19,7 @@ from nest.io.source import (
     shown,
     survey,
 )
-from nest.io.structuring import Mistakes, converter
+from nest.io.structuring import converter
 from nest.io.writing import there_is
 
 T = TypeVar("T")
@@ -72,8 +72,8 @@ def structure_source(source: Source, cls: type[T]) -> T:
     """
     try:
         return converter().structure(source.mapping, cls)
-    except Mistakes as mistakes:
-        raise source.errors(mistakes.found) from None
+    except FieldErrors as mistakes:
+        raise source.errors(mistakes.errors) from None
 
 
 def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tuple[Any, ...]:
@@ -123,8 +123,8 @@ def _record(source: Source, class_of: Callable[[Mapping[str, Any]], Any]) -> Any
         raise line.errors(mistakes)
     try:
         return structure_source(line, class_of(content))
-    except FieldError as error:
-        raise line.errors([Mistake(error.steps, error.sentence)]) from None
+    except FieldErrors as wrong:
+        raise line.errors(wrong.errors) from None
 
 
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.[\w-]+|\[\d+\])*")

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from nest.errors import InputErrors, Mistake, PlacedErrors, Steps, dotted
+from nest.errors import FieldError, InputErrors, PlacedErrors, Steps
 from nest.io.formats import Repeated, UnreadableError, content_of, lines_of
 
 LARGEST_FILE = 64 * 2**20
@@ -43,9 +43,9 @@ class Source:
         """The line (from 1) of what each path leads to, or of the deepest part of the way that is there."""
         return lines_of(self.text, self.format, paths)
 
-    def errors(self, mistakes: Iterable[Mistake]) -> InputErrors:
+    def errors(self, mistakes: Iterable[FieldError]) -> InputErrors:
         """A sentence for each mistake, after its file and line, in the order of the lines."""
-        found = list(dict.fromkeys(mistakes))
+        found = list({(mistake.steps, mistake.sentence): mistake for mistake in mistakes}.values())
         lines = self.lines([mistake.steps for mistake in found])
         ordered = sorted(zip(lines, found, strict=True), key=lambda row: row[0] or 0)
         sentences = [self._sentence(line, mistake) for line, mistake in ordered[:MOST_REPORTED]]
@@ -53,10 +53,9 @@ class Source:
             sentences.append(f"{self.name}: ... and {len(ordered) - MOST_REPORTED} more mistakes.".removeprefix(": "))
         return PlacedErrors(sentences) if self.name else InputErrors(sentences)
 
-    def _sentence(self, line: int | None, mistake: Mistake) -> str:
+    def _sentence(self, line: int | None, mistake: FieldError) -> str:
         place = ":".join(str(part) for part in (self.name, line) if part)
-        told = " ".join(part for part in (dotted(mistake.steps), mistake.sentence) if part)
-        ended = told if told.endswith("?") else f"{told}."
+        ended = str(mistake) if mistake.sentence.endswith("?") else f"{mistake}."
         return f"{place}: {ended}" if place else ended
 
 
@@ -178,9 +177,7 @@ def read_value(text: str) -> Any:
     except RecursionError:
         raise InputErrors([f"{text!r:.60}: this is nested too deeply to be read."]) from None
     if mistakes := survey(content, []):
-        raise InputErrors(
-            [" ".join(f"{text!r:.60}: {dotted(each.steps)} {each.sentence}.".split()) for each in mistakes]
-        )
+        raise InputErrors([" ".join(f"{text!r:.60}: {each}.".split()) for each in mistakes])
     return content
 
 
@@ -190,14 +187,14 @@ def _kind(content: Any) -> str:
     return "a single word or number" if content is not None else "nothing"
 
 
-def survey(content: Any, repeated: Repeated) -> list[Mistake]:
+def survey(content: Any, repeated: Repeated) -> list[FieldError]:
     """What no file of nest may hold: numbers that are not finite, keys that are not words, keys given twice, ..."""
     walk = _Walk()
     size = walk.visit(content, ())
     if size > MOST_VALUES:
-        walk.findings.append(Mistake((), f"this holds more than {MOST_VALUES} values, counting what aliases repeat"))
+        walk.findings.append(FieldError((), f"this holds more than {MOST_VALUES} values, counting what aliases repeat"))
     found = [
-        Mistake((*walk.paths[id(mapping)], key), "is given twice in one place; keep one")
+        FieldError((*walk.paths[id(mapping)], key), "is given twice in one place; keep one")
         for mapping, key in repeated
         if id(mapping) in walk.paths
     ]
@@ -211,7 +208,7 @@ class _Walk:
     """
 
     def __init__(self) -> None:
-        self.findings: list[Mistake] = []
+        self.findings: list[FieldError] = []
         self.paths: dict[int, Steps] = {}
         self._sizes: dict[int, int] = {}
 
@@ -224,12 +221,12 @@ class _Walk:
         if known is not None:
             return known
         if id(item) in self.paths:
-            self.findings.append(Mistake(steps, "contains itself"))
+            self.findings.append(FieldError(steps, "contains itself"))
             return 1
         self.paths[id(item)] = steps
         if len(steps) >= DEEPEST:
             self._sizes[id(item)] = 1
-            self.findings.append(Mistake(steps[:3], f"is nested more than {DEEPEST} levels deep"))
+            self.findings.append(FieldError(steps[:3], f"is nested more than {DEEPEST} levels deep"))
             return 1
         size = self._mapping(item, steps) if isinstance(item, dict) else self._sequence(item, steps)
         self._sizes[id(item)] = size
@@ -242,7 +239,9 @@ class _Walk:
                 self._leaf(key, steps)
                 size += self.visit(value, (*steps, key))
             else:
-                self.findings.append(Mistake(steps, f"has the key {key!r:.60}, which is not a word; put it in quotes"))
+                self.findings.append(
+                    FieldError(steps, f"has the key {key!r:.60}, which is not a word; put it in quotes")
+                )
         return size
 
     def _sequence(self, items: Iterable[Any], steps: Steps) -> int:
@@ -258,15 +257,15 @@ class _Walk:
         """Note what is wrong with a single value."""
         if isinstance(item, float):
             if not math.isfinite(item):
-                self.findings.append(Mistake(steps, f"must be a finite number, is {item}"))
+                self.findings.append(FieldError(steps, f"must be a finite number, is {item}"))
         elif isinstance(item, str):
             if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):
-                self.findings.append(Mistake(steps, "holds half a character (a lone surrogate)"))
+                self.findings.append(FieldError(steps, "holds half a character (a lone surrogate)"))
         elif item is not None and not isinstance(item, int) and not attrs.has(type(item)):
             kind = {"date": "a date", "datetime": "a date", "time": "a time of day"}.get(type(item).__name__)
             found = kind or f"of the kind {type(item).__name__}"
             told = f"is {found}; only text, numbers, true, false, lists and keys can be read"
-            self.findings.append(Mistake(steps, told))
+            self.findings.append(FieldError(steps, told))
 
 
 def is_file_name(name: str) -> bool:

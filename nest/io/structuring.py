@@ -16,29 +16,12 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 
 import attrs
 
-from nest.errors import FieldError, FieldErrors, InputError, Mistake, Steps
+from nest.errors import FieldError, FieldErrors, InputError, Steps
 from nest.io.names import nearest
 from nest.units import COUNTS, LARGEST_WHOLE, QUANTITIES, parse, parse_count, shown
 
 if TYPE_CHECKING:
     from cattrs import Converter
-
-
-class Mistakes(Exception):  # noqa: N818 - a bundle of mistakes, never shown by this name
-    """Everything wrong with one value."""
-
-    def __init__(self, found: list[Mistake]) -> None:
-        self.found = found
-        super().__init__(found)
-
-    @classmethod
-    def one(cls, sentence: str) -> "Mistakes":
-        """A single mistake, at the value itself."""
-        return cls([Mistake((), sentence)])
-
-    def below(self, *steps: str | int) -> list[Mistake]:
-        """The mistakes as seen from further up."""
-        return [Mistake((*steps, *mistake.steps), mistake.sentence) for mistake in self.found]
 
 
 @cache
@@ -70,34 +53,34 @@ def _integer(value: Any, _: Any) -> int:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         quoted = "; leave the quotes out" if isinstance(value, str) and value.strip().isdecimal() else ""
-        raise Mistakes.one(f"must be a whole number, is {shown(value)}{quoted}")
+        raise FieldError((), f"must be a whole number, is {shown(value)}{quoted}")
     if abs(value) > LARGEST_WHOLE:
-        raise Mistakes.one("is too large: whole numbers go up to 2**53")
+        raise FieldError((), "is too large: whole numbers go up to 2**53")
     return value
 
 
 def _float(value: Any, _: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         percent = "; write a share, such as 0.05 for 5 %" if isinstance(value, str) and value.endswith("%") else ""
-        raise Mistakes.one(f"must be a number, is {shown(value)}{percent}")
+        raise FieldError((), f"must be a number, is {shown(value)}{percent}")
     try:
         number = float(value)
     except OverflowError:
         number = float("inf")
     if number != number or number in (float("inf"), float("-inf")):
-        raise Mistakes.one(f"must be a finite number, is {shown(value)}")
+        raise FieldError((), f"must be a finite number, is {shown(value)}")
     return number
 
 
 def _boolean(value: Any, _: Any) -> bool:
     if not isinstance(value, bool):
-        raise Mistakes.one(f"must be true or false, is {shown(value)}")
+        raise FieldError((), f"must be true or false, is {shown(value)}")
     return value
 
 
 def _word(value: Any, _: Any) -> str:
     if not isinstance(value, str):
-        raise Mistakes.one(f"must be text, is {shown(value)}")
+        raise FieldError((), f"must be text, is {shown(value)}")
     return value
 
 
@@ -105,15 +88,16 @@ def _quantity(value: Any, kind: Any) -> float:
     try:
         return parse(value, kind)
     except ValueError as error:
-        raise Mistakes.one(str(error)) from None
+        raise FieldError((), str(error)) from None
 
 
 def _count(value: Any, kind: Any) -> int:
-    try:
-        suffixed = isinstance(value, str) and not value.strip().isdecimal()
-        return _integer(parse_count(value, kind) if suffixed else value, int)
-    except ValueError as error:
-        raise Mistakes.one(str(error)) from None
+    if isinstance(value, str) and not value.strip().isdecimal():
+        try:
+            value = parse_count(value, kind)
+        except ValueError as error:
+            raise FieldError((), str(error)) from None
+    return _integer(value, int)
 
 
 def _tuple_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], tuple[Any, ...]]:
@@ -125,18 +109,18 @@ def _tuple_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], tuple[Any, 
         if open_ended and isinstance(value, (bool, int, float, str)):
             return (made.structure(value, arguments[0]),)
         if not isinstance(value, (list, tuple)):
-            raise Mistakes.one(f"must be a list, is {shown(value)}")
+            raise FieldError((), f"must be a list, is {shown(value)}")
         if not open_ended and len(value) != len(arguments):
-            raise Mistakes.one(f"must be a list of {len(arguments)} items, has {len(value)}")
+            raise FieldError((), f"must be a list of {len(arguments)} items, has {len(value)}")
         kinds = [arguments[0]] * len(value) if open_ended else arguments
         found, mistakes = [], []
         for index, (item, kind) in enumerate(zip(value, kinds, strict=True)):
             try:
                 found.append(made.structure(item, kind))
-            except Mistakes as wrong:
+            except FieldErrors as wrong:
                 mistakes += wrong.below(index)
         if mistakes:
-            raise Mistakes(mistakes)
+            raise FieldErrors(mistakes)
         return tuple(found)
 
     return structure
@@ -147,15 +131,15 @@ def _mapping_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], dict[str,
 
     def structure(value: Any, _: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise Mistakes.one(f"must hold keys and values, is {shown(value)}")
+            raise FieldError((), f"must hold keys and values, is {shown(value)}")
         found, mistakes = {}, []
         for key, item in value.items():
             try:
                 found[key] = item if kind is Any else made.structure(item, kind)
-            except Mistakes as wrong:
+            except FieldErrors as wrong:
                 mistakes += wrong.below(key)
         if mistakes:
-            raise Mistakes(mistakes)
+            raise FieldErrors(mistakes)
         return found
 
     return structure
@@ -176,18 +160,18 @@ def _union_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
             return value
         member = _written_as(value, members)
         if member is None:
-            raise Mistakes.one(f"must be {_messages(members)}, is {shown(value)}")
+            raise FieldError((), f"must be {_messages(members)}, is {shown(value)}")
         tag = getattr(member, "WRITTEN_UNDER", None)
         return made.structure(value, member) if tag is None else _below_tag(value, tag, member)
 
     def _below_tag(value: Mapping[str, Any], tag: str, record: Any) -> Any:
-        extra = [Mistake((key,), f"cannot stand beside {tag}") for key in value if key != tag]
+        extra = [FieldError((key,), f"cannot stand beside {tag}") for key in value if key != tag]
         if extra:
-            raise Mistakes(extra)
+            raise FieldErrors(extra)
         try:
             return made.structure(value[tag], record)
-        except Mistakes as wrong:
-            raise Mistakes(wrong.below(tag)) from None
+        except FieldErrors as wrong:
+            raise FieldErrors(wrong.below(tag)) from None
 
     return structure
 
@@ -240,67 +224,62 @@ def _record_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
         if short is not None and isinstance(value, str):
             value = {short: value}
         if not isinstance(value, Mapping):
-            raise Mistakes.one(f"must hold keys and values, is {shown(value)}")
+            raise FieldError((), f"must hold keys and values, is {shown(value)}")
         given = {key: item for key, item in value.items() if key in fields and key != rest}
         others = {key: item for key, item in value.items() if key not in given}
         mistakes = [] if rest else _unknown(others, fields)
         found: dict[str, Any] = {}
         for name, item in given.items():
             if item is None and fields[name].default is not attrs.NOTHING and type(None) not in get_args(hints[name]):
-                mistakes.append(Mistake((name,), "has no value; give one or leave the key out"))
+                mistakes.append(FieldError((name,), "has no value; give one or leave the key out"))
                 continue
             mistakes += _into(found, name, (name,), item, hints[name], made)
         if rest:
             mistakes += _into(found, rest, (), others, hints[rest], made)
         missing = [n for n, f in fields.items() if f.default is attrs.NOTHING and n not in value and n != rest]
-        mistakes += [Mistake((name,), "is missing") for name in missing]
+        mistakes += [FieldError((name,), "is missing") for name in missing]
         mistakes += _validate(fields, found)
         if mistakes:
-            raise Mistakes(mistakes)
+            raise FieldErrors(mistakes)
         return _build(cls, found)
 
     return structure
 
 
-def _into(found: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, made: "Converter") -> list[Mistake]:
+def _into(found: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, made: "Converter") -> list[FieldError]:
     """Structure one field into `found`; its mistakes otherwise."""
     try:
         found[name] = item if hint is Any else made.structure(item, hint)
-    except Mistakes as wrong:
+    except FieldErrors as wrong:
         return wrong.below(*steps)
     return []
 
 
-def _unknown(keys: Mapping[str, Any], fields: Mapping[str, Any]) -> list[Mistake]:
-    return [Mistake((key,), f"is not a known key; {nearest(str(key), fields, value)}") for key, value in keys.items()]
+def _unknown(keys: Mapping[str, Any], fields: Mapping[str, Any]) -> list[FieldError]:
+    return [
+        FieldError((key,), f"is not a known key; {nearest(str(key), fields, value)}") for key, value in keys.items()
+    ]
 
 
-def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[Mistake]:
+def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[FieldError]:
     """Run each field's validator on its own, so that one mistake hides no other."""
-    mistakes = []
+    mistakes: list[FieldError] = []
     for name, value in found.items():
         validator = fields[name].validator
         if validator is not None:
             try:
                 validator(None, fields[name], value)
-            except (FieldError, FieldErrors) as error:
-                mistakes += _from_errors(error)
+            except FieldErrors as error:
+                mistakes += error.errors
     return mistakes
-
-
-def _from_errors(error: FieldError | FieldErrors) -> list[Mistake]:
-    errors = error.errors if isinstance(error, FieldErrors) else (error,)
-    return [Mistake(each.steps, each.sentence) for each in errors]
 
 
 def _build(cls: Any, found: Mapping[str, Any]) -> Any:
     """The record; checks across fields speak up here."""
     try:
         return cls(**found)
-    except (FieldError, FieldErrors) as error:
-        raise Mistakes(_from_errors(error)) from None
     except InputError as error:
-        raise Mistakes.one(str(error).rstrip(".")) from None
+        raise FieldError((), str(error).rstrip(".")) from None
 
 
 def unstructure(value: Any) -> Any:

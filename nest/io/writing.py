@@ -202,7 +202,7 @@ def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _table(name: str, values: Mapping[str, Any]) -> str:
-    lines = [f"[{_key(name)}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items())]
+    lines = [f"[{_key(name)}]", *(f"{_key(key)} = {toml_value(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -210,7 +210,8 @@ def _key(name: str) -> str:
     return name if BARE_KEY.fullmatch(name) else _string(name)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Text, a number, a truth value, or a list of such."""
     if isinstance(value, str):
         return _string(value)
     if isinstance(value, bool):
@@ -219,8 +220,8 @@ def _value(value: Any) -> str:
         return repr(value)
     if isinstance(value, Sequence):
         if any(not isinstance(item, str) and isinstance(item, Sequence) for item in value):
-            return "[\n" + "".join(f"  {_value(item)},\n" for item in value) + "]"
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+            return "[\n" + "".join(f"  {toml_value(item)},\n" for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     raise TypeError(f"no TOML for {type(value).__name__}")
 
 

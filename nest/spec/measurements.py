@@ -168,7 +168,7 @@ class CollectiveMeasurement:
     def __attrs_post_init__(self) -> None:
         if self.members % self.nodes:
             told = f"is {self.nodes}, which does not divide {self.members} members"
-            raise FieldErrors([FieldError(("nodes",), told)])
+            raise FieldError(("nodes",), told)
 
 
 @frozen
@@ -191,7 +191,7 @@ class RunFigures:
     def __attrs_post_init__(self) -> None:
         if self.batch_time is None and self.peak_memory is None and self.fits is not False:
             told = "is missing; only runs that ran out of memory (fits: false) or have a peak_memory go without."
-            raise FieldErrors([FieldError(("batch_time",), told)])
+            raise FieldError(("batch_time",), told)
 
 
 @frozen
