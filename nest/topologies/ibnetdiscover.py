@@ -6,7 +6,7 @@ sets (rdma-core rdma-ndd/rdma-ndd.8.in); NVIDIA/topograph@e2b6250 pkg/ib/ib.go r
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,8 @@ from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.files import beginning, text_of
-from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures
+from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures, usual_links
 from nest.topologies.switched.profiles import infiniband_rate
-from nest.topologies.switched.tree import left_out
 
 _NODE = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"(?:\s*#\s*"(.*?)"(?=\s|$))?')
 _PORT = re.compile(
@@ -141,11 +140,8 @@ def _machines(found: _Discovered) -> tuple[list[FabricHost], list[str]]:
         nics = sorted(hosts[name], key=lambda each: (_natural(each[0]), each[1]))
         own = [(there, rate) for _, each in nics for _, there, rate in sorted(links[each])]
         machines.append(FabricHost(name, tuple(own)))
-    counts = Counter(len(each.links) for each in machines)
-    usual = max(counts, key=lambda count: (count * counts[count], count), default=0)
-    if len(counts) > 1:
-        odd = [each.name for each in machines if len(each.links) != usual]
-        sentences.append(left_out(odd, f"which do not have {usual} links to the network as most do"))
+    usual, others = usual_links({each.name: len(each.links) for each in machines})
+    sentences += others
     unknown = sum(rate is None for each in machines for _, rate in each.links)
     if unknown:
         sentences.append(f"The rate of {unknown} links of hosts is not known: that of the link profile is taken.")

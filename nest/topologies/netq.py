@@ -14,10 +14,10 @@ from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.files import beginning, text_of
-from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures
+from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures, usual_links
 from nest.topologies.switched.network import switched_network
 from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, ethernet
-from nest.topologies.switched.tree import LocatedHost, left_out, tree_of_layers
+from nest.topologies.switched.tree import LocatedHost, tree_of_layers
 
 GRAPH_MARKS = ('"compounded_nodes"', '"compounded_links"')
 DOMAIN_MARK = '"DomainUUID"'
@@ -58,12 +58,7 @@ class NetqImporter:
         hosts = [each for each, tier in tiers.items() if tier == HOST_TIER and count[each]]
         if not hosts or len(hosts) == len(tiers):
             raise InputError("the graph has no hosts (nodes of tier -1) linked to switches (nodes of other tiers).")
-        sentences = []
-        counts = Counter(count[each] for each in hosts)
-        usual = max(counts, key=lambda number: (number * counts[number], number))
-        if len(counts) > 1:
-            odd = [names[each] for each in hosts if count[each] != usual]
-            sentences.append(left_out(odd, f"which do not have {usual} links to the network as most do"))
+        usual, sentences = usual_links({names[each]: count[each] for each in hosts})
         found = figures(profile, USUAL, usual, made_of=ethernet(RATE))
         rate = found.link_rate / usual
         sentences.append(

@@ -20,7 +20,7 @@ from nest.spec import LinkProfile, TierSpec
 from nest.topologies.switched.network import switched_network
 from nest.topologies.switched.profiles import nominal_bandwidth, sourced_profile
 from nest.topologies.switched.tiers import Tier, inside
-from nest.topologies.switched.tree import Host, SwitchTree
+from nest.topologies.switched.tree import Host, SwitchTree, left_out
 
 
 @frozen
@@ -262,6 +262,15 @@ def _taken(accelerators: Sequence[int], links: int) -> list[tuple[int, tuple[int
         return [(index, (accelerators[index * count // links], 1.0)) for index in range(links)]
     taken = [index * links // count for index in range(count)]
     return [(index, (one, 1 / taken.count(index))) for index, one in zip(taken, accelerators, strict=True)]
+
+
+def usual_links(links: Mapping[str, int]) -> tuple[int, list[str]]:
+    """How many links a host is planned with, those of most links in all, and a sentence on hosts with other numbers."""
+    counts = Counter(links.values())
+    usual = max(counts, key=lambda count: (count * counts[count], count), default=0)
+    others = [name for name, count in links.items() if count != usual]
+    why = f"which do not have {usual} links to the network as most do"
+    return usual, [left_out(others, why)] if others else []
 
 
 WHOLE = (4, 8, 16)

@@ -14,6 +14,7 @@ UNKNOWN = "\0"
 
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_EXPANDED = f"$`{UNKNOWN}"
 _SPECIAL = re.compile(r"""[\s;&|()<>'"\\$`\0]""")
 
 
@@ -109,12 +110,8 @@ class Tokenizer:
                 pieces += self._quoted(letter)
             elif letter == "\\":
                 pieces += self._escaped()
-            elif letter == "$":
-                pieces.append(self._expansion(quoted=False))
-            elif letter == "`":
-                pieces.append(self._backquoted(quoted=False))
-            elif letter == UNKNOWN:
-                pieces.append(self._unknown(quoted=False))
+            elif letter in _EXPANDED:
+                pieces.append(self._expanded(letter, quoted=False))
             elif _SPECIAL.match(letter):
                 break
             else:
@@ -168,18 +165,17 @@ class Tokenizer:
             if letter == "\\" and self.text[self.at + 1 : self.at + 2] in ("$", "`", '"', "\\", "\n"):
                 text += self.text[self.at + 1].replace("\n", "")
                 self.at += 2
-            elif letter in "$`":
-                pieces.append(Piece("text", text, quoted=True))
-                pieces.append(self._expansion(quoted=True) if letter == "$" else self._backquoted(quoted=True))
+            elif letter in _EXPANDED:
+                pieces += [Piece("text", text, quoted=True), self._expanded(letter, quoted=True)]
                 text = ""
-            elif letter == UNKNOWN:
-                text += self._unknown(quoted=True).text
             else:
                 text += letter
                 self.at += 1
         raise InputError(f"line {line}: the quote that begins here is never closed.")
 
-    def _expansion(self, *, quoted: bool) -> Piece:
+    def _expanded(self, mark: str, *, quoted: bool) -> Piece:
+        if mark != "$":
+            return self._between(mark, quoted=quoted)
         self.at += 1
         rest = self.text[self.at : self.at + 2]
         if rest == "((":
@@ -196,18 +192,15 @@ class Tokenizer:
         self.at = name.end()
         return Piece("variable", name.group(), quoted)
 
-    def _unknown(self, *, quoted: bool) -> Piece:
-        """What was expanded before another shell was given it."""
-        end = max(self.text.find(UNKNOWN, self.at + 1), self.at) + 1
-        text, self.at = self.text[self.at : end], end
-        return Piece("text", text, quoted)
-
-    def _backquoted(self, *, quoted: bool) -> Piece:
-        end = self.text.find("`", self.at + 1)
-        if end < 0:
+    def _between(self, mark: str, *, quoted: bool) -> Piece:
+        """What stands between two backquotes, or was expanded before another shell was given it."""
+        end = self.text.find(mark, self.at + 1)
+        if end < 0 and mark == "`":
             raise InputError(f"line {self._line()}: the backquote that begins here is never closed.")
-        text, self.at = self.text[self.at + 1 : end], end + 1
-        return Piece("command", text, quoted)
+        start, self.at = self.at, max(end, self.at) + 1
+        if mark == "`":
+            return Piece("command", self.text[start + 1 : end], quoted)
+        return Piece("text", self.text[start : self.at], quoted)
 
     def _balanced(self, opened: str, closed: str) -> str:
         """What stands between the bracket here and the one that closes it."""
