@@ -155,7 +155,7 @@ def test_graphs_may_be_named_by_path(folder):
 def test_graphs_that_are_none_are_told_what_one_has(folder, content):
     (folder / "graph.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"graph\.json.*no graph that nest reads.*`inputs`"):
-        load("graph.json", folder)
+        load(str(folder / "graph.json"))
 
 
 @pytest.mark.parametrize("name", library_models())
