@@ -94,11 +94,11 @@ class Space:
         partition: when given, the layers of each stage.
         mixed: whether stages of one plan may use different candidates with the same samples.
         together: groups of layers that no cut may part, beside those of `constraints`.
-        blocks: what schedules of several chunks deal out evenly: the layers of each transformer block, in order, the
+        blocks: what schedules of several chunks split evenly: the layers of each transformer block, in order, the
             embedding with the first and the head with the last. None: no plan has several chunks.
         blocks_and_ends: the same where embedding and head count as blocks of their own, which they do for chunks that
             come out even only so. None: they never do.
-        even: whether other schedules deal them out evenly too: stage `i` of `s` holds the `i`-th of `s` equal runs.
+        even: whether other schedules split them evenly too: stage `i` of `s` holds the `i`-th of `s` equal runs.
         zero_degrees: ranks over which ZeRO may shard at most, to choose from, preferred first; None among them: all
             that hold the same parameters. One that divides the ranks of a parameter group into no equal shard groups
             is no choice.
@@ -185,7 +185,7 @@ class Instance:
                 )
 
     def micro_batches(self, candidate: Candidate, replicas: int) -> int | None:
-        """`M` of PROBLEM.md section 3, or None when the batch cannot be dealt to so many replicas."""
+        """`M` of PROBLEM.md section 3, or None when so many replicas cannot share the batch."""
         share = replicas * candidate.samples
         if share > self.space.global_batch:
             return None

@@ -53,7 +53,6 @@ class CollectiveModel(Protocol):
     @property
     def name(self) -> str:
         """Unique among its kind; what people write to choose it."""
-        ...
 
     def time(
         self,
@@ -72,7 +71,6 @@ class CollectiveModel(Protocol):
             levels: the network, innermost first, as long as `shape`.
             members: devices in the set, fewer than the product of `shape` where it is uneven; None: as many as that.
         """
-        ...
 
 
 @runtime_checkable
@@ -87,23 +85,20 @@ class Schedule(Protocol):
     @property
     def name(self) -> str:
         """Unique among its kind; what people write to choose it."""
-        ...
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
         """`(A, B)`: the batch takes `A * max t + B * sum t + max y`."""
-        ...
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
         """Micro-batches whose activations stage `stage` (1 is the first) of `stages` holds at its fullest.
 
         At least 1; a fraction where a stage holds some micro-batches with a part of its layers only.
         """
-        ...
 
 
 @runtime_checkable
 class ChunkedSchedule(Schedule, Protocol):
-    """A schedule that deals several chunks of consecutive layers to each stage (PROBLEM.md section 4, `interleaved`).
+    """A schedule with several chunks of consecutive layers for each stage (PROBLEM.md section 4, `interleaved`).
 
     Both members are optional: a schedule without them gives each stage one run of layers. Stage `i` of `s` gets chunks
     `i, i + s, i + 2s, ...`; every chunk has the same number of transformer blocks, and the last stage sends back to the
@@ -113,11 +108,9 @@ class ChunkedSchedule(Schedule, Protocol):
     @property
     def chunks(self) -> int:
         """Chunks of each stage (`v`)."""
-        ...
 
     def with_chunks(self, chunks: int) -> "ChunkedSchedule":
         """The same schedule with so many chunks for each stage, 2 or more."""
-        ...
 
 
 @runtime_checkable
@@ -132,7 +125,6 @@ class OrderedSchedule(Schedule, Protocol):
 
         Each micro-batch runs forward once through each of the stage's chunks, then backward, whole or in two parts.
         """
-        ...
 
 
 def port_seconds(
@@ -165,7 +157,7 @@ def port_seconds(
 
 
 def chunks_of(schedule: Schedule) -> int:
-    """Chunks a schedule deals to each stage; 1 for one that knows no chunks."""
+    """Chunks of each stage; 1 for one that knows no chunks."""
     return int(getattr(schedule, "chunks", 1))
 
 

@@ -33,7 +33,7 @@ class Solution:
         rank_order: `pp-inner` or `dp-inner`.
         schedule: name of the pipeline schedule.
         stages: in pipeline order.
-        chunks: runs of layers that the schedule deals to each stage (`v` of PROBLEM.md section 4).
+        chunks: model chunks of each stage (`v` of PROBLEM.md section 4).
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
     """
 

@@ -103,8 +103,8 @@ def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
     if not isinstance(schedule, OrderedSchedule):
         return evolve(blank, missing="the schedule does not say in which order its stages work")
     if micro_batches * stages * chunks > MOST:
-        told = f"{micro_batches * stages * chunks} forward passes are more than {MOST}"
-        return evolve(blank, missing=f"{told}, so the order of the schedule was not looked at")
+        passes = f"{micro_batches * stages * chunks} forward passes are more than {MOST}"
+        return evolve(blank, missing=f"{passes}, so the order of the schedule was not looked at")
     orders = [schedule.order(stage, stages, micro_batches) for stage in range(1, stages + 1)]
     for stage, order in enumerate(orders, start=1):
         fault = order_fault(order, micro_batches, chunks)
@@ -122,17 +122,17 @@ def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
 
 def _time_faults(schedule: Schedule, micro_batches: int, stages: int, equal_stages: float) -> list[str]:
     largest, total = schedule.weights(micro_batches, stages)
-    told = f"({micro_batches} micro-batches, {stages} stages)"
+    counts = f"({micro_batches} micro-batches, {stages} stages)"
     found = []
     if not isclose(largest + total * stages, equal_stages, rel_tol=AGREEMENT):
         found.append(
             f"prices equal stages at {largest + total * stages:g} times the time of one (A + B s), but its order takes "
-            f"{equal_stages:g} {told}"
+            f"{equal_stages:g} {counts}"
         )
     if largest + total < micro_batches * (1 - AGREEMENT):
         found.append(
             f"prices a pipeline with all its work in one stage at {largest + total:g} times the time of that (A + B), "
-            f"but it has {micro_batches} micro-batches to run {told}"
+            f"but it has {micro_batches} micro-batches to run {counts}"
         )
     return found
 
@@ -140,10 +140,10 @@ def _time_faults(schedule: Schedule, micro_batches: int, stages: int, equal_stag
 def _count_faults(schedule: Schedule, blank: Certificate, held: Sequence[float]) -> list[str]:
     found = []
     for stage, most in enumerate(held, start=1):
-        told = schedule.in_flight(stage, blank.stages, blank.micro_batches)
-        if not isclose(told, most, rel_tol=AGREEMENT):
+        counted = schedule.in_flight(stage, blank.stages, blank.micro_batches)
+        if not isclose(counted, most, rel_tol=AGREEMENT):
             found.append(
-                f"counts {told:g} micro-batches in flight in stage {stage} of {blank.stages}, but its order holds "
+                f"counts {counted:g} micro-batches in flight in stage {stage} of {blank.stages}, but its order holds "
                 f"{most:g} ({blank.micro_batches} micro-batches)"
             )
     return found

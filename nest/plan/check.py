@@ -40,14 +40,14 @@ class CheckReport:
 
     def with_(self, other: "CheckReport") -> "CheckReport":
         """What this check and another found."""
-        told, compared = (*self.disagreements, *other.disagreements), self.compared + other.compared
-        return evolve(self, disagreements=told, compared=compared)
+        both = (*self.disagreements, *other.disagreements)
+        return evolve(self, disagreements=both, compared=self.compared + other.compared)
 
 
 Comparison = tuple[str, Any, Any, float]
 """A place, what is stated there, what is derived, and how large the numbers were that it is a difference of."""
 
-TOLD_OF_NONE = ("nest", "status", "problem", "verification", "diagnosis", "statistics", "plugins")
+WITHOUT_A_PLAN = ("nest", "status", "problem", "verification", "diagnosis", "statistics", "plugins")
 """What a document says of a problem without a plan."""
 
 PROOFS = ("proved", "refuted", "open")
@@ -170,7 +170,7 @@ def certified(report: CheckReport, instance: Instance, plan: PlanDocument, train
 
 def _check_absence(plan: PlanDocument) -> CheckReport:
     """Whether a document that says there is no plan states none."""
-    names = [field.name for field in fields(PlanDocument) if field.name not in TOLD_OF_NONE]
+    names = [field.name for field in fields(PlanDocument) if field.name not in WITHOUT_A_PLAN]
     stated = [name for name in names if getattr(plan, name) not in (None, False, (), {})]
     found = [f"The status is infeasible, but {name} is given." for name in stated]
     return CheckReport(tuple(found), len(found))

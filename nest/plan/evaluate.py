@@ -149,8 +149,8 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     """Every number of the plan `solution` decides.
 
     Raises:
-        ValueError: the decisions are not a plan: micro-batches of several sizes, a batch that cannot be dealt to the
-            replicas, blocks outside the cluster, ... (`nest.plan.legality` says so in full sentences).
+        ValueError: the decisions are not a plan: micro-batches of several sizes, a batch that the replicas
+            cannot share, blocks outside the cluster, ... (`nest.plan.legality` says so in full sentences).
     """
     schedule = schedule_of(instance, solution)
     if len({instance.candidates[stage.candidate].samples for stage in solution.stages}) > 1:
@@ -235,7 +235,7 @@ def _price_stage(
     activations, peak, upper, parts = stage_memory(instance, stage, shared.held, in_flight, sum(entering))
     return PricedStage(
         compute=compute,
-        # Rounding may deal out more to collectives than there is.
+        # Rounding may make more of collectives than there is.
         collectives=0.0 if candidate.collectives is None else min(float(candidate.collectives[layers].sum()), compute),
         recompute=recompute,
         arriving=arriving,

@@ -122,8 +122,8 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
             f"in micro-batches of {first.samples}"
         )
     if (solution.schedule, solution.chunks) not in [(each.name, chunks_of(each)) for each in instance.space.schedules]:
-        told = f" with {solution.chunks} chunks" if solution.chunks > 1 else ""
-        found.append(f"schedule {solution.schedule!r}{told} is not among those allowed")
+        chunks = f" with {solution.chunks} chunks" if solution.chunks > 1 else ""
+        found.append(f"schedule {solution.schedule!r}{chunks} is not among those allowed")
     widths = [instance.candidates[stage.candidate].width for stage in solution.stages]
     if solution.replicas * max(widths) > instance.cluster.size:
         found.append(

@@ -177,13 +177,14 @@ def orders_of(schedule: Schedule, stages: int, micro_batches: int, chunks: int) 
     return orders
 
 
-def timeline(works: Sequence[StageWork], spans: Sequence[Span], replica: int = 0) -> Timeline:
+def timeline(works: Sequence[StageWork], spans: Sequence[Span]) -> Timeline:
     """Passes that run as planned, their tasks, and the optimizer step, which each stage begins after its last pass.
+
+    All replicas are alike, so that the first stands for all.
 
     Args:
         works: what each stage has to do.
         spans: its passes.
-        replica: whose they are.
     """
     tasks: list[Task] = []
     for span in spans:
@@ -196,7 +197,7 @@ def timeline(works: Sequence[StageWork], spans: Sequence[Span], replica: int = 0
         for piece in work.optimizer_step:
             tasks.append(Task(stage, piece.kind, None, None, 0, clock, clock + piece.seconds))
             clock += piece.seconds
-    return recorded(works, replica, spans, tasks)
+    return recorded(works, 0, spans, tasks)
 
 
 def recorded(works: Sequence[StageWork], replica: int, spans: Sequence[Span], tasks: Sequence[Task]) -> Timeline:

@@ -74,6 +74,7 @@ class Relaxation:
         slowest_sync, slowest = least_largest(syncs), least_largest(times)
         if inf in (slowest_sync, slowest):
             return inf
+        # No stage of a plan below the target is above the limit; without those the sum may grow, and the limit shrink.
         bound, limit = 0.0, inf
         for _ in range(ROUNDS):
             total = forward([numpy.where(time <= limit, time, inf) for time in times])[-1][-1]

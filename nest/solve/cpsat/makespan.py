@@ -6,7 +6,7 @@ Bounds and list schedules come first, because they meet on most layers; CP-SAT i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import ceil, fsum, inf
 from typing import TYPE_CHECKING
@@ -216,25 +216,31 @@ def _through_instants(durations: Sequence[float], precedence: Sequence[tuple[int
     return found
 
 
-def _list_schedule(problem: _Problem) -> list[float]:
-    """Starts: always the task next that can start first, and of several the one with the longest path behind it."""
+def _scheduled(problem: _Problem, rank: Callable[[int, float], tuple[float, ...]]) -> list[float]:
+    """Starts: of the tasks that all others they wait for have started, the one of least `rank` is always next.
+
+    `rank` is given a task and when it could start. Precedence holds whatever the ranks, which rounding may turn round.
+    """
     free = dict.fromkeys(problem.engines, 0.0)
     starts = [0.0] * len(problem.durations)
     missing = [len(others) for others in problem.before]
     ready = {task: 0.0 for task, count in enumerate(missing) if not count}
     while ready:
-        start, _, task = min(
-            (max(earliest, free[problem.engines[task]]), -problem.tails[task] - problem.durations[task], task)
-            for task, earliest in ready.items()
-        )
+        possible = {task: max(earliest, free[problem.engines[task]]) for task, earliest in ready.items()}
+        task = min(possible, key=lambda each: rank(each, possible[each]))
         del ready[task]
-        starts[task] = start
-        free[problem.engines[task]] = start + problem.durations[task]
+        starts[task] = possible[task]
+        free[problem.engines[task]] = starts[task] + problem.durations[task]
         for other in problem.after[task]:
             missing[other] -= 1
             if not missing[other]:
                 ready[other] = max(starts[each] + problem.durations[each] for each in problem.before[other])
     return starts
+
+
+def _list_schedule(problem: _Problem) -> list[float]:
+    """Starts: always the task next that can start first, and of several the one with the longest path behind it."""
+    return _scheduled(problem, lambda task, start: (start, -problem.tails[task] - problem.durations[task], task))
 
 
 def _reversed_list_schedule(problem: _Problem) -> list[float]:
@@ -248,22 +254,7 @@ def _reversed_list_schedule(problem: _Problem) -> list[float]:
 
 def _packed(problem: _Problem, rough: Sequence[float]) -> list[float]:
     """Starts as early as the order of `rough` starts on each engine allows, in exact durations."""
-    free = dict.fromkeys(problem.engines, 0.0)
-    starts = [0.0] * len(rough)
-    # Rounding may turn round the starts of two tasks of which one waits for the other; their numbers do not.
-    missing = [len(others) for others in problem.before]
-    ready = {task for task, count in enumerate(missing) if not count}
-    while ready:
-        task = min(ready, key=lambda each: (rough[each], each))
-        ready.remove(task)
-        waited = max((starts[each] + problem.durations[each] for each in problem.before[task]), default=0.0)
-        starts[task] = max(waited, free[problem.engines[task]])
-        free[problem.engines[task]] = starts[task] + problem.durations[task]
-        for other in problem.after[task]:
-            missing[other] -= 1
-            if not missing[other]:
-                ready.add(other)
-    return starts
+    return _scheduled(problem, lambda task, _: (rough[task], task))
 
 
 def _query(problem: _Problem, known: Sequence[float], bound: float, effort: float) -> tuple[list[float], float, bool]:

@@ -78,7 +78,7 @@ def verify(
         time_limit: seconds after which what is not settled is left open; or a deadline.
         workers: threads of CP-SAT; the answer is the same from run to run for each number of them.
         seed: of CP-SAT.
-        progress: told now and then how far the proof is.
+        progress: called now and then with how far the proof is.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -109,7 +109,7 @@ class Search:
         best: seconds of the best plan known; infinite where none is.
         plain: models of cases whose stages hold one run of layers each.
         interleaved: models of cases of several chunks.
-        progress: told now and then how far the search is.
+        progress: called now and then with how far the search is.
         ordered: whether blocks lie in pipeline order (monotone placement).
         better: the best plan found.
     """

@@ -262,6 +262,7 @@ def packable(
         window: of a member and a stage number, the stages that can be part of a whole.
         meter: counts the work.
     """
+    # Blocks lie one behind the other: what starts as late as it can leaves most room in front, so one start is enough.
     start = numpy.full(downsets, numpy.inf)
     start[0] = -float(size)
     starts: dict[State, Array] = {tally.start: start}  # The negative of the latest start; infinite: none.

@@ -1,6 +1,6 @@
 """Why there is no plan: what is tightest and by how much."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy
@@ -38,6 +38,12 @@ class LeastMemory:
     replicas: int
     candidate: str = ""
 
+    @staticmethod
+    def least(every: "Iterable[LeastMemory | None]") -> "LeastMemory | None":
+        """The one that needs least, of equals the first; None where none is finite."""
+        possible = (each for each in every if each is not None and each.bytes < numpy.inf)
+        return min(possible, key=lambda each: each.bytes, default=None)
+
 
 def diagnose(search: PlainSearch | MixedSearch, exclusions: Exclusions, interleaved: LeastMemory | None = None) -> str:
     """One or two sentences on the tightest constraint of an infeasible instance.
@@ -51,15 +57,10 @@ def diagnose(search: PlainSearch | MixedSearch, exclusions: Exclusions, interlea
     tried = [configuration for configuration in found if configuration.stage_counts[0] <= most]
     if tried or interleaved is not None:
         least = _least_mixed_memory(search, tried) if isinstance(search, MixedSearch) else _least_memory(search, tried)
-        return _memory(search.instance, _lesser(least, interleaved))
+        return _memory(search.instance, LeastMemory.least((least, interleaved)))
     if found:
         return _too_few_stages(most, min(configuration.stage_counts[0] for configuration in found))
     return _refused(search.instance, exclusions)
-
-
-def _lesser(one: LeastMemory | None, other: LeastMemory | None) -> LeastMemory | None:
-    """The one that needs less, where there are two; the first of equals."""
-    return min((each for each in (one, other) if each is not None), key=lambda each: each.bytes, default=None)
 
 
 def _memory(instance: Instance, least: LeastMemory | None) -> str:
@@ -240,21 +241,20 @@ def _exactly(size: float) -> str:
 
 def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemory | None:
     """The least memory any plan needs of its fullest device."""
-    best: LeastMemory | None = None
-    seen = set()
-    for configuration in tried:
-        shared = (configuration.members, configuration.replicas, configuration.schedule.name)
-        key = (*shared, configuration.stage_counts, configuration.zero_degree)
-        if key in seen:
-            continue
-        seen.add(key)
-        counts = [count for count in configuration.stage_counts if count <= search.downsets.most_stages]
-        every = search.for_counts(configuration, counts, partial(least_peak_memory, search.all_tables(configuration)))
-        for count, peaks in zip(counts, every, strict=True):
-            if peaks[count - 1] < (numpy.inf if best is None else best.bytes):
-                name = search.instance.candidates[configuration.candidate].name
-                best = LeastMemory(float(peaks[count - 1]), count, configuration.replicas, name)
-    return best
+    distinct: dict[tuple[object, ...], Configuration] = {}
+    for each in tried:
+        key = (each.members, each.replicas, each.schedule.name, each.stage_counts, each.zero_degree)
+        distinct.setdefault(key, each)
+
+    def every() -> Iterator[LeastMemory]:
+        for each in distinct.values():
+            counts = [count for count in each.stage_counts if count <= search.downsets.most_stages]
+            name = search.instance.candidates[each.candidate].name
+            found = search.for_counts(each, counts, partial(least_peak_memory, search.all_tables(each)))
+            for count, peaks in zip(counts, found, strict=True):
+                yield LeastMemory(float(peaks[count - 1]), count, each.replicas, name)
+
+    return LeastMemory.least(every())
 
 
 def _least_mixed_memory(search: MixedSearch, tried: list[Configuration]) -> LeastMemory | None:

@@ -207,6 +207,7 @@ def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None =
     found, block = 0, max(1, 2**21 // len(members))
     for start in range(0, len(members), block):
         rows, columns = slice(start, start + block), slice(0, start + block)
+        # A set holds another where it has as many of the other's layers as that has; float32 counts them exactly.
         inside = (counts[rows] @ counts[columns].T == sizes[columns]) & (sizes[rows, None] > sizes[columns])
         if ranges is not None:
             inside &= _within(ranges, rows, columns)

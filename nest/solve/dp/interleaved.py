@@ -101,14 +101,14 @@ class InterleavedSearch(PlanSearch):
 
     def least_memory(self) -> LeastMemory | None:
         """The plan that needs the least memory on its fullest device; None where there is no interleaved plan."""
-        best: LeastMemory | None = None
-        for configuration in self.configurations:
-            for count in configuration.stage_counts:
-                needed = float(self._stages(configuration, count).memory.min(axis=0).max())
-                if needed < (numpy.inf if best is None else best.bytes):
-                    name = self.instance.candidates[configuration.candidate].name
-                    best = LeastMemory(needed, count, configuration.replicas, name)
-        return best
+        names = [candidate.name for candidate in self.instance.candidates]
+
+        def needed(each: Configuration, count: int) -> LeastMemory:
+            fullest = float(self._stages(each, count).memory.min(axis=0).max())
+            return LeastMemory(fullest, count, each.replicas, names[each.candidate])
+
+        every = (needed(each, count) for each in self.configurations for count in each.stage_counts)
+        return LeastMemory.least(every)
 
     def _incumbent(
         self, configuration: Configuration, value: float, placed: Partition, stages: InterleavedStages

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 
 import numpy
 from attrs import define, evolve, field
@@ -252,13 +253,7 @@ def _bisect(
         possible = feasible(highest)
         return {count: lowest if possible[count - 1] else numpy.inf for count in counts}
     steps = 2**HALVINGS
-    known: dict[int, NDArray[numpy.bool_]] = {}
-
-    def at(step: int) -> NDArray[numpy.bool_]:
-        if step not in known:
-            known[step] = feasible(lowest + (highest - lowest) * step / steps)
-        return known[step]
-
+    at = cache(lambda step: feasible(lowest + (highest - lowest) * step / steps))
     found = {}
     for count in counts:
         if not at(steps)[count - 1]:

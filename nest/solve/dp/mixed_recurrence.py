@@ -161,6 +161,8 @@ class MixedRecurrence:
                     offsets = self._offsets(width)
                     current.future_at[state, width] = numpy.where(self._room_before(offsets, stage), end, NONE)
             return
+        # What can follow a block at an offset is, by level, a run of places that ends with a group: a suffix of it. Of
+        # offsets that reach the same suffixes the futures are the same, and worked out once.
         followers = {block: self._suffixes(later, block) for block in later.entry_at}
         for width in self._widths():
             offsets = self._offsets(width)

@@ -144,6 +144,7 @@ class _Boxes:
         """The part of the box that may hold something better than the best."""
         if math.isinf(self.value):
             return box
+        # What beats the best spends no more above the least of one term than the best has above the least of all.
         room = self.value * (1 + TIE) - self.objective.of(box.least)
         most_time, most_sync = box.most_time, min(box.most_sync, box.least.largest_sync + room)
         if self.objective.slowest > 0:
@@ -156,6 +157,7 @@ class _Boxes:
         What is better is faster in its slowest stage, or no faster there and quicker to synchronise.
         """
         low = box.least
+        # The recurrence gave the least sum of the whole box, up to rounding.
         least = Floor(low.largest_time, max(low.total_time, found.total_time * (1 - TIE)), low.largest_sync)
         faster, quicker = _below(found.largest_time), _below(found.largest_sync)
         if self.objective.slowest > 0:

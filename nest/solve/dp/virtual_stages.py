@@ -1,4 +1,4 @@
-"""Even splits of the blocks into chunks, dealt to stages in turn (PROBLEM.md section 4, `interleaved`)."""
+"""Even splits of the blocks into model chunks, and where their stages may lie (PROBLEM.md section 4, `interleaved`)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -242,6 +242,7 @@ class _WayBack:
 
 def _least_to_the_end(values: Array, ends: NDArray[numpy.int64]) -> Array:
     """For each slot the least of `values` from it to the last of its group, which `ends` gives. Shape as `values`."""
+    # After each round an entry is the least of twice as many slots; where fewer are left, of those.
     found = values.copy()
     places = numpy.arange(len(ends))
     step, longest = 1, int((ends - places).max())

