@@ -20,56 +20,67 @@ from nest.solve.search import Meter
 from nest.tolerances import LIMIT_SLACK
 
 
+@define(eq=False)
+class LeastTimes:
+    """What every stage of a candidate takes at least, boundaries at their cheapest.
+
+    Attributes:
+        tables: the stages' choices.
+        boundary: least seconds a cut adds to either side of it, shape `(downsets,)`.
+        remembers: whether to keep all answers, or the last one only.
+    """
+
+    tables: StageTables
+    boundary: Array
+    remembers: bool
+    _known: dict[float, tuple[Array, Array]] = field(factory=dict, init=False)
+
+    def of(self, in_flight: float) -> tuple[Array, Array]:
+        """Least seconds per micro-batch and, by themselves, once per batch, shape `(pairs,)` each."""
+        fits = self.tables.same_fits(in_flight)
+        if fits not in self._known:
+            if not self.remembers:
+                self._known.clear()
+            pairs, boundary = self.tables.pairs, self.boundary
+            time, sync = (pairs.spread(each) for each in self.tables.least(in_flight))
+            time = time + (boundary[pairs.smaller] + boundary[pairs.larger])
+            if self.tables.ports:
+                by_level = fastest(self.tables, in_flight, numpy.inf, boundary[None], (UNKNOWN,))
+                by_level.settle(time, slice(0, len(pairs)), 0, 0)
+            self._known[fits] = time, sync
+        return self._known[fits]
+
+
 def partition_bounds(
-    tables: StageTables, boundary: Array, in_flight: Sequence[float], time_limit: float, meter: Meter
+    candidates: Sequence[LeastTimes], in_flight: Sequence[float], time_limit: float, meter: Meter
 ) -> list[Floor]:
     """The three terms, each the least over all partitions on its own, for 1 to `len(in_flight)` stages.
 
-    Stages take at most `time_limit` seconds.
-
     Args:
-        tables: the stages' choices.
-        boundary: least seconds a cut adds to either side of it, shape `(downsets,)`.
+        candidates: what stages may use.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
         time_limit: most seconds a stage may take per micro-batch.
         meter: counts the work.
     """
-    pairs = tables.pairs
-    if not len(pairs):
-        return [Floor(numpy.inf, numpy.inf, numpy.inf)] * len(in_flight)
-    around = boundary[pairs.smaller] + boundary[pairs.larger]
-    before = numpy.full((3, pairs.count), numpy.inf)
+    before = numpy.full((3, candidates[0].tables.pairs.count), numpy.inf)
     before[:, 0] = 0.0
     found = numpy.full((3, len(in_flight)), numpy.inf)
-    time, least_sync, fits = numpy.empty(0), numpy.empty(0), -numpy.inf
     # Each term has a recurrence of its own: what is least of one need not be of another, so together they only bound.
     for index, flying in enumerate(in_flight):
-        if fits != (fits := tables.same_fits(flying)):
-            time, least_sync = least_of_pairs(tables, flying, boundary, around)
-        rows = tables.window(index, len(in_flight) - index - 1, time_limit)
-        smaller = pairs.smaller[rows.pairs]
-        after = numpy.full((3, pairs.count), numpy.inf)
-        rest = before[:, smaller]
-        rows.lower(after[0], numpy.maximum(time[rows.pairs], rest[0]))
-        rows.lower(after[1], time[rows.pairs] + rest[1])
-        rows.lower(after[2], numpy.maximum(least_sync[rows.pairs], rest[2]))
+        after = numpy.full_like(before, numpy.inf)
+        for each in candidates:
+            rows = each.tables.window(index, len(in_flight) - index - 1, time_limit)
+            if not len(rows):
+                continue
+            time, sync = (values[rows.pairs] for values in each.of(flying))
+            rest = before[:, each.tables.pairs.smaller[rows.pairs]]
+            rows.lower(after[0], numpy.maximum(time, rest[0]))
+            rows.lower(after[1], time + rest[1])
+            rows.lower(after[2], numpy.maximum(sync, rest[2]))
+            meter.count(len(rows))
         found[:, index] = after[:, -1]
         before = after
-        meter.count(len(rows))
     return [Floor(*column) for column in found.T.tolist()]
-
-
-def least_of_pairs(tables: StageTables, in_flight: float, boundary: Array, around: Array) -> tuple[Array, Array]:
-    """Least seconds per micro-batch and, by themselves, once per batch of every stage, shape `(pairs,)` each.
-
-    `boundary` is as in `partition_bounds`, `around` that of both cuts of each stage.
-    """
-    pairs = tables.pairs
-    time, sync = (pairs.spread(each) for each in tables.least(in_flight))
-    time = time + around
-    if tables.ports:
-        fastest(tables, in_flight, numpy.inf, boundary[None], (UNKNOWN,)).settle(time, slice(0, len(pairs)), 0, 0)
-    return time, sync
 
 
 def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:

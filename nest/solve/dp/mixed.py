@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from nest.instance import Array
-from nest.solve.dp.bounds import least_of_pairs, packable
+from nest.solve.dp.bounds import LeastTimes, packable, partition_bounds
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
 from nest.solve.dp.nodes import CutSearch
@@ -184,8 +184,8 @@ class MixedSearch(CutSearch):
         time_limit: float,
         least: dict[int, float],
     ) -> list[Floor]:
-        times = _Times(members, in_flight)
-        total, sync = self._separate_bounds(members, times, in_flight, time_limit)
+        times = [LeastTimes(member.tables, member.times[0], True) for member in members]
+        floors = partition_bounds(times, in_flight, time_limit, self.meter)
 
         def feasible(limit: float) -> NDArray[numpy.bool_]:
             return packable(
@@ -194,55 +194,14 @@ class MixedSearch(CutSearch):
                 configuration.size,
                 configuration.tally,
                 self.downsets.count,
-                lambda member, stage: times.of(member, stage)[0] <= limit,
+                lambda member, stage: times[member].of(in_flight[stage - 1])[0] <= limit,
                 lambda member, stage: members[member].tables.window(stage - 1, len(in_flight) - stage, limit),
                 self.meter,
             )
 
-        slowest = numpy.full(len(in_flight), numpy.inf)
-        for count, bound in _bisect(feasible, min(least.values()), time_limit, sorted(least)).items():
-            slowest[count - 1] = bound
-        return [Floor(*column) for column in zip(slowest.tolist(), total.tolist(), sync.tolist(), strict=True)]
-
-    def _separate_bounds(
-        self, members: tuple[Member, ...], times: "_Times", in_flight: tuple[float, ...], time_limit: float
-    ) -> tuple[Array, Array]:
-        """Least sum of stage times and least synchronisation for every number of stages, wherever blocks sit."""
-        before = numpy.full((2, self.downsets.count), numpy.inf)
-        before[:, 0] = 0.0
-        found = numpy.full((2, len(in_flight)), numpy.inf)
-        for stage in range(1, len(in_flight) + 1):
-            after = numpy.full((2, self.downsets.count), numpy.inf)
-            for index, member in enumerate(members):
-                rows = member.tables.window(stage - 1, len(in_flight) - stage, time_limit)
-                if len(rows):
-                    time, sync = times.of(index, stage)
-                    smaller = member.tables.pairs.smaller[rows.pairs]
-                    rows.lower(after[0], time[rows.pairs] + before[0, smaller])
-                    rows.lower(after[1], numpy.maximum(sync[rows.pairs], before[1, smaller]))
-                    self.meter.count(len(rows))
-            found[:, stage - 1] = after[:, -1]
-            before = after
-        return found[0], found[1]
-
-
-class _Times:
-    """Least time and least synchronisation of members' stages with their boundaries at the cheapest, as needed."""
-
-    def __init__(self, members: tuple[Member, ...], in_flight: tuple[float, ...]) -> None:
-        self.members = members
-        self.in_flight = in_flight
-        self.known: dict[tuple[int, float], tuple[Array, Array]] = {}
-
-    def of(self, index: int, stage: int) -> tuple[Array, Array]:
-        """Seconds per micro-batch and per batch of a member's stages as stage `stage` from the end."""
-        member, flying = self.members[index], self.in_flight[stage - 1]
-        key = (index, member.tables.same_fits(flying))
-        if key not in self.known:
-            pairs, boundary = member.tables.pairs, member.times[0]
-            around = boundary[pairs.smaller] + boundary[pairs.larger]
-            self.known[key] = least_of_pairs(member.tables, flying, boundary, around)
-        return self.known[key]
+        # Of the slowest stage, what fits into the replica tells more than partitions do.
+        slowest = _bisect(feasible, min(least.values()), time_limit, sorted(least))
+        return [evolve(each, largest_time=slowest.get(count, numpy.inf)) for count, each in enumerate(floors, 1)]
 
 
 def _bisect(

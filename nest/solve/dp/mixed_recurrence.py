@@ -17,7 +17,7 @@ from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import State, Tally
 from nest.solve.dp.pairs import Rows
 from nest.solve.dp.placement import Offsets
-from nest.solve.dp.recurrence import Partition, PlacedStage
+from nest.solve.dp.recurrence import Partition, PlacedStage, cheapest_stage
 from nest.solve.dp.stages import Fastest, StageTables, fastest
 from nest.solve.search import Meter
 
@@ -335,28 +335,15 @@ class MixedRecurrence:
         sync_limit: float,
     ) -> tuple[PlacedStage, int]:
         """The cheapest stage from the downset and level in `front`, with the level behind it."""
-        larger, level_in = front
-        least = numpy.inf
-        found: tuple[PlacedStage, int] | None = None
+        stages = []
         for index, member in enumerate(self.members):
             pairs = member.tables.pairs
-            row = pairs.of_downset(larger)
-            if member.width != width or row.start == row.stop:
-                continue
-            best, below = self._fastest(index, stage, sync_limit), pairs.smaller[row]
-            time = (pairs.spread(best.time, row) + member.times[:, below]) + member.times[level_in, larger]
-            for level_out in range(len(time)):
-                best.settle(time[level_out], row, level_out, level_in)
-            cost = numpy.where(time <= time_limit, time + future[:, below], numpy.inf)
-            level_out, column = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
-            if cost[level_out, column] < least:
-                least, seconds = cost[level_out, column], float(time[level_out, column])
-                pair = row.start + column
-                sync, choice = best.chosen(pair, pairs.class_of(pair), level_out, level_in)
-                placed = PlacedStage(larger, int(below[column]), offset, choice, seconds, sync, index)
-                found = (placed, level_out)
-        assert found is not None
-        return found
+            row = pairs.of_downset(front[0])
+            if member.width == width and row.start < row.stop:
+                best = self._fastest(index, stage, sync_limit)
+                stages.append(cheapest_stage(pairs, best, member.times, front, future, time_limit, offset, index))
+        _, level_out, placed = min(stages, key=lambda each: each[0])
+        return placed, level_out
 
     @staticmethod
     def _least(

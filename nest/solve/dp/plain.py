@@ -7,7 +7,7 @@ import numpy
 from attrs import define, field
 
 from nest.instance import Array
-from nest.solve.dp.bounds import Packing, fewest_in_total, partition_bounds
+from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import ComputeBounds, Configuration, compute_bounds
 from nest.solve.dp.nodes import CutSearch
@@ -215,7 +215,7 @@ class PlainSearch(CutSearch):
 
         def bounds(in_flight: tuple[float, ...]) -> list[Floor]:
             tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
-            return partition_bounds(tables, relaxed, in_flight, time_limit, self.meter)
+            return partition_bounds([LeastTimes(tables, relaxed, False)], in_flight, time_limit, self.meter)
 
         def shared(in_flight: tuple[float, ...]) -> list[Floor]:
             """Those of all schedules that hold as many micro-batches in flight."""

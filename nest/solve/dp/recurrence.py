@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Level
 from nest.solve.dp.choices import Boundary
+from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.placement import Slots
 from nest.solve.dp.stages import Fastest, StageTables, fastest
 from nest.solve.search import Meter
@@ -100,6 +101,44 @@ def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
         return Boundaries(numpy.zeros((1, len(cut))), numpy.zeros(len(cut)), slots.steps, (0,))
     times = numpy.array([boundary_times(cut, levels[level]) for level in found])
     return Boundaries(times, times.min(axis=0), numpy.searchsorted(found, slots.steps), found)
+
+
+def cheapest_stage(
+    pairs: Pairs,
+    best: Fastest,
+    times: Array,
+    front: tuple[int, int],
+    future: Array,
+    time_limit: float,
+    slot: int,
+    member: int = 0,
+) -> tuple[float, int, PlacedStage]:
+    """Of the stages from one downset on, the one with the least sum with what follows it.
+
+    Args:
+        pairs: the stages.
+        best: their fastest choices.
+        times: boundary seconds per level, shape `(levels, downsets)`.
+        front: the downset, and the level of the boundary in front.
+        future: least cost of what follows, by the level of the boundary behind and downset.
+        time_limit: most seconds a stage may take per micro-batch.
+        slot: as `PlacedStage`.
+        member: as `PlacedStage`.
+
+    Returns: the sum, the level of the boundary behind, and the stage.
+    """
+    larger, level_in = front
+    row = pairs.of_downset(larger)
+    below = pairs.smaller[row]
+    time = (pairs.spread(best.time, row) + times[:, below]) + times[level_in, larger]
+    for level_out in range(len(time)):
+        best.settle(time[level_out], row, level_out, level_in)
+    cost = numpy.where(time <= time_limit, time + future[:, below], numpy.inf)
+    level_out, column = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
+    pair = row.start + column
+    sync, choice = best.chosen(pair, pairs.class_of(pair), level_out, level_in)
+    placed = PlacedStage(larger, int(below[column]), slot, choice, float(time[level_out, column]), sync, member)
+    return float(cost[level_out, column]), level_out, placed
 
 
 @define(eq=False)
@@ -249,19 +288,11 @@ class Recurrence:
         larger, level_in = self.tables.pairs.count - 1, 0
         found = []
         for stage in range(self.stages, 0, -1):
-            best, pairs = self._fastest(stage, sync_limit), self.tables.pairs
-            row = pairs.of_downset(larger)
-            below = pairs.smaller[row]
-            time = (pairs.spread(best.time, row) + self.times[:, below]) + self.times[level_in, larger]
-            for level_out in range(len(time)):
-                best.settle(time[level_out], row, level_out, level_in)
-            cost = numpy.where(time <= time_limit, time + futures[stage - 1][position][:, below], numpy.inf)
-            level_out, place_in_row = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
-            pair, smaller = row.start + place_in_row, int(below[place_in_row])
-            sync, choice = best.chosen(pair, pairs.class_of(pair), level_out, level_in)
-            place = position + self.stages - stage
-            seconds = float(time[level_out, place_in_row])
-            found.append(PlacedStage(larger, smaller, place, choice, seconds, sync))
+            place, best = position + self.stages - stage, self._fastest(stage, sync_limit)
+            future, front = futures[stage - 1][position], (larger, level_in)
+            _, level_out, placed = cheapest_stage(self.tables.pairs, best, self.times, front, future, time_limit, place)
+            found.append(placed)
+            smaller = placed.smaller
             if stage > 1:
                 followers = self._followers(place, level_out, stage)
                 costs = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
