@@ -20,11 +20,13 @@ class Tool:
         name: what people write to choose it.
         summary: one line for lists.
         module: name of its module in `nest.exporters`.
+        writer: the module's function that writes the files.
     """
 
     name: str
     summary: str
     module: str
+    writer: str = "export"
 
     @property
     def functions(self) -> ModuleType:
@@ -33,7 +35,7 @@ class Tool:
 
     def export(self, plan: PlanDocument) -> Mapping[str, str]:
         """File names and their contents."""
-        files: Mapping[str, str] = self.functions.export(plan)
+        files: Mapping[str, str] = getattr(self.functions, self.writer)(plan)
         return files
 
 
@@ -101,9 +103,19 @@ def nest_exporters() -> list[Exporter]:
             "pytorch", "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module", "pytorch"
         ),
         Tool("ranks", "the rank table: rank, node, gpu and coordinates of every process (CSV and JSON)", "ranks"),
-        Tool("slurm", "Slurm: a hostfile with one line for each rank, and a script that runs srun with it", "slurm"),
-        Tool("torchrun", "torchrun: a script to call on every node, with node ranks and static rendezvous", "torchrun"),
-        Tool("mpi", "Open MPI: a rankfile, a hostfile, and a script that runs mpirun with them", "mpi"),
+        Tool(
+            "slurm",
+            "Slurm: a hostfile with one line for each rank, and a script that runs srun with it",
+            "launchers",
+            "slurm",
+        ),
+        Tool(
+            "torchrun",
+            "torchrun: a script to call on every node, with node ranks and static rendezvous",
+            "launchers",
+            "torchrun",
+        ),
+        Tool("mpi", "Open MPI: a rankfile, a hostfile, and a script that runs mpirun with them", "launchers", "mpi"),
         Tool(
             "dot", "Graphviz: stages in the groups of the network they lie in, and what crosses their boundaries", "dot"
         ),

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from nest.exporters import dot, mpi, slurm
+from nest.exporters import dot
+from nest.exporters.launchers import mpi, slurm
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
 from tests.conformance.consumer import interpreter, needs
@@ -49,7 +50,7 @@ def test_slurm_reads_the_hostfile_as_it_is(tmp_path: Path) -> None:
     scontrol = program("scontrol")
     hosts = ["rack1n09", "rack1n10", "rack1n11", "gpu-7"]
     one = evolve(STAGES, fanouts=(2, 4), replicas=4)
-    files = slurm.export(spread(made_up(one, hosts=hosts)))
+    files = slurm(spread(made_up(one, hosts=hosts)))
     written(files, tmp_path)
     (tmp_path / "slurm.conf").write_text("ClusterName=none\nSlurmctldHost=localhost\n")
     environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
@@ -70,7 +71,7 @@ def test_open_mpi_starts_the_ranks(tmp_path: Path) -> None:
     program("taskset")
     ranks = min(2, os.cpu_count() or 1)
     one = Decisions((ranks,), 1, 1, 1, 1, 1, replicas=ranks, rank_order="dp-inner", places=(0,))
-    script = written(mpi.export(made_up(one, hosts=[socket.gethostname()])), tmp_path)
+    script = written(mpi(made_up(one, hosts=[socket.gethostname()])), tmp_path)
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
         ["bash", str(script), "bash", "-c", TOLD],
@@ -88,18 +89,18 @@ def test_open_mpi_starts_the_ranks(tmp_path: Path) -> None:
 def test_torchrun_gives_every_process_its_rank(counted: str, tmp_path: Path) -> None:
     """Two nodes played by this machine, meeting on its own address."""
     needs("torch")
-    torchrun = Path(interpreter()).with_name("torchrun")
-    if not torchrun.exists():
+    program = Path(interpreter()).with_name("torchrun")
+    if not program.exists():
         pytest.skip(f"there is no torchrun beside {interpreter()}")
     plan = made_up(STAGES) if counted == "by torchrun" else spread(made_up(STAGES))
-    script = written(torchrun.export(plan), tmp_path)
+    script = written(torchrun(plan), tmp_path)
     assert ("torchrun --no-python" in script.read_text()) == (counted == "by torchrun")
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     environment = {
         **os.environ,
-        "PATH": f"{torchrun.parent}:{os.environ['PATH']}",
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(port),
     }

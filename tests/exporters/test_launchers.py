@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nest.errors import InputError
-from nest.exporters import mpi, slurm, torchrun
+from nest.exporters.launchers import mpi, slurm, torchrun
 from nest.hooks.placements import Placed, placement
 from nest.spec import PlanDocument
 from tests.deployment.plans import Decisions, decisions, made_up
@@ -132,13 +132,13 @@ SMALL = settings(max_examples=4, suppress_health_check=[HealthCheck.function_sco
 @given(one=decisions())
 def test_slurm_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, stands_in: Path) -> None:
     plan = made_up(one)
-    done = run(slurm.export(plan), tmp_path, stands_in, SLURM_JOB_NODELIST="x")
+    done = run(slurm(plan), tmp_path, stands_in, SLURM_JOB_NODELIST="x")
     assert done.returncode == 0, done.stderr
     allocated = [re.sub(r"host(\d+)-x", r"node\1", line) for line in done.stdout.splitlines()]
     agrees(placement(plan), allocated)
     hosts = [f"h{index}" for index in range(one.devices // one.fanouts[0])]
     named = made_up(one, hosts=hosts)
-    done = run(slurm.export(named), tmp_path, stands_in)
+    done = run(slurm(named), tmp_path, stands_in)
     assert done.returncode == 0, done.stderr
     agrees(placement(named), done.stdout.splitlines())
 
@@ -147,7 +147,7 @@ def test_slurm_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, st
 @given(one=decisions())
 def test_mpi_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, stands_in: Path) -> None:
     plan = made_up(one)
-    done = run(mpi.export(plan), tmp_path, stands_in)
+    done = run(mpi(plan), tmp_path, stands_in)
     assert done.returncode == 0, done.stderr
     agrees(placement(plan), done.stdout.splitlines())
 
@@ -163,7 +163,7 @@ def check_torchrun(plan: PlanDocument, folder: Path, programs: Path) -> None:
     """Every node starts its ranks, by torchrun where that numbers them so."""
     placed = placement(plan)
     names = list(dict.fromkeys(each.node for each in placed))
-    files = torchrun.export(plan)
+    files = torchrun(plan)
     told = []
     first = 0
     for number, name in enumerate(names):
@@ -200,11 +200,11 @@ def spread(**cluster: Any) -> PlanDocument:
 def test_gpus_a_node_uses_in_part_are_told(tmp_path: Path, stands_in: Path) -> None:
     """Stages on the second of two devices each: their local ranks are 0, their accelerators are not."""
     one = Decisions((2, 4), tp=1, cp=1, copies=1, etp=1, ep=1, replicas=4, rank_order="pp-inner", places=(1,))
-    files = slurm.export(made_up(one))
+    files = slurm(made_up(one))
     done = run(files, tmp_path, stands_in, SLURM_JOB_NODELIST="x")
     assert [line.split(" ")[-1] for line in done.stdout.splitlines()] == ["1"] * 4
     assert "CUDA_VISIBLE_DEVICES is set" in files["slurm_launch.sh"]
-    assert "CUDA_VISIBLE_DEVICES" not in slurm.export(made_up(PAIRS))["slurm_launch.sh"]
+    assert "CUDA_VISIBLE_DEVICES" not in slurm(made_up(PAIRS))["slurm_launch.sh"]
 
 
 @pytest.mark.parametrize("one", [PAIRS, SPREAD], ids=["torchrun", "processes"])
@@ -214,7 +214,7 @@ def test_hosts_with_any_name_are_quoted(
     monkeypatch.chdir(tmp_path)
     names = STRANGE if one is PAIRS else STRANGE[:4]
     plan = made_up(one, hosts=names) if one is PAIRS else spread(hosts=names)
-    files = torchrun.export(plan)
+    files = torchrun(plan)
     for number, name in enumerate(dict.fromkeys(each.node for each in placement(plan))):
         done = run(files, tmp_path, stands_in, 'printf "%s;" "$MASTER_ADDR"', NEST_NODE=name)
         assert done.returncode == 0, done.stderr
@@ -226,7 +226,7 @@ def test_allocations_that_are_too_small_are_told(tmp_path: Path, stands_in: Path
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "scontrol").write_text("#!/bin/sh\necho host0\n")
     (tmp_path / "few" / "scontrol").chmod(0o755)
-    files = slurm.export(made_up(PAIRS))
+    files = slurm(made_up(PAIRS))
     done = run(files, tmp_path, tmp_path / "few", SLURM_JOB_NODELIST="x")
     assert done.returncode == 2
     assert "the plan needs 4 nodes, the allocation has 1" in done.stderr
@@ -234,34 +234,34 @@ def test_allocations_that_are_too_small_are_told(tmp_path: Path, stands_in: Path
 
 def test_ranks_that_follow_the_devices_are_left_to_torchrun(tmp_path: Path, stands_in: Path) -> None:
     """Megatron-LM can count stages before replicas; others cannot, and their processes are started one by one."""
-    counted_so = torchrun.export(made_up(SPREAD))["torchrun_launch.sh"]
+    counted_so = torchrun(made_up(SPREAD))["torchrun_launch.sh"]
     assert "torchrun --no-python" in counted_so
-    assert "torchrun --no-python" not in torchrun.export(spread())["torchrun_launch.sh"]
+    assert "torchrun --no-python" not in torchrun(spread())["torchrun_launch.sh"]
     check_torchrun(spread(), tmp_path, stands_in)
 
 
 def test_a_host_that_is_not_in_the_plan_is_told(tmp_path: Path, stands_in: Path) -> None:
-    done = run(torchrun.export(made_up(PAIRS)), tmp_path, stands_in, HOST_OF_TEST="b7")
+    done = run(torchrun(made_up(PAIRS)), tmp_path, stands_in, HOST_OF_TEST="b7")
     assert done.returncode == 2
     assert "b7 is no node of the plan; set NEST_NODE to the name of one" in done.stderr
 
 
 def test_a_failing_process_ends_the_others(tmp_path: Path, stands_in: Path) -> None:
-    files = torchrun.export(spread())
+    files = torchrun(spread())
     told = 'if [ "$LOCAL_RANK" = 0 ]; then exit 7; fi; sleep 100'
     assert run(files, tmp_path, stands_in, told, NEST_NODE="node0").returncode == 7
 
 
-@pytest.mark.parametrize("exporter", [slurm, mpi], ids=lambda each: each.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("exporter", [slurm, mpi], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("name", ["a b", "a;b", "$(id)", "a\nb", "a=b", "-a", "", "n[1-2]", "ü"])
 def test_names_that_cannot_stand_in_a_hostfile_are_refused(exporter: Any, name: str) -> None:
     with pytest.raises(InputError, match="cannot stand in a hostfile of"):
-        exporter.export(made_up(PAIRS, hosts=[name, "b", "c", "d"]))
+        exporter(made_up(PAIRS, hosts=[name, "b", "c", "d"]))
 
 
-@pytest.mark.parametrize("exporter", [slurm, mpi, torchrun], ids=lambda each: each.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("exporter", [slurm, mpi, torchrun], ids=lambda each: each.__name__)
 def test_scripts_say_how_they_are_called(exporter: Any, tmp_path: Path) -> None:
-    for name, text in exporter.export(made_up(PAIRS)).items():
+    for name, text in exporter(made_up(PAIRS)).items():
         if not name.endswith(".sh"):
             continue
         path = tmp_path / name
