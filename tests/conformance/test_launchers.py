@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from nest.exporters import dot
-from nest.exporters.launchers import mpi, slurm
+from nest.exporters.launchers import mpi, slurm, torchrun
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
 from tests.conformance.consumer import interpreter, needs
