@@ -12,7 +12,6 @@ from attrs import frozen
 from nest.errors import InputError
 from nest.exporters.common import plan_levels
 from nest.hooks.placements import cluster_spec
-from nest.instance import Level
 from nest.spec import PlanDocument, TorusSpec
 
 FILE = "astra_sim_network.yml"
@@ -57,11 +56,11 @@ def _dimensions(plan: PlanDocument) -> list[Dimension]:
         # The last coordinate varies fastest along the devices (docs/reference/topologies.md).
         sizes = [size for size in reversed(torus.shape) if size > 1]
         return [Dimension("Ring", size, torus.bandwidth, torus.latency) for size in sizes]
-    return [_switch(level) for level in plan_levels(plan) if level.fanout > 1]
-
-
-def _switch(level: Level) -> Dimension:
-    return Dimension("Switch", level.fanout, level.bandwidth, level.latency / LINKS_OF_A_SWITCH)
+    return [
+        Dimension("Switch", level.fanout, level.bandwidth, level.latency / LINKS_OF_A_SWITCH)
+        for level in plan_levels(plan)
+        if level.fanout > 1
+    ]
 
 
 def _text(dimensions: Sequence[Dimension]) -> str:

@@ -51,16 +51,13 @@ class IbnetdiscoverImporter:
             InputError: there are no switches or no hosts on them, or hosts cannot reach one another.
         """
         found = _parsed(text_of(source))
-        switches = [name for name in found.kinds if name.startswith("S-")]
-        if not switches:
+        if not any(name.startswith("S-") for name in found.kinds):
             raise InputError(
                 f"the file has no switches, only {len(found.kinds)} NIC{'s' * (len(found.kinds) != 1)}. "
                 "Run ibnetdiscover where a port is up (`ibstat` says so) and a subnet manager runs."
             )
         machines, sentences = _machines(found)
         fabric = Fabric()
-        for switch in switches:
-            fabric.switch(switch)
         for (one, _), (two, _), rate in found.links():
             if one.startswith("S-") and two.startswith("S-"):
                 fabric.link(one, two, rate)

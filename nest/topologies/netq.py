@@ -12,19 +12,20 @@ from typing import Any
 
 from nest.errors import InputError
 from nest.network.imported import Imported
-from nest.spec import LinkProfile
+from nest.spec import LinkProfile, TierSpec
 from nest.topologies.files import beginning, text_of
 from nest.topologies.switched.clos import Fabric, FabricHost, fabric_network, figures, usual_links
 from nest.topologies.switched.network import switched_network
-from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, ethernet
+from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL
 from nest.topologies.switched.tree import LocatedHost, tree_of_layers
+from nest.units import BytesPerSecond
 
 GRAPH_MARKS = ('"compounded_nodes"', '"compounded_links"')
 DOMAIN_MARK = '"DomainUUID"'
 HOST_TIER = -1
-RATE = 400e9
-"""Bits per second of Ethernet for each accelerator, where no link profile says: NVIDIA Spectrum-X reference
-architecture, one port of 400 Gbit/s for each GPU of an HGX H100."""
+ETHERNET = TierSpec(link="ethernet", bandwidth=BytesPerSecond(400e9 / 8))
+"""For each accelerator, where no link profile says: NVIDIA Spectrum-X reference architecture, one port of 400 Gbit/s
+for each GPU of an HGX H100."""
 
 
 class NetqImporter:
@@ -59,7 +60,7 @@ class NetqImporter:
         if not hosts or len(hosts) == len(tiers):
             raise InputError("the graph has no hosts (nodes of tier -1) linked to switches (nodes of other tiers).")
         usual, sentences = usual_links({names[each]: count[each] for each in hosts})
-        found = figures(profile, USUAL, usual, made_of=ethernet(RATE))
+        found = figures(profile, USUAL, usual, made_of=ETHERNET)
         rate = found.link_rate / usual
         sentences.append(
             f"Every cable carries {rate / 1e9:.4g} GB/s: NetQ counts cables and does not give their rates."

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nest.deployment import MEGATRON_ORDER, Deployment, Rank, deployment, rank_table
 from nest.exporters.megatron.flags import export, flag_groups
-from nest.exporters.megatron.notation import read_layout, said, write_layout
+from nest.exporters.megatron.notation import given_flags, read_layout, write_layout
 from tests.conformance.consumer import consume, needs
 from tests.conformance.plans import PROBLEMS, plan
 
@@ -57,7 +57,7 @@ def config(flags):
 
 
 def flags_of(kind: str) -> dict[str, Any]:
-    return {flag: value for group in flag_groups(plan(kind)).values() for flag, value in said(group).items()}
+    return {flag: value for group in flag_groups(plan(kind)).values() for flag, value in given_flags(group).items()}
 
 
 def test_transformer_config_takes_the_flags() -> None:

@@ -8,7 +8,7 @@ from attrs import evolve
 import nest
 from nest.exporters.megatron.flags import export
 from nest.exporters.megatron.model_flags import detail_flags, left_out
-from nest.exporters.megatron.notation import said
+from nest.exporters.megatron.notation import given_flags
 from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture_of
 from nest.hooks.registry import registry
@@ -22,7 +22,7 @@ def details(source: Any) -> tuple[dict[str, Any], str]:
     """The flags, and what is told of what they leave out."""
     model = architecture_of(source)
     assert model is not None
-    return dict(said(detail_flags(source, model))), " ".join(left_out(source, model))
+    return dict(given_flags(detail_flags(source, model))), " ".join(left_out(source, model))
 
 
 def configured(name: str, **changes: Any) -> tuple[dict[str, Any], str]:

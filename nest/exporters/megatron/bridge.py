@@ -15,7 +15,7 @@ from nest.errors import InputError
 from nest.exporters.common import problem_of, samples
 from nest.exporters.megatron import flags as megatron
 from nest.exporters.megatron.flags import flag_groups, transformer_of
-from nest.exporters.megatron.notation import FLAG, Flags, said
+from nest.exporters.megatron.notation import FLAG, Flags, given_flags
 from nest.exporters.megatron.parallel_flags import CONTEXT_EXCHANGES, environment
 from nest.exporters.megatron.training_flags import eight_bit_weights
 from nest.spec import Architecture, PlanDocument, Problem, Training
@@ -54,7 +54,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     """
     problem = problem_of(plan)
     limits(problem)
-    flags: Flags = {flag: value for group in flag_groups(plan).values() for flag, value in said(group).items()}
+    flags: Flags = {flag: value for group in flag_groups(plan).values() for flag, value in given_flags(group).items()}
     shape = deployment(plan)
     sections = _sections(flags, shape, problem.training)
     return {"megatron_bridge.yaml": _text(sections, shape, transformer_of(problem))}

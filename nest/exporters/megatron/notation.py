@@ -25,7 +25,7 @@ Flags = dict[str, Value]
 """Values by flag, each with its hyphens."""
 
 
-def said(flags: Mapping[str, Value]) -> dict[str, bool | int | float | str | tuple[str, ...]]:
+def given_flags(flags: Mapping[str, Value]) -> dict[str, bool | int | float | str | tuple[str, ...]]:
     """The flags that are given: those that are neither False nor None."""
     return {flag: value for flag, value in flags.items() if value is not None and value is not False}
 
@@ -34,7 +34,7 @@ def shell_file(
     comments: Sequence[str], environment: Mapping[str, str], unset: Sequence[str], groups: Mapping[str, Flags]
 ) -> str:
     """A bash file to be sourced: an array for each group that says something, and `MEGATRON_ARGS` with all of them."""
-    arrays = {name: said(flags) for name, flags in groups.items() if said(flags)}
+    arrays = {name: given_flags(flags) for name, flags in groups.items() if given_flags(flags)}
     lines = ["#!/usr/bin/env bash", *(_comment(text) for text in comments)]
     lines += [f"export {name}={quote(value)}" for name, value in environment.items()]
     lines += [f"unset {name}" for name in unset]
@@ -63,7 +63,7 @@ def yaml_file(comments: Sequence[str], environment: Mapping[str, str], groups: M
     lines = [_comment(text) for text in comments]
     if environment:
         lines += ["ENV_VARS:", *(f"  {name}: {json.dumps(value)}" for name, value in environment.items())]
-    flags = [(flag, value) for group in groups.values() for flag, value in said(group).items()]
+    flags = [(flag, value) for group in groups.values() for flag, value in given_flags(group).items()]
     lines += ["MODEL_ARGS:", *(f"  {flag}: {_yaml(value)}" for flag, value in flags)]
     return "\n".join(lines) + "\n"
 

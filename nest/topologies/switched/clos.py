@@ -58,10 +58,6 @@ class Fabric:
     def __init__(self) -> None:
         self._links: dict[str, dict[str, float | None]] = {}
 
-    def switch(self, name: str) -> None:
-        """Add a switch; one that is there already stays as it is."""
-        self._links.setdefault(name, {})
-
     def link(self, one: str, two: str, bandwidth: float | None) -> None:
         """Add a link between two switches: bytes per second and direction; None: not known.
 
@@ -77,9 +73,6 @@ class Fabric:
     def beside(self, switch: str) -> Mapping[str, float | None]:
         """The switches linked to one, with the bandwidth of all links together."""
         return self._links.get(switch, {})
-
-    def __contains__(self, switch: str) -> bool:
-        return switch in self._links
 
 
 def fabric_tree(machines: Sequence[FabricHost], fabric: Fabric, *, devices: int | None = None) -> SwitchTree:

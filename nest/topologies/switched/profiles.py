@@ -164,8 +164,3 @@ def infiniband_rate(text: str) -> float | None:
     name = found[2].upper()
     name, lanes = _HALVES.get(name, (name, LANES))
     return LANE[name] * int(found[1] or lanes) * 1e9 / 8
-
-
-def ethernet(bits_per_second: float) -> TierSpec:
-    """The catalogue's link for Ethernet of a rate in bits per second and direction."""
-    return TierSpec(link="ethernet", bandwidth=BytesPerSecond(bits_per_second / 8))
