@@ -1,4 +1,8 @@
-"""The document of a plan: of what a search found or `fixed` decides, whether it holds, and what CP-SAT proves of it."""
+"""The document of a plan: of what a search found or `fixed` decides, whether it holds, and what CP-SAT proves of it.
+
+Throughout, `problem` is self-contained, `instance` is of it, `formulation` what it was made of, `known` offers what
+they name, and a `deadline` ends searches.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +44,7 @@ def plan_summary(
     known: Registry,
     formulation: Formulation | None,
 ) -> dict[str, Any]:
-    """The `summary` of a plan.
-
-    Args:
-        instance: of its problem.
-        solution: its decisions.
-        priced: their price.
-        problem: self-contained.
-        known: registered strategies, importers and the like.
-        formulation: what the instance was made of; None: collectives and the whole training are left out.
-    """
+    """The `summary` of a plan; without `formulation`, collectives and the whole training are left out."""
     known_facts = model_facts(problem, known)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
     names = [level.name for level in instance.cluster.levels]
@@ -66,13 +61,6 @@ def found_document(
     instance: Instance, formulation: Formulation | None, result: Result, problem: Problem, known: Registry
 ) -> PlanDocument:
     """The document of the plan that a search found, without what is to be said of other plans.
-
-    Args:
-        instance: searched.
-        formulation: what it was made of; None: for a shorter summary.
-        result: of the search, which found a plan.
-        problem: self-contained.
-        known: registered strategies, importers and the like.
 
     Raises:
         InternalError: the solver's step time is not that of its plan.
@@ -149,14 +137,6 @@ def result_document(
 ) -> PlanDocument:
     """The document of what a search found: a plan with what is to be said of others, or why there is none.
 
-    Args:
-        instance: searched.
-        formulation: what it was made of.
-        result: of the search.
-        problem: self-contained.
-        known: registered strategies, importers and the like.
-        deadline: of further searches.
-
     Raises:
         InternalError: the solver's step time is not that of its plan.
     """
@@ -188,10 +168,6 @@ def result_document(
 def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
     """The document of the plan that a problem's `fixed` describes.
 
-    Args:
-        problem: self-contained.
-        known: registered strategies, importers and the like.
-
     Raises:
         InputError: the decisions do not make a plan.
     """
@@ -206,10 +182,6 @@ def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
 
 def check_document(plan: PlanDocument, known: Registry) -> CheckReport:
     """Whether every number of a plan follows from its decisions and its problem; plug-ins that differ come first.
-
-    Args:
-        plan: as read.
-        known: registered strategies, importers and the like.
 
     Raises:
         InputError: the plan names things that its problem does not have.

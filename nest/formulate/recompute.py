@@ -3,9 +3,9 @@
 As with `torch.utils.checkpoint`, operators that are recomputed keep what they read of others instead of what they would
 save; while the layer's backward pass runs, what they would have saved comes back.
 
-A GPT block saves what Korthikanti et al. count (arXiv 2205.05198, section 4.1: `sbh(34 + 5as/h)` bytes) less their
-dropout, two masks of the stream and mask and result in the attention, which nest models as little as recent models have
-it. `tests/formulate/test_activation_formulas.py` has the forms for tensor and sequence parallelism, too.
+The activation bytes of a GPT block are those of Korthikanti et al. (arXiv 2205.05198, section 4.1: `sbh(34 + 5as/h)`)
+less their dropout, two masks of the stream and mask and result in the attention, which nest models as little as recent
+models have it. `tests/formulate/test_activation_formulas.py` has the forms for tensor and sequence parallelism, too.
 
 >>> from nest.formulate.model import load_model
 >>> from nest.hooks.registry import registry

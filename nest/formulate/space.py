@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from attrs import evolve
+from attrs import asdict, evolve
 
 from nest.catalogue import unknown_name
 from nest.deployment import Limits
@@ -164,7 +164,6 @@ def build_space(
     even = limits is not None and limits.even_stages
     even_blocks, blocks_and_ends = formulation.even_blocks(), () if even else formulation.blocks_and_ends()
     fixed = problem.decided
-    exposure = data_parallel_exposure(problem, device)
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, formulation.experts)
     parts = formulation.operators
@@ -193,8 +192,6 @@ def build_space(
         space = Space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
-            exposed=exposure.exposed,
-            exposed_often=exposure.exposed_often,
             whole_gradients=problem.training.accumulation == "whole",
             schedules=_with_chunks(
                 allowed_schedules(problem, registry), (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks")
@@ -210,9 +207,7 @@ def build_space(
             blocks_and_ends=blocks_and_ends,
             even=even,
             zero_degrees=allowed_zero_degrees(problem),
-            hiding=exposure.hiding,
-            synchronisation=exposure.synchronisation,
-            sharded_synchronisation=exposure.sharded_synchronisation,
+            **asdict(data_parallel_exposure(problem, device)),
             wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),
         )
     except InputError as error:

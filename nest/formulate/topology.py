@@ -6,7 +6,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -30,9 +29,6 @@ from nest.spec.topology import GENERATORS, Generated, MatrixSpec
 
 PLACE = "cluster.topology"
 
-KEPT = 1
-"""Reductions remembered: reading, planning and describing a problem each ask for the same one."""
-
 Source = str | Generated | dict[str, Any]
 Network = Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
 
@@ -42,7 +38,7 @@ def topology(
 ) -> Cluster | Reduced:
     """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own."""
     found = loaded(source, registry, base)
-    return found if isinstance(found, Cluster) else _reduced(_Content(found), message)
+    return found if isinstance(found, Cluster) else _reduced(found, message)
 
 
 def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | LinkGraph | Pairs:
@@ -76,7 +72,7 @@ def read_in(
         found = found.network
     if isinstance(found, tuple):
         return cluster, None
-    return cluster, found if isinstance(found, Cluster) else _reduced(_Content(found), message)
+    return cluster, found if isinstance(found, Cluster) else _reduced(found, message)
 
 
 def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None) -> ClusterSpec:
@@ -160,33 +156,30 @@ def _written(network: Network, cluster: ClusterSpec) -> dict[str, Any]:
     return {"topology": None, "levels": levels, "memory": memory}
 
 
-class _Content:
-    """A network that equals another with the same content, for remembering what was made of it."""
-
-    def __init__(self, network: LinkGraph | Pairs) -> None:
-        self.network = network
-        if isinstance(network, LinkGraph):
-            told: tuple[object, ...] = ("links", network.names, network.shared)
-            arrays: list[NDArray[Any]] = [network.devices, network.ends, network.bandwidth, network.latency]
-        else:
-            told = ("pairs", network.names)
-            arrays = [network.bandwidth, network.latency]
-        digest = sha256(repr(told).encode())
-        for array in arrays:
-            digest.update(array.tobytes())
-        self._key = digest.digest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Content) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+def _reduced(network: LinkGraph | Pairs, message: float) -> Reduced:
+    """The network reduced to levels, once for the same content: reading, planning and describing ask for the same."""
+    key = _digest(network), message
+    if key not in _REDUCED:
+        _REDUCED.clear()
+        _REDUCED[key] = reduce(pairs(network) if isinstance(network, LinkGraph) else network, message)
+    return _REDUCED[key]
 
 
-@lru_cache(maxsize=KEPT)
-def _reduced(content: _Content, message: float) -> Reduced:
-    network = content.network
-    return reduce(pairs(network) if isinstance(network, LinkGraph) else network, message)
+_REDUCED: dict[tuple[bytes, float], Reduced] = {}
+"""The latest reduction, by what it was made of."""
+
+
+def _digest(network: LinkGraph | Pairs) -> bytes:
+    """What networks of the same content have in common."""
+    if isinstance(network, LinkGraph):
+        content: tuple[object, ...] = ("links", network.names, network.shared)
+        arrays: list[NDArray[Any]] = [network.devices, network.ends, network.bandwidth, network.latency]
+    else:
+        content, arrays = ("pairs", network.names), [network.bandwidth, network.latency]
+    digest = sha256(repr(content).encode())
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.digest()
 
 
 def imported(

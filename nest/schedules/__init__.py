@@ -1,4 +1,4 @@
-"""Built-in pipeline schedules: one a file (PROBLEM.md section 4)."""
+"""Built-in pipeline schedules, one a file: the pipeline bubble is what their `weights` say (PROBLEM.md section 4)."""
 
 from nest.hooks.protocols import Schedule
 from nest.hooks.spec import hook

@@ -9,7 +9,7 @@ class GPipe:
     name = "gpipe"
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
-        """`A = M - 1`, `B = 1` (PROBLEM.md section 4)."""
+        """`A = M - 1`, `B = 1` (PROBLEM.md section 4): with equal stages of `t` seconds a bubble of `(s - 1) t`."""
         return float(micro_batches - 1), 1.0
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
