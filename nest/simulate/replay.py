@@ -6,11 +6,11 @@ from typing import Any
 from attrs import asdict, evolve, field, frozen
 
 from nest.hooks.guard import attribute
-from nest.instance import Instance, Pass, Schedule, Solution
+from nest.instance import Instance, Pass, Solution
 from nest.plan.certificate import Stuck, batch_length, certify, is_staggered, longest_pipeline
 from nest.plan.evaluate import schedule_of
 from nest.simulate.disturbance import Disturbance, Disturbed, disturb
-from nest.simulate.timeline import Orders, Progress, Span, Timeline, batch_time, orders_of, run, timeline
+from nest.simulate.timeline import Orders, Progress, Timeline, batch_time, orders_of, run, timeline
 from nest.simulate.work import StageWork, stage_works
 from nest.tolerances import AGREEMENT
 from nest.units import format_seconds
@@ -142,7 +142,7 @@ def replay(
     except Stuck as stuck:
         attribute(schedule, f"orders passes so that {stuck}")
         raise AssertionError(f"{schedule.name}: {stuck}") from None
-    staggered = is_staggered(schedule)
+    staggered, weights = is_staggered(schedule), schedule.weights(micro_batches, stages)
     whole = batch_time(spans, [work.sync for work in works], staggered)
     planned = timeline(works, spans)
     pipeline = batch_time(spans, [0.0] * stages, staggered)
@@ -153,8 +153,8 @@ def replay(
         chunks=chunks,
         replicas=solution.replicas,
         batch_time=whole,
-        closed_form=closed_form(works, schedule.weights(micro_batches, stages)),
-        difference=difference(works, spans, orders, schedule, micro_batches),
+        closed_form=closed_form(works, weights),
+        difference=_difference(works, orders, weights, whole, pipeline, staggered),
         # Rounding must not make a pipeline that never waits show a negative bubble.
         idle_share=max(pipeline - busy, 0.0) / whole if whole > 0 else 0.0,
         stages=_stages(works, planned, whole, micro_batches),
@@ -188,26 +188,27 @@ def closed_form(works: Sequence[StageWork], weights: tuple[float, float]) -> flo
     return weights[0] * max(times) + weights[1] * sum(times) + max(work.sync for work in works)
 
 
-def difference(
-    works: Sequence[StageWork], spans: Sequence[Span], orders: Orders, schedule: Schedule, micro_batches: int
+def _difference(
+    works: Sequence[StageWork],
+    orders: Orders,
+    weights: tuple[float, float],
+    whole: float,
+    pipeline: float,
+    staggered: bool,
 ) -> Difference:
     """By how much the replay and the closed form differ, and why.
 
     Args:
         works: what each stage has to do.
-        spans: its passes, as replayed.
         orders: of passes.
-        schedule: whose weights the closed form has.
-        micro_batches: `M`.
+        weights: `(A, B)` of the closed form.
+        whole: seconds of the replay.
+        pipeline: the same without gradient reduction and optimizer step.
+        staggered: of the schedule.
     """
-    stages = len(works)
-    slowest, total = schedule.weights(micro_batches, stages)
-    syncs = [work.sync for work in works]
-    staggered = is_staggered(schedule)
-    whole = batch_time(spans, syncs, staggered)
-    pipeline = batch_time(spans, [0.0] * stages, staggered)
+    slowest, total = weights
     longest = max(works, key=lambda work: work.time)
-    form = slowest * longest.time + total * longest.time * stages
+    form = slowest * longest.time + total * longest.time * len(works)
     mean = _uniform(longest, orders, staggered, alike=True)
     uniform = _uniform(longest, orders, staggered, alike=False) if longest.chunks > 1 else mean
     planned = slowest * longest.time + total * sum(work.time for work in works)
@@ -215,7 +216,7 @@ def difference(
         passes=_clean(mean - form, whole),
         chunks=_clean(uniform - mean, whole),
         stages=_clean(pipeline - planned - (uniform - form), whole),
-        synchronisation=_clean(whole - pipeline - max(syncs), whole),
+        synchronisation=_clean(whole - pipeline - max(work.sync for work in works), whole),
     )
 
 

@@ -69,9 +69,10 @@ def test_as_if_it_were_too_large(kind: str, layers: dict[str, list[int]]) -> Non
     assert verify(endless, result.batch_time, partial(priced, endless)).status == "proved"
 
 
-def test_without_a_mode_to_run_in_the_layer_is_named() -> None:
-    never = instance([unable(candidate(LAYERS), {"none": [3], "full": [3]}, numpy.inf)], machines=MACHINES)
-    result = solve(never)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_without_a_mode_to_run_in_the_layer_is_named(mixed: bool) -> None:
+    never = unable(candidate(LAYERS), {"none": [3], "full": [3]}, numpy.inf)
+    result = solve(instance([never], machines=MACHINES, mixed=mixed))
     assert result.status == "infeasible"
     assert "layer 'l3' cannot run in any" in str(result.diagnosis)
 

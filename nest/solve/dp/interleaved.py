@@ -49,30 +49,31 @@ class InterleavedSearch(PlanSearch):
         """One leaf per number of stages, with bounds from what its stages cost at least."""
         found = []
         for count in counts:
-            if self._first_bound(configuration, count) > limit:
-                pruned["bound from compute"] += 1
-                continue
-            least = self._least_times(configuration, count)
-            if not numpy.isfinite(least).all():
-                pruned["memory of a stage, or a stage too slow"] += 1
-                continue
-            objective = self.objective(configuration, count)
-            if objective.of(self._cheap_floor(configuration, count, least)) > limit:
-                pruned["bound from partitions"] += 1
-                continue
-            stages = self._stages(configuration, count)
-            self.meter.count(stages.memory.size)
-            if not stages.possible:
-                pruned["memory of a stage, or a stage too slow"] += 1
-                continue
-            times, _, _ = stages.anywhere(self._places(configuration, count), numpy.inf)
-            floor = _floor(times, float(stages.sync.min(axis=0).max()))
-            bound = objective.of(floor)
-            if bound > limit:
-                pruned["bound from partitions"] += 1
+            leaf = self._leaf(configuration, count, limit)
+            if isinstance(leaf, str):
+                pruned[leaf] += 1
             else:
-                found.append(self.bounded(bound, configuration, (count,), floor))
+                found.append(leaf)
         return found
+
+    def _leaf(self, configuration: Configuration, count: int, limit: float) -> Bounded | str:
+        """The leaf of so many stages, or what prunes it; cheap bounds come first."""
+        if self._first_bound(configuration, count) > limit:
+            return "bound from compute"
+        least = self._least_times(configuration, count)
+        if not numpy.isfinite(least).all():
+            return "memory of a stage, or a stage too slow"
+        objective = self.objective(configuration, count)
+        if objective.of(self._cheap_floor(configuration, count, least)) > limit:
+            return "bound from partitions"
+        stages = self._stages(configuration, count)
+        self.meter.count(stages.memory.size)
+        if not stages.possible:
+            return "memory of a stage, or a stage too slow"
+        times, _, _ = stages.anywhere(self._places(configuration, count), numpy.inf)
+        floor = _floor(times, float(stages.sync.min(axis=0).max()))
+        bound = objective.of(floor)
+        return "bound from partitions" if bound > limit else self.bounded(bound, configuration, (count,), floor)
 
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
         """The fastest choices, their blocks side by side."""
