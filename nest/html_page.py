@@ -22,8 +22,7 @@ from nest.report.html.sections import alternatives_section, freeing_section, why
 from nest.report.html.sensitivity_chart import quantity, sensitivity_figure
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
-from nest.whatif.alternatives import questions, recipe
-from nest.whatif.explain import unrefuted
+from nest.whatif.alternatives import questions, recipe, unrefuted
 from nest.whatif.outcome import decided_values
 from nest.whatif.parameters import Parameter, parameters
 from nest.whatif.pareto_front import MEMORIES, device_counts, pareto_front

@@ -76,12 +76,9 @@ def positions(text: str) -> int:
 
 
 def count(text: str, kind: object, option: str | None = None) -> int:
-    """A whole number of at least 1 from the command line, of a kind that `nest.units.COUNTS` has suffixes for.
+    """A whole number of at least 1 from the command line, of a kind that `nest.units` has suffixes for.
 
-    Args:
-        text: what is written.
-        kind: `Count` or `Positions`.
-        option: what it is written behind, for errors; None: whoever reads the option knows.
+    `option` is what it is written behind, for errors; None: whoever reads the option knows.
     """
     with _usage(option):
         number = int(text) if text.strip().isdecimal() else parse_count(text, kind)

@@ -105,10 +105,7 @@ def show_paragraph(text: str, indent: int = 0, *, errors: bool = False) -> None:
 def note(text: str, begin: str = "", tone: Tone = Tone.HEADING) -> None:
     """Print `text` to standard error, each line after the program's name; on a terminal they end between words.
 
-    Args:
-        text: what is told.
-        begin: how lines begin that stand out, the program's name included.
-        tone: how that is written.
+    Lines that `begin` so, the program's name included, have that in a tone.
     """
     lines = [f"nest: {line}" for line in text.splitlines()]
     if sys.stderr.isatty():
@@ -156,12 +153,7 @@ def _once(lines: Iterable[str], say: Callable[[str], None]) -> None:
 
 
 def note_plan(plan: "PlanDocument", source: Path) -> None:
-    """Print what is to be known before a plan is read: plug-ins, what `fixed` adds to the space searched, constraints.
-
-    Args:
-        plan: searched or decided.
-        source: its problem or flags.
-    """
+    """Print what is to be known of a plan first: plug-ins, what `fixed` adds to the space searched, constraints."""
     warn_of_plugins()
     for each in plan.outside or ():
         warn(f"{source}: outside the space searched: {each}.")

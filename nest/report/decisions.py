@@ -44,12 +44,9 @@ def degrees_text(candidates: Sequence[Mapping[str, int]]) -> list[str]:
 
 
 def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> str:
-    """What another plan decides, where it differs; which stages have which of the same values, if nothing else does.
+    """What another plan decides `now` that differs from `before`, but for `without`, which is told elsewhere.
 
-    Args:
-        before: of the plan asked about.
-        now: of the other one.
-        without: decisions that are told elsewhere.
+    If nothing else differs: which stages have which of the same values.
     """
     found = _differing(before, now)
     if found:

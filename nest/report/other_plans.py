@@ -63,11 +63,7 @@ def label(instance: Instance, solution: Solution) -> str:
 def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float, *, slower: bool) -> str:
     """What of the step time another plan spends more (or, where it is faster, less) on than this one, and less.
 
-    Args:
-        mine: time shares of the plan asked about, seconds (`nest.report.plan_summary.time_shares`).
-        other: those of the other plan.
-        batch_time: of the plan asked about, seconds; what differs is told as a share of it.
-        slower: whether the other plan is slower.
+    `mine` and `other` are their time shares, seconds (`time_shares`); differences are told as shares of `batch_time`.
     """
     (cause, share, word), *others = causes(grown(mine, other, batch_time), slower=slower)
     text = f"{_WORDS[cause]} takes {share:.2%} of the batch time {word}"
@@ -84,12 +80,7 @@ def grown(mine: Mapping[str, float], other: Mapping[str, float], batch_time: flo
 def causes(differences: Mapping[str, float], *, slower: bool) -> list[tuple[str, float, str]]:
     """The part of the step time that makes another plan slower, or faster, and what relieves it if worth telling.
 
-    Args:
-        differences: as `grown` gives them.
-        slower: whether the other plan is slower.
-
-    Returns:
-        Each part's name, how large its difference is, and whether it takes `more` or `less`.
+    Each part by its name, how large its difference is (as `grown` has it), and whether it takes `more` or `less`.
     """
     most, least = max(differences, key=differences.__getitem__), min(differences, key=differences.__getitem__)
     told = [(most, differences[most], "more"), (least, -differences[least], "less")]

@@ -7,6 +7,7 @@ from attrs.filters import exclude
 
 from nest.deployment import Deployment, deployment
 from nest.deployment.limits import degrees_of
+from nest.errors import InputError
 from nest.formulate.instance import build_instance, planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry
@@ -15,11 +16,9 @@ from nest.plan.document import document
 from nest.report.plan_summary import figures
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
-from nest.whatif.outcome import Outcome, decided, outcome
+from nest.tolerances import PROOF
+from nest.whatif.outcome import EACH_STAGE, Outcome, decided, outcome
 from nest.whatif.solver import Solver
-
-EACH_STAGE = ("zero", "recompute")
-"""Decisions that each stage takes for itself."""
 
 
 @frozen
@@ -107,13 +106,7 @@ def searched_problem(plan: PlanDocument, problem: Problem) -> Problem:
 
 
 def alternative(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
-    """The answer to one question about a plan; at most one solve.
-
-    Args:
-        plan: asked about.
-        question: one of `questions`.
-        solver: solves the problem with the demand.
-    """
+    """The answer to one of the `questions` about a plan; at most one solve."""
     name = question.decision
     if question.problem is None:
         found = Outcome(None, refusal=question.refusal)
@@ -122,6 +115,22 @@ def alternative(plan: PlanDocument, question: Question, solver: Solver) -> Alter
     found = outcome(plan, answer, solver.plugins)
     instead = None if found.plan is None else decided(found.plan, solver.plugins).get(name, "1")
     return Alternative(name, question.value, question.asked, instead, found)
+
+
+def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
+    """The answer to a question about a plan, which does not show that the plan is wrongly called the best.
+
+    Raises:
+        InputError: it does.
+    """
+    found = alternative(plan, question, solver)
+    relative = found.outcome.relative
+    if plan.status == "optimal" and relative is not None and relative < -PROOF:
+        raise InputError(
+            f"the plan says that it is optimal, but with {found.asked} there is one that takes {-relative:.2g} of its "
+            "time less: it was changed, or made by another version. Solve its problem again."
+        )
+    return found
 
 
 def _values(plan: PlanDocument, shape: Deployment, name: str) -> tuple[int | str, ...]:

@@ -28,12 +28,7 @@ class Binding:
 
 
 def binding(plan: PlanDocument, known: Registry) -> tuple[Binding, ...]:
-    """What a plan runs into, in the order in which it is told; nothing of an infeasible one, whose diagnosis says it.
-
-    Args:
-        plan: as `nest solve` or `nest evaluate` gives it, its `summary` included.
-        known: offers schedules.
-    """
+    """What a plan with a `summary` runs into, as it is told; nothing of an infeasible one, whose diagnosis says it."""
     if plan.status == "infeasible" or plan.batch_time is None:
         return ()
     found = [_memory(plan), _slowest(plan, plan.batch_time, known)]

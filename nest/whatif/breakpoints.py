@@ -10,8 +10,7 @@ from nest.hooks.registry import Registry
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
-from nest.whatif.alternatives import EACH_STAGE
-from nest.whatif.outcome import Outcome, decided, outcome
+from nest.whatif.outcome import EACH_STAGE, Outcome, decided, outcome
 from nest.whatif.parameters import Parameter, parameters, with_memory
 from nest.whatif.shadow_prices import PLENTY
 from nest.whatif.solver import Solver, time_on

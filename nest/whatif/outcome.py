@@ -20,6 +20,9 @@ from nest.tolerances import AGREEMENT
 NOT_SAID = ("stages", "devices")
 """Decisions that follow from others or say little: how layers are dealt to stages, how many devices take part."""
 
+EACH_STAGE = ("zero", "recompute")
+"""Decisions that each stage takes for itself."""
+
 
 @frozen
 class Outcome:
@@ -73,13 +76,7 @@ class Outcome:
 
 
 def outcome(asked: PlanDocument, found: PlanDocument | None, known: Registry) -> Outcome:
-    """What was `found` for a changed problem, beside the plan `asked` about.
-
-    Args:
-        asked: may be infeasible: then there is nothing to compare.
-        found: as `Solver.plan` gives it.
-        known: offers strategies.
-    """
+    """What was `found` for a changed problem, beside the plan `asked` about; an infeasible one has nothing to compare."""
     if found is None:
         return Outcome(None, refusal="No list of choices that the problem gives allows it.")
     if found.status == "infeasible" or found.batch_time is None:

@@ -193,14 +193,9 @@ class ShadowPrice:
 
 
 def shadow_price(best: PlanDocument, relaxation: Relaxation, solver: Solver) -> ShadowPrice:
-    """What one restriction costs the best plan of its problem; one solve.
+    """What one restriction costs the best plan of its problem, which may be infeasible; one solve.
 
     Without a restriction there are more plans and none less, so that no price is below 0 where both are proved best.
-
-    Args:
-        best: the best plan of the problem; may be infeasible.
-        relaxation: the restriction left out.
-        solver: solves the problem without it.
     """
     found = solver.plan(relaxation.problem, f"without {relaxation.place}", best)
     return ShadowPrice(relaxation.place, relaxation.written, relaxation.instead, outcome(best, found, solver.plugins))

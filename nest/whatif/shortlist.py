@@ -28,15 +28,6 @@ def best_plans(
 ) -> tuple[Entry, ...]:
     """The best plans of a problem (`nest.api.shortlist`), each proved by a search of its own, unless time runs out.
 
-    Args:
-        problem: self-contained.
-        instance: the same in numbers.
-        formulation: what that was made of.
-        count: how many at most.
-        deadline: of all searches together.
-        progress: called now and then with how far the search is.
-        known: registered strategies, importers and the like.
-
     Raises:
         NoPlanYet: the time was up before any plan was found.
     """

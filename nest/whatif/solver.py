@@ -243,11 +243,7 @@ def require_held(plan: Source | PlanDocument, read: PlanDocument, known: Registr
 
 
 def problem_of(plan: PlanDocument, solver: Solver) -> Problem:
-    """The self-contained problem of a plan, which the solver knows the best plan of where the plan is proved.
-
-    Args:
-        plan: its numbers hold (`nest.api.check`).
-        solver: is told.
+    """The self-contained problem of a plan whose numbers hold; the solver then knows a proved plan for the best of it.
 
     Raises:
         InputError: the problem cannot be used.

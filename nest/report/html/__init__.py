@@ -19,14 +19,7 @@ from nest.spec import PlanDocument, Problem
 
 
 def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequence[Section]) -> str:
-    """The HTML file of a feasible plan.
-
-    Args:
-        subject: the plan.
-        export: gives the files of exporters for it.
-        why: what the plan beats.
-        answers: what more or less of something is worth.
-    """
+    """The HTML file of a feasible plan: why it is the best, `export` for its files, answers to what more is worth."""
     sections = (
         headline(subject),
         *why,

@@ -18,12 +18,7 @@ from nest.report.html.svg import WIDTH, WIDTHS, boxes, element, fits, joined, nu
 
 @frozen
 class Place:
-    """Where a device of a plan stands.
-
-    Attributes:
-        replica: from 0.
-        stage: from 0.
-    """
+    """The replica and the stage of a device of a plan, from 0."""
 
     replica: int
     stage: int

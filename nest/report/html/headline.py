@@ -199,24 +199,14 @@ SAYS_NOTHING = frozenset({*CONTEXT_KEYS, "architectures", "tie_word_embeddings"}
 
 
 def title(problem: Problem, devices: int) -> str:
-    """Model and cluster of a problem.
-
-    Args:
-        problem: of the plan.
-        devices: of its cluster.
-    """
+    """Model and cluster of a problem."""
     cluster = problem.cluster
     device = cluster.device if isinstance(cluster.device, str) else getattr(cluster.device, "name", None)
     return f"{model_name(problem)} on {devices:,} {device or ('device' if devices == 1 else 'devices')}"
 
 
 def model_size(problem: Problem, known: Registry) -> str:
-    """How large the model is, as far as the problem says: `80 layers, 70.6 billion parameters`.
-
-    Args:
-        problem: of the plan.
-        known: registered importers of models.
-    """
+    """How large the model is, as far as the problem says: `80 layers, 70.6 billion parameters`."""
     return ", ".join([*_layers(problem), *_parameters(problem, known)])
 
 

@@ -31,12 +31,7 @@ TALL, LOW = 40, 18
 
 @frozen
 class Peak:
-    """The most a stage holds.
-
-    Attributes:
-        size: bytes.
-        time: seconds from the beginning of the batch, when it is reached first.
-    """
+    """The most bytes a stage holds, and the seconds from the beginning of the batch when it first does."""
 
     size: float
     time: float
@@ -78,14 +73,7 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
 
 
 def highest(points: Points, start: float, end: float, parts: int) -> tuple[float, ...]:
-    """The most bytes in each of equal parts of an interval.
-
-    Args:
-        points: seconds, and bytes from then on.
-        start: seconds; where the first part begins.
-        end: seconds; where the last one ends.
-        parts: how many.
-    """
+    """The most bytes in each of equal `parts` from `start` to `end`; points are seconds, and bytes from then on."""
     times = numpy.array([time for time, _ in points])
     sizes = numpy.array([size for _, size in points])
     edges = numpy.linspace(start, end, parts + 1)

@@ -69,12 +69,7 @@ FIXED = " Decisions that the problem fixes are kept, also where with fewer devic
 
 
 def pareto_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
-    """Throughput against memory, a line of steps for every number of devices.
-
-    Args:
-        points: by falling number of devices, then by falling memory.
-        own: the plan that the page is of.
-    """
+    """Throughput against memory, steps for every number of devices; points by falling devices, then falling memory."""
     none = [point for point in points if point.throughput is None]
     without = "".join(
         f" No plan fits {devices_text(*(each.devices for each in none if each.memory == memory))} of "

@@ -18,17 +18,7 @@ from nest.units import format_bytes, format_seconds
 
 @frozen
 class Subject:
-    """A feasible plan, and what follows from it.
-
-    Attributes:
-        plan: as read.
-        problem: the plan's, self-contained.
-        instance: its problem in numbers.
-        formulation: what that was made of.
-        solution: its decisions.
-        priced: every number of it.
-        known: registered exporters and the like.
-    """
+    """A feasible plan as read, its self-contained problem, and what follows from them: decisions and prices."""
 
     plan: PlanDocument
     problem: Problem
@@ -51,12 +41,7 @@ class Subject:
 
 @frozen
 class Cell:
-    """One cell of a table.
-
-    Attributes:
-        text: as people read it.
-        value: the figure in full, SI units, for whoever reads the page with a program; None: the text says it all.
-    """
+    """One cell of a table: words, and the figure in full, SI units, for programs; None: the words say it all."""
 
     text: str
     value: float | None = None
@@ -84,14 +69,7 @@ class Cell:
 
 @frozen
 class Table:
-    """Rows under a header; the first cell of a row names it.
-
-    Attributes:
-        caption: what the rows are.
-        header: of the columns.
-        rows: as many cells each as the header has.
-        words: columns that are words, set flush left; the others are numbers.
-    """
+    """Rows under a header, the first cell of a row its name; `words` are the columns of words, set flush left."""
 
     caption: str
     header: tuple[str, ...]
@@ -101,13 +79,7 @@ class Table:
 
 @frozen
 class Key:
-    """What a colour of a figure stands for.
-
-    Attributes:
-        label: in words.
-        style: class of the style sheet that fills it, such as `cause-compute`.
-        form: of a mark (`nest.report.html.svg.outline`); empty: a filled square.
-    """
+    """What is filled so, or marked with a form (`svg.outline`), stands for; `style` is its class in the style sheet."""
 
     label: str
     style: str
@@ -116,15 +88,7 @@ class Key:
 
 @frozen
 class Drawing:
-    """An SVG picture.
-
-    Attributes:
-        width: of its view box; it is shown as wide where there is room.
-        height: of its view box.
-        body: its elements, escaped.
-        title: what it shows, in a few words.
-        description: what there is to see, for people who do not see it.
-    """
+    """An SVG picture: its view box, px, elements, a title, and what there is to see for people who do not see it."""
 
     width: float
     height: float
@@ -158,13 +122,7 @@ class Figure:
 
 @frozen
 class Fact:
-    """A figure of the headline.
-
-    Attributes:
-        name: what it is called, unique on the page.
-        cell: the figure.
-        note: what to know about it.
-    """
+    """A figure of the headline, by a name that is unique on the page, with what to know about it."""
 
     name: str
     cell: Cell
@@ -173,13 +131,7 @@ class Fact:
 
 @frozen
 class Listing:
-    """Text to be copied.
-
-    Attributes:
-        name: of the file, or of the command.
-        text: as it stands.
-        note: what to know about it.
-    """
+    """Text to be copied: a file, or commands."""
 
     name: str
     text: str
@@ -188,13 +140,7 @@ class Listing:
 
 @frozen
 class Fold:
-    """What belongs together, folded away.
-
-    Attributes:
-        name: what is in it, in a line.
-        listings: from top to bottom.
-        tables: below them.
-    """
+    """What belongs together, folded away under a line that says what is in it."""
 
     name: str
     listings: tuple[Listing, ...] = ()
@@ -232,12 +178,9 @@ class Section:
 
 @frozen
 class PlanStatus:
-    """How far a plan is to be trusted.
+    """How far a plan is to be trusted, in a word or two and in a sentence on what is proved.
 
-    Attributes:
-        name: in a word or two.
-        style: class of the style sheet: `good`, `poor` or `bad`.
-        proof: a sentence on what is proved.
+    Its style is a class of the style sheet: `good`, `poor` or `bad`.
     """
 
     name: str
@@ -247,12 +190,7 @@ class PlanStatus:
 
 @frozen
 class Heading:
-    """What a page is about.
-
-    Attributes:
-        title: model and cluster.
-        sizes: of both and of the batch, in words.
-    """
+    """What a page is about: model and cluster, and the sizes of both and of the batch in words."""
 
     title: str
     sizes: tuple[str, ...] = ()

@@ -25,13 +25,7 @@ _MEASURE = re.compile(rf"(?<=[0-9]) (?=(?:{'|'.join(UNITS)})\b)")
 
 
 def rendered(heading: Heading, status: PlanStatus, sections: Sequence[Section]) -> str:
-    """The page.
-
-    Args:
-        heading: of the page.
-        status: of the plan.
-        sections: from top to bottom.
-    """
+    """The page, its sections from top to bottom."""
     environment = _environment()
     sheets = (environment.get_template(name).render() for name in ("page.css", "charts.css"))
     # On one line: the Nu Html Checker takes the hash of a style sheet of several lines for a wrong one.

@@ -40,11 +40,7 @@ LEAST_SPAN = 0.02
 
 
 def sensitivity_figure(responses: Sequence[Response]) -> Figure:
-    """A panel for every number that can be varied, the one that matters the most first.
-
-    Args:
-        responses: by parameter, then by factor.
-    """
+    """A panel for every number that can be varied, the one that matters the most first."""
     names = tuple(dict.fromkeys(each.parameter for each in responses))
     changed = sum(each.changed for each in responses)
     unproved = " Where the search was stopped early, a faster plan may exist." if _unproved(responses) else ""

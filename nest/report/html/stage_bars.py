@@ -69,12 +69,7 @@ class Bar:
 
 @frozen
 class Limit:
-    """A line across all bars.
-
-    Attributes:
-        value: where it stands.
-        label: what it is.
-    """
+    """A line across all bars, where it stands and what it is."""
 
     value: float
     label: str

@@ -85,14 +85,7 @@ LINE = 14.0
 
 
 def mark(form: str, x: float, y: float, style: str) -> Markup:
-    """A mark.
-
-    Args:
-        form: one of `FORMS`, `cross` or `line`.
-        x: px; of its middle.
-        y: px; of its middle.
-        style: its class.
-    """
+    """A mark of a class around a point, px: one of `FORMS`, `cross` or `line`."""
     return element("path", d=outline(form, x, y), class_=style)
 
 
@@ -119,14 +112,7 @@ _STEPS = (1.0, 2.0, 5.0, 10.0)
 
 @frozen
 class Scale:
-    """From values to coordinates, in a straight line.
-
-    Attributes:
-        low: the value at `start`.
-        high: the value at `end`.
-        start: px.
-        end: px.
-    """
+    """In a straight line from values, `low` to `high`, to coordinates, `start` to `end`."""
 
     low: float
     high: float
@@ -187,13 +173,7 @@ _DIGIT = 6.7
 
 
 def clock(value: float, step: float, longest: float) -> str:
-    """A time on an axis: in the unit that suits its end, with the digits that its steps need.
-
-    Args:
-        value: seconds.
-        step: seconds between two labels.
-        longest: seconds; the greatest of the axis.
-    """
+    """A time of an axis, seconds: in the unit that suits its `longest`, with the digits that a `step` needs."""
     size, unit = next((each for each in _UNITS if longest >= each[0]), _UNITS[-1])
     digits = max(0, math.ceil(-math.log10(step / size) - AGREEMENT)) if step > 0 else 0
     return f"{value / size:.{min(digits, 6)}f} {unit}"
@@ -202,11 +182,7 @@ def clock(value: float, step: float, longest: float) -> str:
 def time_axis(scales: Sequence[Scale], longest: float, top: float, bottom: float) -> Markup:
     """Grid lines and labels of one or several scales side by side; labels that would touch the one before are left out.
 
-    Args:
-        scales: from seconds to px, in order.
-        longest: seconds; the greatest time of all.
-        top: px; where grid lines begin.
-        bottom: px; where they end, above the labels.
+    `longest` is the greatest time of all, seconds; lines go from `top` to `bottom`, px, above the labels.
     """
     lines, labels, reached = "", [], -math.inf
     for scale in scales:

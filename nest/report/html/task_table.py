@@ -65,12 +65,7 @@ class TaskTable:
 
     @classmethod
     def of(cls, tasks: Sequence[Task], stages: int) -> "TaskTable":
-        """The tasks of a replay; on each stage they follow each other.
-
-        Args:
-            tasks: in the order of each stage.
-            stages: how many there are.
-        """
+        """The tasks of a replay; on each stage they follow each other."""
         stage = numpy.array([task.stage for task in tasks], dtype=numpy.int64)
         start = numpy.array([task.start for task in tasks], dtype=numpy.float64)
         end = numpy.array([task.end for task in tasks], dtype=numpy.float64)
@@ -135,12 +130,7 @@ class Busy:
 
 
 def busy(table: TaskTable, parts: int) -> Busy:
-    """What each stage does in equal parts of the time from the beginning of the batch to the end of its last task.
-
-    Args:
-        table: of the batch.
-        parts: how many.
-    """
+    """What each stage does in equal parts of the time from the beginning of the batch to the end of its last task."""
     edges = numpy.linspace(0.0, table.end_of_all, parts + 1)
     seconds = numpy.zeros((table.stages, len(STYLES), parts))
     bounds = numpy.searchsorted(table.stage, numpy.arange(table.stages + 1)).tolist()

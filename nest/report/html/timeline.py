@@ -138,13 +138,7 @@ def _boxes(table: TaskTable, windows: Sequence[Window], rows: Sequence[int]) -> 
 
 
 def timeline_figure(replay: Replay, table: TaskTable, found: Shown) -> Figure:
-    """The figure: the batch as a strip where it is too long to be drawn whole, its parts in detail, and a table.
-
-    Args:
-        replay: of the plan, as planned.
-        table: its tasks.
-        found: what is shown of them.
-    """
+    """The figure: the batch as a strip where it is too long to be drawn whole, its parts in detail, and a table."""
     parts = busy(table, PARTS)
     idle = [_share(stage.idle, replay.batch_time) for stage in replay.stages]
     keys = [Key(STYLES[style][1], f"task-{STYLES[style][0]}") for style in table.used_styles()]

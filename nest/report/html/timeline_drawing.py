@@ -129,13 +129,7 @@ class Placing:
 
 
 def placing(shown: Shown, around: Room | None = None, longest: float | None = None) -> Placing:
-    """Where everything lies.
-
-    Args:
-        shown: of the batch.
-        around: the rows; None: as on a large screen.
-        longest: seconds that would take all the room; None: all that is shown.
-    """
+    """Where everything lies; `longest` are the seconds that would take all the room, None: all that is shown."""
     around = around or room()
     row = min(ROOMY, max(DENSE, 320 // len(shown.stages)))
     scales = window_scales(shown, around, longest)
@@ -157,12 +151,7 @@ def window_scales(shown: Shown, around: Room, longest: float | None = None) -> t
 def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float], before: str = "") -> Markup:
     """The elements of the drawing.
 
-    Args:
-        table: of the batch.
-        shown: of it.
-        place: of everything.
-        idle: of each stage, the share of the batch in which it waits.
-        before: what there is to say of the time in front of the first window.
+    `idle` is the share of the batch in which each stage waits; `before` says how long ago the window before ended.
     """
     longest = shown.windows[-1][1]
     end, around = place.bottom, place.room
@@ -199,14 +188,7 @@ def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float],
 
 @frozen
 class Box:
-    """A task as it is drawn.
-
-    Attributes:
-        task: its row in the table.
-        row: of the drawing, from 0.
-        left: px, to a tenth.
-        right: px, to a tenth; at least a tenth from `left`.
-    """
+    """A task by its row in the table, as it is drawn: row of the drawing, from 0, left and right, px, to a tenth."""
 
     task: int
     row: int
@@ -316,13 +298,7 @@ def strip_keys() -> tuple[Key, ...]:
 
 
 def strip(busy: Busy, shown: Shown, width: float = WIDTH) -> Drawing:
-    """The drawing.
-
-    Args:
-        busy: what stages do in `PARTS` parts of the batch.
-        shown: what is drawn below.
-        width: px.
-    """
+    """The drawing: what stages do in `PARTS` parts of the batch, above what is shown of it."""
     around = room(width)
     rows = groups(busy.seconds.shape[0], MOST_ROWS)
     row = min(12.0, max(4.0, 112.0 / len(rows)))

@@ -135,12 +135,7 @@ def section(cluster: ClusterSpec) -> dict[str, Any]:
 
 
 def section_text(cluster: ClusterSpec, comments: Sequence[str] = ()) -> str:
-    """The `cluster:` section of a problem, in YAML.
-
-    Args:
-        cluster: what it says.
-        comments: written above it, each on a line of its own.
-    """
+    """The `cluster:` section of a problem, in YAML, below comments on lines of their own."""
     lines = [f"# {_one_line(each)}" for each in comments]
     lines.append("cluster:")
     for key, value in section(cluster).items():

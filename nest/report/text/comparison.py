@@ -87,12 +87,7 @@ OURS = "nest"
 
 
 def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str:
-    """The plans below each other, and what there is to say of each.
-
-    Args:
-        comparison: `Comparison.to_dict()` of `nest.whatif.compare`.
-        screen: where the text is shown.
-    """
+    """The plans of `nest.whatif.compare.Comparison.to_dict()` below each other, and what there is to say of each."""
     ours = comparison["plan"]
     rows = [_row(OURS, ours, 1.0, 0.0, True)]
     told = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]

@@ -159,13 +159,7 @@ def _alternatives(alternatives: Sequence[Answer], asked: Decided, least: float, 
 
 
 def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -> list[str]:
-    """At which values of a number another plan becomes the best, and how far none does.
-
-    Args:
-        breakpoints: as `nest.whatif.breakpoints` gives them, `to_dict()`.
-        best: what the best plan decides; nothing: there is none.
-        screen: where they are shown.
-    """
+    """From which values of a number on another plan is the best, and up to which none is; no `best`: no plan fits."""
     changing = [each for each in breakpoints if each["changed_at"] is not None]
     header = ("what", "now", "with", "factor", "the plan then", "a step then")
     lines = [table(header, [_row(each, best) for each in changing], (1, 2, 3, 5), screen)] if changing else []

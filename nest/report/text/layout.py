@@ -196,16 +196,7 @@ def table(
 
 @frozen
 class _Table:
-    """A table, and the ways to lay it out.
-
-    Attributes:
-        header: names of the columns.
-        rows: their cells.
-        right: columns that are flush right.
-        screen: where the table is shown.
-        tones: of cells that stand out.
-        ruled: whether a line of dashes parts header and rows.
-    """
+    """A table as `table` takes it, and the ways to lay it out."""
 
     header: tuple[str, ...]
     rows: list[list[str]]

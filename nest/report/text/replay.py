@@ -21,13 +21,7 @@ _REASONS = {
 
 
 def replay_text(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen = WIDE) -> str:
-    """A replay for people.
-
-    Args:
-        replay: as `nest.simulate` gives it, `to_dict()`.
-        plan: what was replayed.
-        screen: where the text is shown.
-    """
+    """A replay for people: `nest.simulate.replay.Replay.to_dict()` beside the plan that was replayed."""
     parts = [
         paragraph(_headline(replay, plan), screen),
         _figures(replay, plan, screen),
