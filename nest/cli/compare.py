@@ -8,8 +8,8 @@ import typer
 from nest import api
 from nest.cli.options import JSON, NODES, STRICT_PLUGINS, complete_planners
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import NO_PLAN, note_assumed, show, show_table, to_json, warn_of_plugins
-from nest.cli.progress import progress_line, step_line
+from nest.cli.output import NO_PLAN, note_assumed, show, show_listing, warn_of_plugins
+from nest.cli.progress import StepLine, progress_line
 from nest.errors import InputError
 
 
@@ -59,13 +59,15 @@ def compare(
     from nest.report.text.comparison import comparison_text
 
     if listing:
-        _list(as_json)
+        from nest.whatif.compare import planner_rows
+
+        show_listing(as_json, "planners", planner_rows(), {"name": "name", "plans": "summary", "from": "distribution"})
         return
     if problem is None:
         raise InputError("nest compare takes a problem file; `nest compare --list` lists the planners.")
     if nodes is not None and not from_megatron:
         raise InputError("--nodes goes with flags; give --from-megatron.")
-    steps = step_line()
+    steps = StepLine()
     with progress_line("searching") as progress, ExitStack() as ended:
         ended.callback(steps.clear)
         comparison = api.compare(
@@ -88,16 +90,3 @@ def compare(
     comparison.assert_unbeaten()
     if comparison.ours.status == "infeasible":
         raise typer.Exit(NO_PLAN)
-
-
-def _list(as_json: bool) -> None:
-    """Print what planners there are."""
-    from nest.whatif.compare import planner_rows
-
-    rows = planner_rows()
-    warn_of_plugins()
-    if as_json:
-        typer.echo(to_json({"planners": rows}))
-    else:
-        cells = [(row["name"], row["summary"], row["distribution"]) for row in rows]
-        show_table(("name", "plans", "from"), cells)

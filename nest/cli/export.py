@@ -8,7 +8,7 @@ from attrs import evolve
 
 from nest import api
 from nest.cli.options import JSON, STRICT_PLUGINS, complete_exporters
-from nest.cli.output import NO_PLAN, note, show_table, to_json, warn_of_plugins
+from nest.cli.output import NO_PLAN, note, show_listing, to_json, warn_of_plugins
 from nest.cli.progress import progress_line
 from nest.errors import InputError, InputErrors
 
@@ -46,11 +46,12 @@ def export(
     input, or a plan that the exporter's tool cannot express.
     """
     from nest.io import write_files
-    from nest.launch_files import NothingNear
+    from nest.launch_files import NothingNear, exporters
     from nest.report.text.comparison import nearest_text
 
     if listing:
-        _list(None if plan is None else api.read_plan(plan), as_json)
+        rows = exporters(None if plan is None else api.read_plan(plan))
+        show_listing(as_json, "exporters", rows, {"name": "name", "writes": "summary", "limits": "limits"})
         return
     if plan is None or not to:
         raise InputError("nest export takes a plan and --to NAME; `nest export --list` lists the names.")
@@ -128,15 +129,3 @@ def _tell(made: "Exported", output: Path | None, as_json: bool) -> None:
     else:
         # As head(1) and tail(1) print several files.
         typer.echo("\n".join(f"==> {name} <==\n{text}" for name, text in made.files.items()), nl=False)
-
-
-def _list(plan: Any, as_json: bool) -> None:
-    """Print what exporters there are."""
-    from nest.launch_files import exporters
-
-    rows = exporters(plan)
-    warn_of_plugins()
-    if as_json:
-        typer.echo(to_json({"exporters": rows}))
-    else:
-        show_table(("name", "writes", "limits"), [(row["name"], row["summary"], row["limits"]) for row in rows])

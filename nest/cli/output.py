@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,6 +95,15 @@ def show(as_json: bool, document: dict[str, Any], text: Callable[[Screen], str])
 def show_table(header: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = (), **layout: Any) -> None:
     """Print a table (`nest.report.text.layout`)."""
     typer.echo(table(tuple(header), [tuple(row) for row in rows], tuple(right), screen(), **layout))
+
+
+def show_listing(as_json: bool, kind: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    """Print records as JSON, or as a table: by the name of a column, the key of what stands there."""
+    warn_of_plugins()
+    if as_json:
+        typer.echo(to_json({kind: rows}))
+    else:
+        show_table(columns, [[row[key] for key in columns.values()] for row in rows])
 
 
 def show_paragraph(text: str, indent: int = 0, *, errors: bool = False) -> None:

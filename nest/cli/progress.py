@@ -3,9 +3,9 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Timer
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -17,6 +17,8 @@ PATIENCE = 2.0
 
 EVERY = 0.5
 """Seconds between two changes of the line."""
+
+Shows = TypeVar("Shows")
 
 PROVING = "proving"
 """What a second solver does."""
@@ -142,28 +144,22 @@ class ProgressLine(Line):
         self.show(doing, facts, done=done, goal=goal, left="{} left at most", phase=(doing, best is None))
 
 
-@contextmanager
-def progress_line(doing: str) -> Iterator[ProgressLine | None]:
+def progress_line(doing: str) -> AbstractContextManager[ProgressLine | None]:
     """Give the line, where standard error is a terminal, None elsewhere; `doing` is its first word."""
-    if not sys.stderr.isatty():
-        yield None
-        return
     line = ProgressLine(doing)
-    try:
-        yield line
-    finally:
-        line.clear()
+    return _on_terminal(line, line)
+
+
+def share_line() -> AbstractContextManager[Callable[[str, float], None] | None]:
+    """Give what shows what is being done and the share that is, where standard error is a terminal; None elsewhere."""
+    line = Line()
+    return _on_terminal(line, lambda doing, share: line.show(doing, (f"{share:.0%}",), done=share))
 
 
 @contextmanager
-def share_line() -> Iterator[Callable[[str, float], None] | None]:
-    """Give what shows what is being done and the share that is, where standard error is a terminal; None elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    line = Line()
+def _on_terminal(line: Line, shows: Shows) -> Iterator[Shows | None]:
     try:
-        yield lambda doing, share: line.show(doing, (f"{share:.0%}",), done=share)
+        yield shows if sys.stderr.isatty() else None
     finally:
         line.clear()
 
@@ -183,7 +179,10 @@ def waiting(doing: str) -> Iterator[None]:
 
 
 class StepLine(Line):
-    """A walk of several steps, such as problems to solve: what is being done, which step it is, and the time left."""
+    """A walk of several steps, such as problems to solve: what is being done, which step it is, and the time left.
+
+    Where standard error is no terminal, it stays silent.
+    """
 
     def tell(self, doing: str, done: int, of: int | None, *, at_most: bool = False) -> None:
         """Show how far the walk is, now and then.
@@ -200,8 +199,3 @@ class StepLine(Line):
             self.show(doing, (f"{done} of at most {of}",), done=done, goal=of, left="{} left at most")
         else:
             self.show(doing, (f"{done} of {of}",), done=done, goal=of)
-
-
-def step_line() -> StepLine:
-    """The line; where standard error is no terminal, it stays silent."""
-    return StepLine()

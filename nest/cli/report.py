@@ -8,7 +8,7 @@ from nest import api
 from nest.cli.options import PLAN, STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import warn_of_plugins
-from nest.cli.progress import step_line
+from nest.cli.progress import StepLine
 
 USUAL_OUTPUT = Path("report.html")
 """In the current folder, where nobody says another place."""
@@ -35,7 +35,7 @@ def report(
     from nest.io import check_writable, write_text
 
     check_writable(output, plan)
-    line = step_line()
+    line = StepLine()
     try:
         text = api.report_page(
             plan,

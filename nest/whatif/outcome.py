@@ -76,7 +76,7 @@ class Outcome:
 
 
 def outcome(asked: PlanDocument, found: PlanDocument | None, known: Registry) -> Outcome:
-    """What was `found` for a changed problem, beside the plan `asked` about; an infeasible one has nothing to compare."""
+    """What was `found` for a changed problem beside the plan `asked` about; to an infeasible one nothing compares."""
     if found is None:
         return Outcome(None, refusal="No list of choices that the problem gives allows it.")
     if found.status == "infeasible" or found.batch_time is None:

@@ -1,11 +1,13 @@
 """Commands: what goes to standard output, what to standard error, and the exit codes."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from nest.cli import output
+from nest.cli import app, output
 from tests.command_line import call
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -120,3 +122,24 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert call(monkeypatch, "--help") == 0
     assert call(monkeypatch, "solve", "--unknown") == 2
     assert call(monkeypatch, "frobnicate") == 2
+
+
+def test_a_command_is_imported_alone() -> None:
+    script = (
+        "import sys\n"
+        "sys.argv = ['nest', 'check', '--help']\n"
+        "from nest.cli import app\n"
+        "try:\n    app.main()\nexcept SystemExit:\n    pass\n"
+        "print(*sorted(set(app.MODULES.values()) & {name.removeprefix('nest.cli.') for name in sys.modules}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "check"
+
+
+def test_help_lists_commands_before_groups_of_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "--help") == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    names = [line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "]
+    assert [name for name in names if name in app.MODULES] == [*app.COMMANDS, *app.GROUPS]

@@ -44,7 +44,7 @@ def test_a_line_waits_two_seconds_fits_the_terminal_and_goes_away(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    line = progress.step_line()
+    line = progress.StepLine()
     line.tell("solving with twice the bandwidth", 0, 12)
     assert terminal.getvalue() == ""
     for done in range(1, 12):
@@ -56,7 +56,7 @@ def test_a_line_waits_two_seconds_fits_the_terminal_and_goes_away(
 
 
 def test_the_walk_says_its_step_and_the_time_left(terminal: Terminal) -> None:
-    line = progress.step_line()
+    line = progress.StepLine()
     for done in range(10):
         line.tell("solving", done, 12)
     line.clear()
@@ -94,7 +94,7 @@ def test_the_proof_after_a_search_is_called_so_and_timed_by_itself(terminal: Ter
 
 
 def test_two_lines_are_one(terminal: Terminal) -> None:
-    search, steps = progress.ProgressLine("searching"), progress.step_line()
+    search, steps = progress.ProgressLine("searching"), progress.StepLine()
     for _ in range(5):
         search(SearchProgress(20.0, 10.0, 0.5, 10.0))
         steps.tell("pricing another plan", 1, 2)
@@ -115,7 +115,7 @@ def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch: pytest.MonkeyP
     shown, ticks = io.StringIO(), itertools.count()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=shown))
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    line = progress.step_line()
+    line = progress.StepLine()
     for done in range(10):
         line.tell("solving", done, 12)
     line.clear()
