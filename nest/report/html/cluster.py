@@ -10,6 +10,7 @@ from nest.deployment.ranks import named_seats, seats
 from nest.errors import InputError
 from nest.formulate.embedding import irregular
 from nest.plan.layout import first_devices, replica_size, widest
+from nest.report.decisions import counted
 from nest.report.html.nested_boxes import LABEL, PAD, Layout, fanouts_of_cells, gathered
 from nest.report.html.palette import STAGES, stage_style
 from nest.report.html.records import Cell, Drawing, Figure, Subject, Table
@@ -164,7 +165,9 @@ def _caption(subject: Subject, picture: _Picture, used: int) -> str:
     told[0] += f": {boxes_of}." if boxes_of else "."
     replicas = plan.data_parallel or 1
     if replicas > 1:
-        told.append(f"There are {replicas:,} replicas of {_stages(len(plan.stages))}; the first one has an outline.")
+        told.append(
+            f"There are {replicas:,} replicas of {counted(len(plan.stages), 'stage')}; the first one has an outline."
+        )
     if used < size:
         told.append(f"{size - used:,} of {size:,} devices are not used; their cells are empty.")
     drawn = picture.cells * picture.many
@@ -177,10 +180,6 @@ def _caption(subject: Subject, picture: _Picture, used: int) -> str:
             "Devices are where the placement on the network itself puts them; boxes are the levels it comes near."
         )
     return " ".join(told)
-
-
-def _stages(count: int) -> str:
-    return "1 stage" if count == 1 else f"{count} stages"
 
 
 def _frames(picture: _Picture) -> Iterable[Markup]:

@@ -152,18 +152,16 @@ def _area(points: Points, along: Scale, up: Scale, size: float) -> str:
 
 
 def _table(replay: Replay, peaks: Sequence[Peak], capacity: float, planned: Sequence[float]) -> Table:
-    rows = []
-    for index, (peak, counted) in enumerate(zip(peaks, planned, strict=True)):
-        start = replay.timeline.memory[index][0][1]
-        rows.append(
-            (
-                Cell(str(index + 1), float(index + 1)),
-                Cell.size(start),
-                Cell.size(peak.size),
-                Cell.seconds(peak.time),
-                Cell.share(peak.size / capacity if capacity else 0.0),
-                Cell.size(counted),
-            )
+    rows = tuple(
+        (
+            Cell(str(index + 1), float(index + 1)),
+            Cell.size(replay.timeline.memory[index][0][1]),
+            Cell.size(peak.size),
+            Cell.seconds(peak.time),
+            Cell.share(peak.size / capacity if capacity else 0.0),
+            Cell.size(counted),
         )
+        for index, (peak, counted) in enumerate(zip(peaks, planned, strict=True))
+    )
     header = ("stage", "at the beginning", "peak", "reached after", "share of capacity", "counted by the plan")
-    return Table("Memory of stages in the replay", header, tuple(rows))
+    return Table("Memory of stages in the replay", header, rows)

@@ -192,24 +192,22 @@ def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, fo
 
 
 def _table(points: Sequence[FrontierPoint]) -> Table:
-    rows = []
-    for point in points:
-        limits = (Cell(f"{point.devices:,}", float(point.devices)), Cell.size(point.memory))
-        if point.throughput is None or point.batch_time is None or point.devices_used is None:
-            rows.append((*limits, Cell("none fits"), Cell(""), Cell(""), Cell(""), Cell("")))
-            continue
-        rows.append(
-            (
-                *limits,
-                Cell(f"{point.throughput:.4g}", point.throughput),
-                Cell.seconds(point.batch_time),
-                Cell(f"{point.devices_used:,}", float(point.devices_used)),
-                Cell(point.label or ""),
-                Cell(_point_status(point)),
-            )
-        )
     header = ("devices at most", "memory", "samples/s", "step time", "devices used", "plan", "standing")
-    return Table("The fastest plans within limits", header, tuple(rows), words=(0, 5, 6))
+    return Table("The fastest plans within limits", header, tuple(map(_row, points)), words=(0, 5, 6))
+
+
+def _row(point: FrontierPoint) -> tuple[Cell, ...]:
+    limits = (Cell(f"{point.devices:,}", float(point.devices)), Cell.size(point.memory))
+    if point.throughput is None or point.batch_time is None or point.devices_used is None:
+        return (*limits, Cell("none fits"), Cell(""), Cell(""), Cell(""), Cell(""))
+    return (
+        *limits,
+        Cell(f"{point.throughput:.4g}", point.throughput),
+        Cell.seconds(point.batch_time),
+        Cell(f"{point.devices_used:,}", float(point.devices_used)),
+        Cell(point.label or ""),
+        Cell(_point_status(point)),
+    )
 
 
 def _point_status(point: FrontierPoint) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nest.errors import InputError
 from nest.formulate.target import reasons
-from nest.report.decisions import Decided, difference, ranges
+from nest.report.decisions import Decided, difference, is_mixed, ranges
 from nest.report.html.records import Cell, Fold, Listing, Section, Subject, Table
 from nest.report.other_plans import (
     FREEING,
@@ -200,7 +200,7 @@ LONGEST_PROBLEM = 8000
 def stage_table(subject: Subject) -> Section:
     """A row for each stage."""
     plan = subject.plan
-    mixed = len({stage.candidate for stage in plan.stages}) > 1
+    mixed = is_mixed(plan)
     levels = tuple(plan.summary.get("levels", ()))
     header = [
         "stage", "layers", *(["candidate"] if mixed else []), "recompute", "ZeRO", "time per micro-batch",

@@ -43,7 +43,8 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     """A panel for every number that can be varied, the one that matters the most first."""
     names = tuple(dict.fromkeys(each.parameter for each in responses))
     changed = sum(each.changed for each in responses)
-    unproved = " Where the search was stopped early, a faster plan may exist." if _unproved(responses) else ""
+    found_only = any(not each.proved for each in responses)
+    unproved = " Where the search was stopped early, a faster plan may exist." if found_only else ""
     caption = (
         "The step time (of a sample, where the global batch varies) against the plan's, with one number of the "
         "problem multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the "
@@ -51,7 +52,7 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
         "plan's time moves. "
         f"{_most(responses)} {_changes(changed, len(responses))}{unproved}"
     )
-    order = sorted(names, key=lambda name: -_reach([each for each in responses if each.parameter == name]))
+    order = sorted(names, key=lambda name: -abs(_furthest([each for each in responses if each.parameter == name])))
     keys = (
         Key("best plan", "mark-best", "circle"),
         Key("this plan kept (dashed)", "mark-kept", "square"),
@@ -66,15 +67,6 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
         _table(responses),
         keys,
     )
-
-
-def _unproved(responses: Sequence[Response]) -> bool:
-    return any(not each.proved for each in responses)
-
-
-def _reach(own: Sequence[Response]) -> float:
-    """By how much the best plan's time moves at most."""
-    return abs(_furthest(own))
 
 
 def _furthest(own: Sequence[Response]) -> float:
@@ -193,20 +185,19 @@ def _series(
 
 
 def _table(responses: Sequence[Response]) -> Table:
-    rows = []
-    for each in responses:
-        rows.append(
-            (
-                Cell(each.parameter),
-                Cell(f"\N{MULTIPLICATION SIGN} {each.factor:g}", each.factor),
-                Cell(quantity(each.value, each.unit), each.value),
-                Cell("does not fit") if each.kept is None else Cell(signed(each.kept), each.kept),
-                Cell("none fits") if each.best is None else Cell(signed(each.best), each.best),
-                Cell(_plan(each)),
-            )
+    rows = tuple(
+        (
+            Cell(each.parameter),
+            Cell(f"\N{MULTIPLICATION SIGN} {each.factor:g}", each.factor),
+            Cell(quantity(each.value, each.unit), each.value),
+            Cell("does not fit") if each.kept is None else Cell(signed(each.kept), each.kept),
+            Cell("none fits") if each.best is None else Cell(signed(each.best), each.best),
+            Cell(_plan(each)),
         )
+        for each in responses
+    )
     header = ("number", "factor", "value", "this plan kept", "best plan", "which then")
-    return Table("Step time with one number changed", header, tuple(rows), words=(0, 5))
+    return Table("Step time with one number changed", header, rows, words=(0, 5))
 
 
 def _plan(each: Response) -> str:

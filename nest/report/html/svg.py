@@ -169,7 +169,6 @@ PX_PER_TICK = 75
 """Room for a label and the space after it."""
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-_DIGIT = 6.7
 
 
 def clock(value: float, step: float, longest: float) -> str:

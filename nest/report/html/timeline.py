@@ -244,19 +244,18 @@ def _is_named(found: Shown) -> bool:
 def _stages(replay: Replay, parts: Busy, table: TaskTable) -> Table:
     """Seconds of every stage by what it does; a row adds up to the batch."""
     styles, totals = table.used_styles(), parts.seconds.sum(axis=2)
-    rows = []
-    for index, stage in enumerate(replay.stages):
-        rows.append(
-            (
-                Cell(str(index + 1), float(index + 1)),
-                *(Cell.seconds(float(totals[index, style])) for style in styles),
-                Cell.seconds(stage.idle),
-                Cell.share(_share(stage.idle, replay.batch_time)),
-                Cell.size(stage.memory_peak),
-            )
+    rows = tuple(
+        (
+            Cell(str(index + 1), float(index + 1)),
+            *(Cell.seconds(float(totals[index, style])) for style in styles),
+            Cell.seconds(stage.idle),
+            Cell.share(_share(stage.idle, replay.batch_time)),
+            Cell.size(stage.memory_peak),
         )
+        for index, stage in enumerate(replay.stages)
+    )
     header = ("stage", *(STYLES[style][1] for style in styles), "idle", "idle share", "memory peak")
-    return Table("What every stage does in the batch, in all", header, tuple(rows))
+    return Table("What every stage does in the batch, in all", header, rows)
 
 
 def _windows(found: Shown, table: TaskTable) -> Table:

@@ -5,12 +5,10 @@ from itertools import groupby
 from typing import Any
 
 from nest.report.text.layout import WIDE, Screen, figures, paragraph, table
+from nest.report.text.summary import MOST_ROWS
 from nest.spec import PlanDocument, StageRecord
 from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds
-
-MOST_ROWS = 24
-"""Stages shown one by one; of more, neighbours that are alike share a row."""
 
 _REASONS = {
     "passes": "the schedule's closed form takes passes to have other shares of a stage's time than these have",
