@@ -2,16 +2,7 @@
 
 from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
-from nest.models import (
-    bert,
-    deepseek,
-    gpt2,
-    llama,
-    mistral,
-    operator_graph,
-    qwen,
-    transformer,
-)
+from nest.models import bert, deepseek, gpt2, llama, mistral, operator_graph, qwen, transformer
 
 
 @hook

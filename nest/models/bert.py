@@ -1,12 +1,7 @@
 """BERT with its masked-language-model head, without pooler (arXiv 1810.04805)."""
 
 from nest.models.building.config import MOST_LAYERS, ConfigImporter, ConfigReader
-from nest.spec.architecture import (
-    Architecture,
-    FeedForward,
-    GroupedQueryAttention,
-    TransformerBlock,
-)
+from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, TransformerBlock
 
 
 def _read(config: ConfigReader) -> Architecture:

@@ -1,12 +1,7 @@
 """GPT-2 and GPT-3's shape (arXiv 2005.14165): learned positions, LayerNorm, biases, tied head."""
 
 from nest.models.building.config import MOST_LAYERS, ConfigImporter, ConfigReader
-from nest.spec.architecture import (
-    Architecture,
-    FeedForward,
-    GroupedQueryAttention,
-    TransformerBlock,
-)
+from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, TransformerBlock
 
 
 def _read(config: ConfigReader) -> Architecture:

@@ -4,9 +4,6 @@ from nest.network.graph import LinkGraph
 from nest.network.paths import pairs
 from nest.network.reduction import REFERENCE_MESSAGE, LevelMatrix, Reduced, Reduction, Stretch, level_matrix, reduce
 
-Distortion = Stretch
-"""What the record was called before."""
-
 __all__ = [
     "REFERENCE_MESSAGE",
     "LevelMatrix",
