@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits, deployment, rank_table, violations
 from nest.errors import InputError, InputErrors
-from nest.exporters.common import domain_of, problem_of, whole_batches
+from nest.exporters.common import domain_of, model_of, problem_of, whole_batches
 from nest.exporters.megatron.model_flags import (
     detail_flags,
     feed_forwards,
@@ -39,7 +39,6 @@ from nest.exporters.megatron.training_flags import (
     recompute_flags,
     training_obstacles,
 )
-from nest.hooks.architectures import architecture_of
 from nest.spec import Architecture, PlanDocument, Problem, Training
 
 FSDP = "ZeRO 2 and 3 are its FSDP, which it neither documents nor tests with pipelines"
@@ -79,7 +78,7 @@ def transformer_of(problem: Problem) -> Architecture:
     Raises:
         InputError: it is something else.
     """
-    model = architecture_of(problem.to_dict().get("model"))
+    model = model_of(problem)
     if model is None:
         raise InputError(
             "Megatron-LM builds transformers from their widths, and this problem has measured layers or an operator "
