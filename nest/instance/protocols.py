@@ -40,7 +40,7 @@ class Pass:
 class CollectiveModel(Protocol):
     """Prices collectives (PROBLEM.md section 1).
 
-    No model is asked about no bytes, which cost nothing. Methods of plug-ins may lack the parameter `members`.
+    No model is called with zero bytes, which cost nothing. Methods of plug-ins may lack the parameter `members`.
 
     Optional:
         times: `times(kind, bytes, shape, levels, members=None)`, `time` for an array of `bytes`: seconds, of the same
