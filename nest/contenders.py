@@ -89,13 +89,6 @@ def other_risks(
     """The best plans of a higher and of a lower memory risk, where those are worth knowing.
 
     A higher risk must gain `GAIN`, a lower one cost less than `LOSS`: each is a search that ends where no plan does.
-
-    Args:
-        instance: of the problem.
-        result: of its search, which found a plan.
-        plan: the document of that plan.
-        problem: as written.
-        search: how to search.
     """
     risk, best = accepted_risk(problem), result.solution
     if risk is None or best is None or result.status != "optimal" or result.statistics["combinations"] > FEW:
@@ -114,15 +107,7 @@ def other_risks(
 def contenders_report(
     plan: PlanDocument, instance: Instance, formulation: Formulation, problem: Problem, known: Registry
 ) -> CheckReport:
-    """Whether what a plan that holds says of others beside it follows from the decisions stated there.
-
-    Args:
-        plan: as written.
-        instance: of its problem.
-        formulation: what the instance was made of.
-        problem: carried by the plan.
-        known: registered strategies, importers and the like.
-    """
+    """Whether what a plan that holds says of others beside it follows from the decisions stated there."""
     from nest.formulate.fixed_plan import decided_formulation
 
     def offered(other: PlanDocument) -> Offered:

@@ -31,13 +31,13 @@ class Decision:
 
     Attributes:
         name: what it is called in constraints and under `fixed`.
-        told: what the plan decides, for people; decisions told alike are alike.
+        text: what the plan decides, for people; decisions of the same text are alike.
         keep: a problem narrowed to what the plan decides.
         values: what it decides, as text: one value, or one for each stage.
     """
 
     name: str
-    told: str
+    text: str
     keep: Callable[[Problem], Problem]
     values: tuple[str, ...]
 
@@ -57,8 +57,8 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
     if shape.chunks == 1:  # Several chunks are dealt evenly, in one way for each number of stages.
         layers = tuple(stage.layers for stage in plan.stages)
         counts = tuple(str(len(each)) for each in layers)
-        told = f"{', '.join(counts)} layers"
-        found.append(Decision("stages", told, lambda problem: _with_fixed(problem, {}, layers), counts))
+        text = f"{', '.join(counts)} layers"
+        found.append(Decision("stages", text, lambda problem: _with_fixed(problem, {}, layers), counts))
     found += [_fixed("schedule", shape.schedule), _fixed("chunks", shape.chunks)]
     found.append(_listed("rank_order", (shape.rank_order,)))
     found += [_listed("recompute", shape.recompute), _listed("zero", shape.zero)]

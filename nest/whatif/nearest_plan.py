@@ -121,8 +121,8 @@ def _feasible(problem: Problem, known: Registry) -> bool:
 
 def _changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[tuple[str, str, str], ...]:
     """What two plans decide differently."""
-    old = {each.name: each.told for each in decisions(before, known)}
-    new = {each.name: each.told for each in decisions(now, known)}
+    old = {each.name: each.text for each in decisions(before, known)}
+    new = {each.name: each.text for each in decisions(now, known)}
     names = dict.fromkeys([*old, *new])
     found = [(name, old.get(name, "dealt"), new.get(name, "dealt")) for name in names]
     return tuple(change for change in found if change[1] != change[2])

@@ -104,7 +104,7 @@ def decided(plan: PlanDocument, known: Registry) -> dict[str, str]:
     """What a plan decides by name, as people are told it, the most important first; nothing of an infeasible one."""
     if plan.status == "infeasible":
         return {}
-    return {each.name: each.told for each in decisions(plan, known) if each.name not in NOT_SAID}
+    return {each.name: each.text for each in decisions(plan, known) if each.name not in NOT_SAID}
 
 
 def decided_values(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:

@@ -146,4 +146,4 @@ def _relative(time: float, plan: PlanDocument) -> float:
 
 
 def _decides(plan: PlanDocument, known: Registry) -> list[tuple[str, str]]:
-    return [(each.name, each.told) for each in decisions(plan, known)]
+    return [(each.name, each.text) for each in decisions(plan, known)]
