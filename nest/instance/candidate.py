@@ -176,16 +176,12 @@ class Candidate:
 
     def arrays(self) -> list[tuple[str, Array]]:
         """Every array with its place, `forward`, `state.dense.weights`, ..."""
-        found = [("forward", self.forward), ("backward", self.backward), ("tensor_bytes", self.tensor_bytes)]
-        for group in self.state:
-            for name in ("weights", "gradients", "optimizer", "update"):
-                found.append((f"state.{group.name}.{name}", getattr(group, name)))
-            if group.pieces is not None:
-                found.append((f"state.{group.name}.pieces", group.pieces))
-        for mode in self.recompute:
-            for name in ("extra", "first", "more", "peak"):
-                found.append((f"recompute.{mode.name}.{name}", getattr(mode, name)))
-        return found
+        of_layers = [("forward", self.forward), ("backward", self.backward), ("tensor_bytes", self.tensor_bytes)]
+        of_state = ("weights", "gradients", "optimizer", "update", "pieces")
+        state = [(f"state.{group.name}.{name}", getattr(group, name)) for group in self.state for name in of_state]
+        of_modes = ("extra", "first", "more", "peak")
+        modes = [(f"recompute.{mode.name}.{name}", getattr(mode, name)) for mode in self.recompute for name in of_modes]
+        return [(place, array) for place, array in (*of_layers, *state, *modes) if array is not None]
 
     def mode(self, name: str) -> RecomputeMode:
         """The recompute mode called `name`.

@@ -1,5 +1,7 @@
 """The instance: PROBLEM.md sections 1 to 3 in numbers, all that a solver sees."""
 
+import heapq
+
 from attrs import field, frozen
 
 from nest.errors import InputError
@@ -51,8 +53,6 @@ class LayerGraph:
         Raises:
             InputError: the graph has a cycle; the text names its layers.
         """
-        import heapq
-
         successors = self.successors()
         waiting = [0] * len(self.layers)
         for consumers in successors:
@@ -187,8 +187,7 @@ class Instance:
     def micro_batches(self, candidate: Candidate, replicas: int) -> int | None:
         """`M` of PROBLEM.md section 3, or None when so many replicas cannot share the batch."""
         share = replicas * candidate.samples
-        if share > self.space.global_batch:
-            return None
-        if self.space.global_batch % share and not self.space.uneven_batch:
+        batch = self.space.global_batch
+        if share > batch or (batch % share and not self.space.uneven_batch):
             return None
         return -(-self.space.global_batch // share)

@@ -12,7 +12,6 @@ from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration, State, Tally
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.mixed_recurrence import Member
-from nest.solve.dp.pairs import Rows
 from nest.solve.dp.pareto import Floor
 from nest.solve.dp.stages import StageTables, fastest
 from nest.solve.dp.sums import CandidateSums
@@ -256,9 +255,8 @@ def packable(
     stages: int,
     size: int,
     tally: Tally,
-    downsets: int,
     allowed: Allowed,
-    window: Callable[[int, int], Rows],
+    time_limit: float,
     meter: Meter,
 ) -> NDArray[numpy.bool_]:
     """For 1 to `stages` stages, whether the whole model fits into a replica of `size` devices.
@@ -268,20 +266,19 @@ def packable(
         stages: most stages.
         size: devices of a replica.
         tally: what the stages must add up to.
-        downsets: number of downsets.
         allowed: which stages may be used.
-        window: of a member and a stage number, the stages that can be part of a whole.
+        time_limit: most seconds that these take per micro-batch.
         meter: counts the work.
     """
     # Blocks lie one behind the other: what starts as late as it can leaves most room in front, so one start is enough.
-    start = numpy.full(downsets, numpy.inf)
+    start = numpy.full(members[0].tables.pairs.count, numpy.inf)
     start[0] = -float(size)
     starts: dict[State, Array] = {tally.start: start}  # The negative of the latest start; infinite: none.
     found = numpy.zeros(stages, dtype=bool)
     for stage in range(1, stages + 1):
         following: dict[State, Array] = {}
         for index, member in enumerate(members):
-            rows = window(index, stage)
+            rows = member.tables.window(stage - 1, stages - stage, time_limit)
             if not len(rows):
                 continue
             usable = allowed(index, stage)[rows.pairs]
@@ -293,7 +290,7 @@ def packable(
                 # The latest multiple of the width that leaves the block in front of those behind it.
                 latest = numpy.ceil((behind[smaller] + member.width) / member.width) * member.width
                 latest[~usable | (latest > 0)] = numpy.inf
-                rows.lower(following.setdefault(after, numpy.full(downsets, numpy.inf)), latest)
+                rows.lower(following.setdefault(after, numpy.full_like(start, numpy.inf)), latest)
                 meter.count(len(rows))
         starts = following
         found[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())

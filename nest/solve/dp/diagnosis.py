@@ -316,9 +316,8 @@ class _MixedMemory:
             len(self.in_flight),
             self.configuration.size,
             self.configuration.tally,
-            self.search.downsets.count,
             lambda member, stage: self.of(member, stage) <= capacity,
-            lambda member, stage: self.members[member].tables.window(0, 0, numpy.inf),
+            numpy.inf,
             self.search.meter,
         )
         return next((count for count in self.counts if possible[count - 1]), None)

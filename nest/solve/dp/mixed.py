@@ -193,9 +193,8 @@ class MixedSearch(CutSearch):
                 len(in_flight),
                 configuration.size,
                 configuration.tally,
-                self.downsets.count,
                 lambda member, stage: times[member].of(in_flight[stage - 1])[0] <= limit,
-                lambda member, stage: members[member].tables.window(stage - 1, len(in_flight) - stage, limit),
+                limit,
                 self.meter,
             )
 

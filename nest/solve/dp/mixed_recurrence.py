@@ -216,6 +216,7 @@ class MixedRecurrence:
             return following
         entry = entries[row][level]
         if following != NONE:
+            # What lowers nothing needs no array of its own.
             entry = numpy.minimum(entry, pool[following])
             if numpy.array_equal(entry, pool[following]):
                 return following
@@ -244,6 +245,8 @@ class MixedRecurrence:
         self, offsets: NDArray[numpy.int64], width: int, next_width: int, level: int
     ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
         """First and last place of blocks behind one at each offset whose boundary is of that level."""
+        # A follower begins behind the block. Its boundary is of the level where it ends within reach of that level, and
+        # beyond the reach of the level below.
         first = -(-(offsets + width) // next_width)
         if level:
             first = numpy.maximum(first, (self.places.ends[level - 1][offsets] - next_width) // next_width + 1)

@@ -93,6 +93,7 @@ def offsets(cluster: Cluster, size: int, replicas: int, rank_order: str) -> Offs
             begin = size * numpy.arange(replicas, dtype=numpy.int64)[:, None]
             end = (((begin + starts) // capacity + 1) * capacity - begin).min(axis=0)
         else:
+            # The blocks of all replicas begin at device `start * replicas`, and end with its group at the latest.
             end = (starts * replicas // capacity + 1) * capacity // replicas
         ends.append(numpy.minimum(end, size))
     return Offsets(size, numpy.array(ends))

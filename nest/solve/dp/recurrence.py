@@ -278,6 +278,7 @@ class Recurrence:
         """Levels that the boundary in front of `stage` can have; level 0 stands for none in front of the first."""
         if stage == self.stages:
             return [0]
+        # The block in front lies in one of these slots, and the largest step on the way is the level.
         place, first = position + self.stages - stage, self.stages - stage - 1
         levels: list[int] = numpy.unique(numpy.maximum.accumulate(self.steps[first:place][::-1])).tolist()
         return levels

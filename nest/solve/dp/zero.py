@@ -101,6 +101,7 @@ def zero_tables(
         weights, gradients, optimizer, update = (each.over(stages) for each in summed)
         shared = sharding(instance.cluster, stride, configuration.replicas, group.ranks, configuration.zero_degree)
         count = shared.count
+        # What several ZeRO stages send alike is priced once.
         if 1 in effective:
             scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count, ports=ports)
         if not effective.isdisjoint({1, 2}):
