@@ -1,7 +1,8 @@
 """Options that several commands share, and what the shell completes: names that nest knows."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -96,42 +97,28 @@ def _usage(option: str | None = None) -> Iterator[None]:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
-def complete_exporters(incomplete: str) -> list[str]:
-    """Names of exporters."""
-    return _beginning(incomplete, registry().exporters())
+def _completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """What completes the beginning of one of some names."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return complete
 
 
-def complete_targets(incomplete: str) -> list[str]:
+def _targets() -> Iterator[str]:
     """What `search.target` may name: exporters that say what their framework can run."""
-    able = (name for name, each in registry().exporters().items() if hasattr(each, "limits"))
-    return _beginning(incomplete, [*able, "none"])
+    yield from (name for name, each in registry().exporters().items() if hasattr(each, "limits"))
+    yield "none"
 
 
-def complete_planners(incomplete: str) -> list[str]:
-    """Names of planners."""
-    return _beginning(incomplete, registry().planners())
+def _in_catalogue(kind: str) -> Callable[[], Iterable[str]]:
+    return lambda: getattr(import_module("nest.catalogue"), kind)()
 
 
-def complete_devices(incomplete: str) -> list[str]:
-    """Names of devices."""
-    from nest.catalogue import devices
-
-    return _beginning(incomplete, devices())
-
-
-def complete_clusters(incomplete: str) -> list[str]:
-    """Names of clusters."""
-    from nest.catalogue import clusters
-
-    return _beginning(incomplete, clusters())
-
-
-def complete_models(incomplete: str) -> list[str]:
-    """Names of models."""
-    from nest.catalogue import library_models
-
-    return _beginning(incomplete, library_models())
-
-
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
+complete_exporters = _completing(lambda: registry().exporters())
+complete_planners = _completing(lambda: registry().planners())
+complete_targets = _completing(_targets)
+complete_devices = _completing(_in_catalogue("devices"))
+complete_clusters = _completing(_in_catalogue("clusters"))
+complete_models = _completing(_in_catalogue("library_models"))

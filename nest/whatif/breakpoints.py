@@ -11,8 +11,7 @@ from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.outcome import EACH_STAGE, Outcome, decided, outcome
-from nest.whatif.parameters import Parameter, parameters, with_memory
-from nest.whatif.shadow_prices import PLENTY
+from nest.whatif.parameters import PLENTY, Parameter, parameters, with_memory
 from nest.whatif.solver import Solver, time_on
 
 PRECISION = 0.01

@@ -295,6 +295,10 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
+PLENTY = 1024.0
+"""How many times a device's memory stands for any amount of it: a device then holds what a thousand held before."""
+
+
 def with_memory(problem: Problem, value: float) -> Problem:
     """The problem on devices of so many bytes."""
     return evolve(problem, cluster=evolve(problem.cluster, memory=Bytes(value)))

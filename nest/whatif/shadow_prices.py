@@ -12,11 +12,8 @@ from nest.spec import PlanDocument, Problem, ProfileSpec
 from nest.spec.problem import ALL_RANKS, NO_TARGET, RANK_ORDERS, ZERO_STAGES
 from nest.units import format_bytes
 from nest.whatif.outcome import Outcome, outcome
-from nest.whatif.parameters import parameters
+from nest.whatif.parameters import PLENTY, parameters
 from nest.whatif.solver import Solver
-
-PLENTY = 1024.0
-"""How many times a device's memory stands for any amount of it: a device then holds what a thousand held before."""
 
 DARING = 0.8
 """A share of launches that may run out of memory, of somebody who can try."""
