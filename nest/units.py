@@ -123,9 +123,9 @@ def _from_text(text: str, quantity: Quantity) -> float:
         raise ValueError(f"must be {quantity.sentence}, is {shown(text)}")
     number, unit = float(match["number"]), match["unit"]
     if unit and unit not in quantity.units:
-        told = f"has the unit {shown(unit)}, which is not that of {quantity.name}"
         meant = _nearest_units(unit, quantity.units)
-        raise ValueError(f"{told}; did you mean {' or '.join(meant)}?" if meant else f"{told}; use {quantity.examples}")
+        remedy = f"did you mean {' or '.join(meant)}?" if meant else f"use {quantity.examples}"
+        raise ValueError(f"has the unit {shown(unit)}, which is not that of {quantity.name}; {remedy}")
     return number * quantity.units[unit] if unit else number
 
 

@@ -167,10 +167,10 @@ def _refuse_another(log: Path, figures: LogFigures, problem: Problem, devices: i
         "samples of {} tokens": (figures.sequence, problem.training.sequence_length),
         "{} devices": (figures.devices, devices),
     }
-    for told, (logged, said) in ours.items():
+    for what, (logged, said) in ours.items():
         if logged is not None and logged != said:
             raise InputError(
-                f"{log}: the log is of {told.format(logged)}, and what is said to have run of {told.format(said)}; "
+                f"{log}: the log is of {what.format(logged)}, and what is said to have run of {what.format(said)}; "
                 "give the problem or plan of this run."
             )
 

@@ -133,20 +133,20 @@ class Runs:
         sharded: list[bool] = []
         self._schedule: list[tuple[float, float]] = []
         for run, breakdown in enumerate(self.breakdowns):
-            shown = evaluate(_exposing(breakdown, 1.0), breakdown.solution)
-            silent = evaluate(_exposing(breakdown, 0.0), breakdown.solution)
+            exposed = evaluate(_exposing(breakdown, 1.0), breakdown.solution)
+            overlapped = evaluate(_exposing(breakdown, 0.0), breakdown.solution)
             priced = evaluate(breakdown.instance, breakdown.solution)
-            self._schedule.append(shown.weights)
-            for own, loud, quiet, full in zip(
-                breakdown.stages, shown.stages, silent.stages, priced.stages, strict=True
+            self._schedule.append(exposed.weights)
+            for own, alone, under, full in zip(
+                breakdown.stages, exposed.stages, overlapped.stages, priced.stages, strict=True
             ):
                 counts += [(len(stages), int(first[run]) + kind, count) for kind, count in own.items()]
-                between = loud.arriving + loud.returning
+                between = alone.arriving + alone.returning
                 ports = [*zip(full.ports or (), full.once_ports or (), strict=True)]
                 busiest = max((often for often, _ in ports), default=0.0)
                 used = max((often for often, once in ports if once > 0), default=-numpy.inf)
-                synced = (loud.sync - quiet.sync, quiet.sync)
-                stages.append((run, between, loud.sharding, *synced, busiest, used, priced.micro_batches))
+                synced = (alone.sync - under.sync, under.sync)
+                stages.append((run, between, alone.sharding, *synced, busiest, used, priced.micro_batches))
             sharded += [stage.zero > 0 for stage in breakdown.solution.stages]
         self._counts = numpy.array(counts, dtype=numpy.int64)
         self._sharded = numpy.array(sharded)
@@ -165,14 +165,14 @@ class Runs:
         """Step times on devices by name, seconds. Shape `(runs,)`."""
         prices = self._operators.prices(devices)
         terms = [devices[name].calibration for name in self._devices]
-        shown = numpy.array(
+        exposed = numpy.array(
             [self._per_layer([getattr(each, name) for each in terms]) for name in EXPOSED]
             + [numpy.ones(len(self._run_of_layer))]
         )
         ring = self._per_layer([each.ring_exposed for each in terms])
         launch = self._per_layer([each.host_launch for each in terms])
         layers = sum(
-            self._seconds(direction, seconds, prices.host, (shown, ring), launch)
+            self._seconds(direction, seconds, prices.host, (exposed, ring), launch)
             for direction, seconds in (
                 (self._ahead, prices.forward),
                 (self._behind, prices.backward),
@@ -192,8 +192,8 @@ class Runs:
         calls = direction.calls
         under = calls.share * seconds[calls.under]
         least = numpy.where(under > 0, exposed[1][calls.layer], 0.0) * calls.seconds
-        shown = numpy.maximum(calls.seconds - under, least)
-        beside = self._add(calls.layer, exposed[0][calls.hides, calls.layer] * shown)
+        seconds_exposed = numpy.maximum(calls.seconds - under, least)
+        beside = self._add(calls.layer, exposed[0][calls.hides, calls.layer] * seconds_exposed)
         computation = self._of_layers(direction, seconds)
         launching = self._of_layers(direction, numpy.where(seconds > 0, host, 0.0))
         launching += launch * self._add(calls.layer, calls.launches)
@@ -214,13 +214,13 @@ class Runs:
         once = waiting * numpy.where(self._sharded, sharded, 1.0) * self._sync
         hides = self._hiding[self._run_of_stage]
 
-        def shown(seconds: Array, least: Array) -> Array:
+        def exposed(seconds: Array, least: Array) -> Array:
             return numpy.where(hides, numpy.maximum(least * seconds, seconds - compute), least * seconds)
 
         before = self._updates
         now = self._of_stages(self._of_layers(self._ahead, prices.update))
         ratio = numpy.divide(now, before, out=numpy.ones_like(now), where=before > 0)
-        times = numpy.maximum(compute + self._between + shown(self._sharding, often), self._busiest)
+        times = numpy.maximum(compute + self._between + exposed(self._sharding, often), self._busiest)
         # What hides does so under what ports leave free (PROBLEM.md section 4, Ports).
         held_up = numpy.where(share < 1, once - self._micro_batches * (times - self._busiest_used), 0.0)
         slowest = self._most(times)
@@ -229,7 +229,7 @@ class Runs:
         return numpy.asarray(
             first * slowest
             + second * total
-            + self._most(numpy.maximum(shown(once, share), held_up) + ratio * self._update)
+            + self._most(numpy.maximum(exposed(once, share), held_up) + ratio * self._update)
         )
 
     def _per_layer(self, values: Sequence[float]) -> Array:

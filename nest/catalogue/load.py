@@ -192,18 +192,18 @@ def unknown_name(
     """
     options = sorted(known)
     shown = name if len(name) <= 60 else name[:57] + "..."
-    told = f"{place}: there is no {kind} called {shown!r}."
+    sentence = f"{place}: there is no {kind} called {shown!r}."
     other, close = meant(name, options), near(name, options)
     if other is not None:
         meaning = other.name if kind == "name" and not other.section else None
         hint = f"write `{meaning}`" if meaning else other.remedy(value)
-        return InputError(f"{told} {hint[0].upper()}{hint[1:]}.")
+        return InputError(f"{sentence} {hint[0].upper()}{hint[1:]}.")
     elsewhere = None if close else _of_another_kind(name, kind)
     if elsewhere is not None:
-        return InputError(f"{told} {elsewhere}")
+        return InputError(f"{sentence} {elsewhere}")
     hint = f" Did you mean {any_of(map(repr, close))}?" if close else ""
     listed = f" Known: {', '.join(options)}." if options else " None is known."
-    return InputError(f"{told}{hint}{listed}{f' {otherwise}' if otherwise and not close else ''}")
+    return InputError(f"{sentence}{hint}{listed}{f' {otherwise}' if otherwise and not close else ''}")
 
 
 def _of_another_kind(name: str, kind: str) -> str | None:

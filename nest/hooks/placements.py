@@ -97,9 +97,9 @@ def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec
 
     Hosts of a generated network have numbers for names: what the problem says of hosts wins over these.
     """
-    told = spec.hosts is not None or spec.devices_per_host is not None
+    given = spec.hosts is not None or spec.devices_per_host is not None
     found = named_seats(names)
-    if found is not None and not (told and numbered(names)):
+    if found is not None and not (given and numbered(names)):
         return list(found)
     levels = reduce(_pairs(network))
     along = seats(len(levels.names), spec.hosts or (), spec.devices_per_host, levels.best.levels[0].fanout)

@@ -329,9 +329,9 @@ class Registry:
         while waiting:
             free = next((n for n, s in waiting.items() if not any(a in waiting for a in s.after)), None)
             if free is None:
-                told = ", ".join(f"{name} ({self._origins['strategies', name].origin})" for name in waiting)
+                names = ", ".join(f"{name} ({self._origins['strategies', name].origin})" for name in waiting)
                 raise InputError(
-                    f"these strategies each come after another of them: {told}. "
+                    f"these strategies each come after another of them: {names}. "
                     f"Switch one of the distributions off with the environment variable {DISABLED}."
                 )
             ordered[free] = waiting.pop(free)

@@ -96,8 +96,8 @@ def _yaml(text: str, _: object) -> Any:
         return reader.load(text)
     except DuplicateKeyError as error:
         key = re.search(r'duplicate key "(.{1,60})', str(error.problem))
-        told = key[1].split('" with value')[0] if key else ""
-        raise UnreadableError(f"key {told!r} is given twice in one place; keep one", _line(error)) from None
+        name = key[1].split('" with value')[0] if key else ""
+        raise UnreadableError(f"key {name!r} is given twice in one place; keep one", _line(error)) from None
     except MarkedYAMLError as error:
         reason = error.problem or error.context or "it cannot be parsed"
         raise UnreadableError(f"this is not YAML: {_short(reason)}", _line(error)) from None
@@ -122,8 +122,8 @@ def _bounded_constructor() -> Any:
             merge_map = super().flatten_mapping(node)
             self.merged += max(len(node.value) - given, 0)
             if self.merged > MOST_MERGED:
-                told = f"merge keys (<<) repeat more than {MOST_MERGED} keys"
-                raise ConstructorError(None, None, told, node.start_mark)
+                sentence = f"merge keys (<<) repeat more than {MOST_MERGED} keys"
+                raise ConstructorError(None, None, sentence, node.start_mark)
             return merge_map
 
     return Bounded

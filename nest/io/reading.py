@@ -149,22 +149,22 @@ def placed(path: Path, error: InputError, below: str = "") -> InputError:
                 known = source.mapping.get(below)
                 inside = [isinstance(known, dict) and steps[:1] and steps[0] in known for steps in paths]
                 sentences = [
-                    f"{below}.{told}" if there else told for told, there in zip(sentences, inside, strict=True)
+                    f"{below}.{text}" if there else text for text, there in zip(sentences, inside, strict=True)
                 ]
                 paths = [(below, *steps) for steps in paths]
             lines = source.lines(paths)
             sentences = _with_lines(source, sentences, error.others if isinstance(error, InputErrors) else {})
     rows = sorted(zip(lines, sentences, strict=True), key=lambda row: row[0] or 0)
     name = shown(path)
-    return PlacedErrors(f"{name}:{line}: {told}" if line else f"{name}: {told}" for line, told in rows)
+    return PlacedErrors(f"{name}:{line}: {text}" if line else f"{name}: {text}" for line, text in rows)
 
 
 def _with_lines(source: Source, sentences: list[str], others: Mapping[str, str]) -> list[str]:
     """The sentences with the line of the second place they name behind it."""
-    lines = source.lines([_leading_path(others.get(told, "")) for told in sentences])
+    lines = source.lines([_leading_path(others.get(text, "")) for text in sentences])
     return [
-        told.replace(f" {others[told]} ", f" {others[told]} (line {line}) ", 1) if line and told in others else told
-        for told, line in zip(sentences, lines, strict=True)
+        text.replace(f" {others[text]} ", f" {others[text]} (line {line}) ", 1) if line and text in others else text
+        for text, line in zip(sentences, lines, strict=True)
     ]
 
 

@@ -48,12 +48,12 @@ def field_descriptions(cls: Any) -> dict[str, str]:
 def _record(cls: Any, definitions: dict[str, Schema]) -> Schema:
     """The schema of a record as a mapping; the classes it refers to join `definitions`."""
     definitions.setdefault(cls.__name__, {})
-    fields, hints, told = attrs.fields_dict(cls), get_type_hints(cls, include_extras=True), field_descriptions(cls)
+    fields, hints, described = attrs.fields_dict(cls), get_type_hints(cls, include_extras=True), field_descriptions(cls)
     rest, short = getattr(cls, "REST_IN", None), getattr(cls, "WRITTEN_SHORT", None)
     properties = {}
     for name, field in fields.items():
         if name != rest:
-            properties[name] = _field(field, hints[name], told.get(name), definitions)
+            properties[name] = _field(field, hints[name], described.get(name), definitions)
     written: Schema = {
         "type": "object",
         "properties": properties,
@@ -75,12 +75,12 @@ def _sentence(cls: Any) -> str:
     return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
 
-def _field(field: Any, hint: Any, told: str | None, definitions: dict[str, Schema]) -> Schema:
+def _field(field: Any, hint: Any, description: str | None, definitions: dict[str, Schema]) -> Schema:
     held = field.metadata.get(HOLDS)
     rule = getattr(field.validator, "keywords", {})
     found = _reference(held, definitions) if held is not None else _value(hint, rule, definitions)
-    if told:
-        found = {"description": told, **found}
+    if description:
+        found = {"description": description, **found}
     default = field.default
     if isinstance(default, tuple):
         default = list(default)

@@ -264,8 +264,8 @@ class _Walk:
         elif item is not None and not isinstance(item, int) and not attrs.has(type(item)):
             kind = {"date": "a date", "datetime": "a date", "time": "a time of day"}.get(type(item).__name__)
             found = kind or f"of the kind {type(item).__name__}"
-            told = f"is {found}; only text, numbers, true, false, lists and keys can be read"
-            self.findings.append(FieldError(steps, told))
+            sentence = f"is {found}; only text, numbers, true, false, lists and keys can be read"
+            self.findings.append(FieldError(steps, sentence))
 
 
 def is_file_name(name: str) -> bool:

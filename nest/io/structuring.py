@@ -203,13 +203,13 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 def _messages(members: list[Any]) -> str:
     """What may stand there, in words."""
-    told = [
+    words = [
         _WORDS.get(int if member in COUNTS else member)
         or (QUANTITIES[member].sentence if member in QUANTITIES else None)
         or ("a list" if get_origin(member) is tuple else "keys and values")
         for member in members
     ]
-    return " or ".join(dict.fromkeys(told))
+    return " or ".join(dict.fromkeys(words))
 
 
 def _record_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:

@@ -56,13 +56,13 @@ def shape_errors(kind: str, shape: Mapping[str, int | bool]) -> Iterator[FieldEr
     """What is wrong with `shape` as that of an operator of `kind`, one of `OPERATORS`."""
     sizes = OPERATORS[kind]
     names = (*sizes.required, *sizes.truths, *sizes.optional)
-    told = f"the shape of {kind} has {', '.join(names) or 'no sizes'}"
+    sentence = f"the shape of {kind} has {', '.join(names) or 'no sizes'}"
     for name in (*sizes.required, *sizes.truths):
         if name not in shape:
-            yield FieldError(("shape", name), f"is missing; {told}")
+            yield FieldError(("shape", name), f"is missing; {sentence}")
     for name, size in shape.items():
         if name not in names:
-            yield FieldError(("shape", name), f"is no size; {told}")
+            yield FieldError(("shape", name), f"is no size; {sentence}")
         elif isinstance(size, bool) is not (name in sizes.truths):
             wanted = "true or false" if name in sizes.truths else "a whole number"
             yield FieldError(("shape", name), f"must be {wanted}, is {str(size).lower()}")
@@ -167,8 +167,8 @@ class CollectiveMeasurement:
 
     def __attrs_post_init__(self) -> None:
         if self.members % self.nodes:
-            told = f"is {self.nodes}, which does not divide {self.members} members"
-            raise FieldError(("nodes",), told)
+            sentence = f"is {self.nodes}, which does not divide {self.members} members"
+            raise FieldError(("nodes",), sentence)
 
 
 @frozen
@@ -190,8 +190,8 @@ class RunFigures:
 
     def __attrs_post_init__(self) -> None:
         if self.batch_time is None and self.peak_memory is None and self.fits is not False:
-            told = "is missing; only runs that ran out of memory (fits: false) or have a peak_memory go without."
-            raise FieldError(("batch_time",), told)
+            sentence = "is missing; only runs that ran out of memory (fits: false) or have a peak_memory go without."
+            raise FieldError(("batch_time",), sentence)
 
 
 @frozen

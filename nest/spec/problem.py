@@ -258,13 +258,13 @@ class Problem:
         batch = self.training.global_batch
         for index, size in enumerate(self.training.micro_batch or ()):
             if size > batch:
-                told = f"is {size}, above the global batch of {batch}"
-                yield FieldError(("training", "micro_batch", index), told)
+                sentence = f"is {size}, above the global batch of {batch}"
+                yield FieldError(("training", "micro_batch", index), sentence)
         if isinstance(self.profile, ProfileSpec):
             for index, candidate in enumerate(self.profile.candidates):
                 if candidate.samples > batch:
-                    told = f"is {candidate.samples}, above the global batch of {batch}"
-                    yield FieldError(("profile", "candidates", index, "samples"), told)
+                    sentence = f"is {candidate.samples}, above the global batch of {batch}"
+                    yield FieldError(("profile", "candidates", index, "samples"), sentence)
 
     @property
     def decided(self) -> dict[str, int | float | str | bool]:

@@ -32,8 +32,8 @@ class TorusSpec:
 
     def __attrs_post_init__(self) -> None:
         if len(self.wrap) not in (1, len(self.shape)):
-            told = f"has {len(self.wrap)} items; give one for all dimensions or one for each of the {len(self.shape)}"
-            raise FieldError(("wrap",), told)
+            wrong = f"has {len(self.wrap)} items; give one for all dimensions or one for each of the {len(self.shape)}"
+            raise FieldError(("wrap",), wrong)
 
 
 @frozen
@@ -85,8 +85,8 @@ class DragonflySpec:
 
     def __attrs_post_init__(self) -> None:
         if self.groups is not None and self.groups > self.a * self.h + 1:
-            told = f"is {self.groups}; {self.a} routers of {self.h} links reach {self.a * self.h} other groups"
-            raise FieldError(("groups",), told)
+            sentence = f"is {self.groups}; {self.a} routers of {self.h} links reach {self.a * self.h} other groups"
+            raise FieldError(("groups",), sentence)
 
 
 @frozen
@@ -154,8 +154,8 @@ class FatTreeSpec:
             raise FieldError(("k",), f"must be even, is {self.k}")
         tiers = 3 if self.fanout is None else len(self.fanout)
         if len(self.oversubscription) > tiers - 1:
-            told = f"has {len(self.oversubscription)} items; below the top there are {tiers - 1} tiers"
-            raise FieldError(("oversubscription",), told)
+            sentence = f"has {len(self.oversubscription)} items; below the top there are {tiers - 1} tiers"
+            raise FieldError(("oversubscription",), sentence)
 
 
 @frozen
@@ -192,8 +192,8 @@ def _not_square(name: str, rows: tuple[tuple[float | None, ...], ...], count: in
         return [FieldError((name,), f"has {len(rows)} rows for {count} devices")]
     for index, row in enumerate(rows):
         if len(row) != count:
-            told = f"has {len(row)} items, the matrix has {count} rows; it must be square"
-            return [FieldError((name, index), told)]
+            sentence = f"has {len(row)} items, the matrix has {count} rows; it must be square"
+            return [FieldError((name, index), sentence)]
     return []
 
 

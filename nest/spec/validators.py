@@ -41,20 +41,20 @@ def _rule(wrong: Callable[[Any], str | None], keywords: Mapping[str, Any]) -> Ru
     """The rule that `wrong` finds no fault with a value."""
 
     def mistakes(value: Any) -> Iterator[Mistake]:
-        told = wrong(value)
-        if told is not None:
-            yield (), told
+        sentence = wrong(value)
+        if sentence is not None:
+            yield (), sentence
 
     return Rule(mistakes, keywords)
 
 
-def _number(inside: Callable[[float], bool], told: str, keywords: Mapping[str, Any]) -> Rule:
+def _number(inside: Callable[[float], bool], wanted: str, keywords: Mapping[str, Any]) -> Rule:
     def wrong(value: float) -> str | None:
         if isinstance(value, float) and not math.isfinite(value):
             return f"must be a finite number, is {value}"
         if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
             return "is too large: whole numbers go up to 2**53"
-        return None if inside(value) else f"must be {told}, is {value:g}"
+        return None if inside(value) else f"must be {wanted}, is {value:g}"
 
     return _rule(wrong, keywords)
 
@@ -95,15 +95,15 @@ def at_least_or(least: int, word: str) -> Rule:
 
 def one_of(allowed: Collection[Any]) -> Rule:
     """One of `allowed`; of a word that is none of them it is told which is nearest."""
-    told = ", ".join(str(item) for item in allowed)
-    must = f"must be one of {told}" if len(allowed) > 1 else f"must be {told}"
+    options = ", ".join(str(item) for item in allowed)
+    must = f"must be one of {options}" if len(allowed) > 1 else f"must be {options}"
     words = [item for item in allowed if isinstance(item, str)]
 
     def wrong(value: Any) -> str | None:
         if value in allowed:
             return None
-        told = hint(value, words) if isinstance(value, str) else ""
-        return f"{must}, is {value!r:.60}" + (f"; {told}" if told else "")
+        meaning = hint(value, words) if isinstance(value, str) else ""
+        return f"{must}, is {value!r:.60}" + (f"; {meaning}" if meaning else "")
 
     return _rule(wrong, {"enum": list(allowed)})
 

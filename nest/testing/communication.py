@@ -181,12 +181,12 @@ def partial_sums(whole: Block, block: Block) -> Iterator[str]:
                 waiting.update((tensor.name, found) for tensor in operator.outputs)
         for name, parts in waiting.items():
             if name not in read:
-                told = "no all_reduce or reduce_scatter completes it"
+                fault = "no all_reduce or reduce_scatter completes it"
                 if parts.ranks > 1:
-                    told = f"those of {parts.ranks} ranks are added up, but a rank has {parts.after} of {parts.before}"
+                    fault = f"those of {parts.ranks} ranks are added up, but a rank has {parts.after} of {parts.before}"
                 yield (
                     f"operator {parts.operator.name!r} sums over {parts.axis!r}, which is divided; {name!r} is a part "
-                    f"of the sum and {told}"
+                    f"of the sum and {fault}"
                 )
 
 

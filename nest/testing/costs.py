@@ -102,8 +102,8 @@ def _refusals(model: CostModel, operator: Operator, device: DeviceSpec, training
 
 def _nothing_priced(priced: Sequence[DeviceSpec], refusals: Sequence[str]) -> Problems:
     if not priced:
-        told = f" ({refusals[0]})" if refusals else ""
-        yield f"every one was refused{told}, so nothing was looked at; give check_cost_model a device that suits it"
+        reason = f" ({refusals[0]})" if refusals else ""
+        yield f"every one was refused{reason}, so nothing was looked at; give check_cost_model a device that suits it"
 
 
 def check_layer_times(model: LayerTimes) -> tuple[Finding, ...]:

@@ -55,11 +55,11 @@ class Tally:
         found = []
         for check, cases in self._cases.items():
             objections = self._objections[check]
-            told = _cases(cases)
+            text = _cases(cases)
             if objections:
                 others = f" (and in {len(objections) - 1} more of {_cases(cases)})" if len(objections) > 1 else ""
-                told = objections[0] + others
-            found.append(Finding(check, not objections, told))
+                text = objections[0] + others
+            found.append(Finding(check, not objections, text))
         return tuple(found)
 
 

@@ -134,8 +134,8 @@ def _check_load(tally: Tally, load: Load, source: Any, where: str) -> None:
 def _equal(first: Any, second: Any) -> bool:
     """Equality that looks into arrays."""
     if isinstance(first, Imported) and isinstance(second, Imported):
-        told = [(each.hosts, each.device, each.assumptions, each.devices_per_host) for each in (first, second)]
-        return told[0] == told[1] and _equal(first.network, second.network)
+        rest = [(each.hosts, each.device, each.assumptions, each.devices_per_host) for each in (first, second)]
+        return rest[0] == rest[1] and _equal(first.network, second.network)
     if not isinstance(first, LinkGraph | Pairs):
         return bool(first == second)
     if type(first) is not type(second):
@@ -159,8 +159,8 @@ def _stumbles(load: Load, source: Mapping[str, Any]) -> Problems:
         except InputError:
             continue
         except (Exception, SystemExit) as error:
-            told = f"{type(error).__name__}: {error}"
-            yield f"without {key!r}, `load` raises {told}; raise an InputError whose sentence names the key"
+            raised = f"{type(error).__name__}: {error}"
+            yield f"without {key!r}, `load` raises {raised}; raise an InputError whose sentence names the key"
 
 
 def _bad_graph(load: Load, source: Any, training: Training) -> Problems:

@@ -128,7 +128,7 @@ def _beyond_bound(schedule: OrderedSchedule, count: int, stages: int) -> Problem
     """Unequal stages take at least the work of the slowest, and at most what equal ones like the longest passes do."""
     chunks, orders = chunks_of(schedule), _orders(schedule, count, stages)
     staggered, weights = is_staggered(schedule), schedule.weights(count, stages)
-    for told, seconds in UNEQUAL:
+    for case, seconds in UNEQUAL:
         times = [seconds(stage, stages) for stage in range(stages)]
         lengths = [_passes(forward / chunks, backward / chunks, chunks) for forward, backward in times]
         slowest = max(sum(each) for each in times)
@@ -138,7 +138,7 @@ def _beyond_bound(schedule: OrderedSchedule, count: int, stages: int) -> Problem
         for what, length in (("its weights give", price), ("its order takes", replayed)):
             if not count * slowest * (1 - AGREEMENT) <= length <= most * (1 + AGREEMENT):
                 yield (
-                    f"where {told}, {what} {length:g}; any order whose equal stages take what its weights say is "
+                    f"where {case}, {what} {length:g}; any order whose equal stages take what its weights say is "
                     f"between {count * slowest:g} and {most:g}"
                 )
 
