@@ -1,6 +1,6 @@
 """Kinds of object that plug-ins bring: their words, and what an object must offer to be registered."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from inspect import Parameter, signature
 from keyword import iskeyword
 from typing import Any
@@ -101,19 +101,18 @@ KINDS = {kind.registered: kind for kind in _KINDS}
 
 MEMBERS = "members"
 
-OPTIONAL = {("collective_models", "time"): (MEMBERS,), ("collective_models", "times"): (MEMBERS,)}
-"""Keywords that a member may take or lack, by kind and member: what newer versions of nest pass besides. Pluggy treats
-hooks alike: an implementation names those of the arguments that matter to it."""
+OPTIONAL = {("collective_models", "time"): MEMBERS, ("collective_models", "times"): MEMBERS}
+"""The keyword that a member may take or lack, by kind and member: what newer versions of nest pass besides. Pluggy
+treats hooks alike: an implementation names those of the arguments that matter to it."""
 
 
-def called_with(method: Callable[..., Any], optional: Sequence[str]) -> Callable[..., Any]:
-    """`method`, to be called with all of the `optional` keywords: those that it does not take are left out."""
-    lacking = [name for name in optional if not takes(method, name)]
-    if not lacking:
+def called_with(method: Callable[..., Any], optional: str) -> Callable[..., Any]:
+    """`method`, to be called with the keyword `optional`, which is left out where it does not take it."""
+    if takes(method, optional):
         return method
 
     def without(*arguments: Any, **named: Any) -> Any:
-        return method(*arguments, **{name: value for name, value in named.items() if name not in lacking})
+        return method(*arguments, **{name: value for name, value in named.items() if name != optional})
 
     return without
 

@@ -14,7 +14,7 @@ from nest.instance.pairs import Pairs
 from nest.io import structure
 from nest.network import LinkGraph, pairs, reduce
 from nest.network.imported import Imported
-from nest.spec import ClusterSpec, LevelSpec, PlacementRecord, PlanDocument
+from nest.spec import ClusterSpec, LevelSpec, PlanDocument
 from nest.spec.problem import NO_TARGET
 
 
@@ -83,13 +83,10 @@ def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
         along = seats(prod(fanouts), spec.hosts or (), spec.devices_per_host, fanouts[0])
         return [along[rank.device] for rank in ranks]
     if plan.placement is not None:
-        return _by_name(_placed_names(plan.placement, ranks), network, spec)
+        placed = plan.placement.replicas
+        return _by_name([placed[rank.replica][rank.pp][rank.offset] for rank in ranks], network, spec)
     names = reduce(_pairs(network)).names
     return _by_name([names[rank.device] for rank in ranks], network, spec)
-
-
-def _placed_names(placement: PlacementRecord, ranks: Sequence[Rank]) -> list[str]:
-    return [placement.replicas[rank.replica][rank.pp][rank.offset] for rank in ranks]
 
 
 def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec) -> list[Seat]:

@@ -198,7 +198,7 @@ class _Query:
         return seconds
 
     def _priced(self, method: Callable[..., Any], size: Any) -> Any:
-        return called_with(method, (MEMBERS,))(self.kind, size, self.shape, self.levels, members=self.members)
+        return called_with(method, MEMBERS)(self.kind, size, self.shape, self.levels, members=self.members)
 
 
 def check_collective_model(model: CollectiveModel) -> tuple[Finding, ...]:

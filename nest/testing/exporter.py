@@ -117,8 +117,8 @@ def _unsound_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
         unknown = [each for each in found if each not in known]
         if unknown:
             yield f"{name} has {unknown[0]!r}; there is only {', '.join(map(str, known))}"
-    for name in ("strategies", "schedules", "zero", "recompute", "rank_orders"):
-        if getattr(limits, name) == () and name != "strategies":
+    for name in ("schedules", "zero", "recompute", "rank_orders"):
+        if getattr(limits, name) == ():
             yield f"{name} is empty, so that it can run no plan"
     yield from _constraints(limits)
 

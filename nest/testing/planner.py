@@ -55,10 +55,11 @@ def _instances() -> Iterator[tuple[str, Instance]]:
 def _instance(memory: float) -> Instance:
     """A chain of equal layers: 4 ms and 1 GB each on one device, half of that on each of two, a little sent on."""
     known = registry()
+    chain = tuple((index, (index + 1,)) for index in range(LAYERS - 1))
     levels = (Level("node", 4, 100e9, 1e-6), Level("spine", 2, 10e9, 1e-5))
     return Instance(
         cluster=Cluster(levels, memory),
-        graph=LayerGraph(tuple(f"layer {index}" for index in range(LAYERS)), _chain()),
+        graph=LayerGraph(tuple(f"layer {index}" for index in range(LAYERS)), chain),
         candidates=tuple(_candidate(width, samples) for width in (1, 2) for samples in (1, 2)),
         space=Space(
             global_batch=16,
@@ -71,10 +72,6 @@ def _instance(memory: float) -> Instance:
         ),
         collectives=next(iter(known.collective_models().values())),
     )
-
-
-def _chain() -> tuple[tuple[int, tuple[int, ...]], ...]:
-    return tuple((index, (index + 1,)) for index in range(LAYERS - 1))
 
 
 def _candidate(width: int, samples: int) -> Candidate:
