@@ -176,9 +176,5 @@ def _refuse_another(log: Path, figures: LogFigures, problem: Problem, devices: i
 
 
 def measure_all(logs: Sequence[Path], options: RunOptions, known: Registry) -> list[Measured]:
-    """What logs say, each with the problem that ran.
-
-    Raises:
-        InputError: as `measure`.
-    """
+    """What logs say, each with the problem that ran; errors as of `measure`."""
     return [known.run(lambda log=log: measure(log, options, known)) for log in logs]  # type: ignore[misc]

@@ -70,11 +70,7 @@ class Verdict:
 
 
 def verdicts(files: Sequence[Path], known: Registry, progress: Progress | None = None) -> list[Verdict]:
-    """What is estimated for the runs in files of JSON lines, and what was seen of them.
-
-    Raises:
-        InputError: a file cannot be read, holds no runs, or a run cannot be priced.
-    """
+    """What is estimated for the runs in files of JSON lines, and what was seen of them; errors as of `evaluated`."""
     return [verdict(run, plan) for run, _, plan in evaluated(read_runs(files), known, progress)]
 
 

@@ -55,11 +55,7 @@ def _training(measured: OperatorMeasurement) -> Training:
 
 
 def _operator(measured: OperatorMeasurement) -> Operator:
-    """The operator that was measured.
-
-    Raises:
-        InputError: it is a backward pass of a product, which is two products and tells neither apart.
-    """
+    """The operator that was measured; a backward pass of a product is two products, and tells neither apart."""
     if measured.kind == PRODUCT:
         if measured.direction == "backward":
             raise InputError(

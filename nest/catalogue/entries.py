@@ -81,13 +81,12 @@ class Link:
 
 @frozen
 class ClusterEntry:
-    """A cluster of the catalogue.
+    """A cluster of the catalogue, its levels innermost first.
 
     Attributes:
         name: as `cluster` in a problem names it.
         description: one line.
         device: name of its device.
-        levels: innermost first.
         memory: bytes per device where the cluster's differ from the device's.
         sources: where its figures were read.
     """
@@ -102,13 +101,7 @@ class ClusterEntry:
 
 @frozen
 class LibraryModel:
-    """A named model.
-
-    Attributes:
-        name: what people write.
-        sources: where its figures were read.
-        config: the keys of its `config.json` that decide its operators.
-    """
+    """A named model; `config` has the keys of its `config.json` that decide its operators."""
 
     name: str
     sources: tuple[str, ...]
@@ -234,13 +227,7 @@ class TimeSpread:
 
 @frozen
 class Optimizer:
-    """An optimizer by the state it keeps.
-
-    Attributes:
-        name: as `training.optimizer` names it.
-        moments: bytes per parameter of its own state.
-        sources: where the figure was read.
-    """
+    """An optimizer, as `training.optimizer` names it; `moments` are bytes per parameter of its own state."""
 
     name: str
     moments: float = field(validator=validators.ge(0))

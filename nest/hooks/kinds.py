@@ -17,7 +17,7 @@ class Kind:
         word: what people write as `--kind`.
         use: how a problem comes to use it, `$name` standing for its name.
         phrase: one such object, for people.
-        summary: what a distribution with one says it is.
+        summary: of a distribution with one.
     """
 
     registered: str

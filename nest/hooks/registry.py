@@ -75,11 +75,7 @@ class Registry:
         return self._loader.strict
 
     def be_strict(self, strict: bool = True) -> None:
-        """Let plug-in errors end nest from now on, or no longer.
-
-        Raises:
-            InputError: a plug-in has failed before.
-        """
+        """Let plug-in errors end nest from now on, or no longer; an `InputError` where one has failed before."""
         self._loader.strict = strict
         self._loader.check_strict()
 
@@ -185,11 +181,7 @@ class Registry:
         return self._collect("stacks")
 
     def origin(self, kind: str, name: str) -> tuple[str, str]:
-        """Distribution and version of the object of `kind` called `name`.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Distribution and version of the object of `kind` called `name`; a `KeyError` where there is none."""
         self._collect(kind)
         return self._origins[kind, name].release
 
@@ -250,11 +242,9 @@ class Registry:
     def commands(
         self, make: Callable[[], Answer], names: Callable[[Answer], tuple[str, ...]]
     ) -> Iterator[tuple[Plugin, Answer, tuple[str, ...]]]:
-        """The plug-ins that add commands, each with what it added them to and the commands' names.
+        """The plug-ins that add commands, each with a command line of its own (`make`), and its commands' `names`.
 
-        Args:
-            make: makes a command line, one for each plug-in.
-            names: the names of the commands of one; what it raises is the plug-in's error.
+        What `names` raises is the plug-in's error.
         """
         for plugin in self._plugins:
             own = make()
@@ -268,11 +258,7 @@ class Registry:
             yield plugin, own, added
 
     def refuse(self, plugin: Plugin, reason: str) -> None:
-        """Note in one line that something of `plugin` is not used.
-
-        Raises:
-            InputError: plug-in errors end nest.
-        """
+        """Note in one line that something of `plugin` is not used; where plug-in errors end nest, an `InputError`."""
         self._loader.disable(plugin, reason)
 
     def _all_plugins(self) -> list[Plugin]:
@@ -352,9 +338,7 @@ def _listed(answers: list[Any]) -> list[Any]:
 def registry(extra: Iterable[Any] = (), *, strict: bool = False) -> Registry:
     """The registry: one for the process, or a new one with `extra` modules or objects as further plug-ins.
 
-    Args:
-        extra: modules or objects with hook functions.
-        strict: whether a plug-in error ends nest; the registry of the process is another one then.
+    Where plug-in errors end nest (`strict`), the registry of the process is another one.
 
     Raises:
         InputError: a plug-in fails, and that ends nest.

@@ -17,18 +17,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from nest.hooks.protocols import (
-        CollectiveModel,
-        CostModel,
-        Exporter,
-        LayerTimes,
-        ModelImporter,
-        Planner,
-        Schedule,
-        Stack,
-        Strategy,
-        TopologyImporter,
-    )
+    from nest.hooks import protocols
 
 PROJECT = "nest"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -39,52 +28,52 @@ VERSION = 1
 
 
 @hookspec
-def nest_strategies() -> Iterable[Strategy]:  # type: ignore[empty-body]
+def nest_strategies() -> Iterable[protocols.Strategy]:  # type: ignore[empty-body]
     """Sub-graph strategies: each rewrites a block's operator graph for a degree."""
 
 
 @hookspec
-def nest_model_importers() -> Iterable[ModelImporter]:  # type: ignore[empty-body]
+def nest_model_importers() -> Iterable[protocols.ModelImporter]:  # type: ignore[empty-body]
     """Model importers: each turns one kind of source into an operator graph."""
 
 
 @hookspec
-def nest_topology_importers() -> Iterable[TopologyImporter]:  # type: ignore[empty-body]
+def nest_topology_importers() -> Iterable[protocols.TopologyImporter]:  # type: ignore[empty-body]
     """Topology importers: each turns one kind of source into a cluster."""
 
 
 @hookspec
-def nest_cost_models() -> Iterable[CostModel]:  # type: ignore[empty-body]
+def nest_cost_models() -> Iterable[protocols.CostModel]:  # type: ignore[empty-body]
     """Cost models: each prices an operator on a device."""
 
 
 @hookspec
-def nest_collective_models() -> Iterable[CollectiveModel]:  # type: ignore[empty-body]
+def nest_collective_models() -> Iterable[protocols.CollectiveModel]:  # type: ignore[empty-body]
     """Collective models: each prices a collective call on a set of devices."""
 
 
 @hookspec
-def nest_layer_times() -> Iterable[LayerTimes]:  # type: ignore[empty-body]
+def nest_layer_times() -> Iterable[protocols.LayerTimes]:  # type: ignore[empty-body]
     """Models of layer times: each puts the times of a layer's operators together."""
 
 
 @hookspec
-def nest_schedules() -> Iterable[Schedule]:  # type: ignore[empty-body]
+def nest_schedules() -> Iterable[protocols.Schedule]:  # type: ignore[empty-body]
     """Pipeline schedules: step-time weights and micro-batches in flight."""
 
 
 @hookspec
-def nest_planners() -> Iterable[Planner]:  # type: ignore[empty-body]
+def nest_planners() -> Iterable[protocols.Planner]:  # type: ignore[empty-body]
     """Planners: each plans in a way of its own, to be compared with."""
 
 
 @hookspec
-def nest_exporters() -> Iterable[Exporter]:  # type: ignore[empty-body]
+def nest_exporters() -> Iterable[protocols.Exporter]:  # type: ignore[empty-body]
     """Exporters: each turns a plan into files of another tool."""
 
 
 @hookspec
-def nest_stacks() -> Iterable[Stack]:  # type: ignore[empty-body]
+def nest_stacks() -> Iterable[protocols.Stack]:  # type: ignore[empty-body]
     """Software stacks: each says what a framework does where a problem leaves it open."""
 
 

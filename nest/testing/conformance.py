@@ -115,12 +115,7 @@ def kind_of(item: Any) -> str:
 
 
 def assert_conforms(item: Any, kind: str | None = None, **options: Any) -> None:
-    """Fail, in a test, with every check that an object does not pass.
-
-    Args:
-        item: what a hook returns a list of.
-        kind: as `check` takes it.
-        options: as `check` takes them.
+    """Fail, in a test, with every check that an object does not pass; arguments as for `check`.
 
     Raises:
         AssertionError: some checks failed; the text has a line for each.

@@ -32,8 +32,7 @@ def check_model_importer(
     """Load what an importer accepts.
 
     Args:
-        importer: as `nest_model_importers` returns it. Its attribute `examples`, if it has one, holds sources it
-            accepts.
+        importer: as `nest_model_importers` returns it; its attribute `examples`, if any, holds sources it accepts.
         sources: to be loaded; None: `examples`, and samples of everything nest reads.
         training: of the models.
     """
@@ -62,8 +61,7 @@ def check_topology_importer(importer: TopologyImporter, *, sources: Sequence[Any
     """Load what an importer accepts.
 
     Args:
-        importer: as `nest_topology_importers` returns it. Its attribute `examples`, if it has one, holds sources it
-            accepts.
+        importer: as `nest_topology_importers` returns it; its attribute `examples`, if any, holds sources it accepts.
         sources: to be loaded; None: `examples`, and samples of everything nest reads.
     """
     tally = Tally()
