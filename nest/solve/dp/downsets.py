@@ -249,13 +249,10 @@ def coarsening(members: NDArray[numpy.bool_], instance: Instance) -> Downsets:
     return lattice(members[[chain[place] for place in sorted({0, len(chain) - 1, *wanted.tolist()})]])
 
 
-def stage_pairs(instance: Instance, downsets: Downsets, stages: int) -> Pairs:
-    """Every stage by classes; where plans must be even, those of the one plan of so many stages."""
-    space, pairs = instance.space, classified_pairs(instance, downsets)
-    if not space.even:
-        return pairs
-    behind = downsets.members[:, [block[0] for block in space.blocks]].sum(axis=1)
-    size = len(space.blocks) // stages
+def even_pairs(pairs: Pairs, blocks: Sequence[Sequence[int]], downsets: Downsets, stages: int) -> Pairs:
+    """Of the stages, those of the one plan whose `stages` stages hold as many of the blocks each."""
+    behind = downsets.members[:, [block[0] for block in blocks]].sum(axis=1)
+    size = len(blocks) // stages
     held = behind[pairs.larger] - behind[pairs.smaller]
     return pairs.only((held == size) & (behind[pairs.smaller] % size == 0))
 

@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 from nest.instance import Array, Instance, Solution, StageDecision, chunks_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.downsets import Downsets, stage_pairs
+from nest.solve.dp.downsets import Downsets, classified_pairs, even_pairs
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.placement import Slots, slots
@@ -214,5 +214,8 @@ class CutSearch(PlanSearch):
 
     def pairs(self, configuration: Configuration) -> Pairs:
         """The stages of its plans."""
-        count = configuration.stage_counts[-1] if self.instance.space.even else 0
-        return self.once(("pairs", count), lambda: stage_pairs(self.instance, self.downsets, count))
+        space, count = self.instance.space, configuration.stage_counts[-1]
+        every = self.once("pairs", lambda: classified_pairs(self.instance, self.downsets))
+        if not space.even:
+            return every
+        return self.once(("pairs", count), lambda: even_pairs(every, space.blocks, self.downsets, count))
